@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use marula_storage::latch::Held;
+use marula_storage::latch::HeldStripes;
 use marula_storage::{Error, KeyRange, Looked, Result, Space, Stamp, Txn, View};
 use rand::Rng;
 
@@ -31,7 +31,7 @@ pub(crate) struct RemoteTxn<'s> {
     writes: Vec<Write>,
     size: usize,
     // Behind the writes: latches are let go after the commit.
-    held: Held<'s>,
+    held: HeldStripes<'s>,
 }
 
 enum Write {

@@ -1,9 +1,9 @@
-//! What the engine's operations cost, in microseconds of CPU time of the whole process, background
-//! work included.
+//! The cost of engine operations, in microseconds of CPU time of the whole process, including
+//! background work.
 //!
-//! `cargo bench -p marula-embedded` measures; `cargo test` runs the same with tiny inputs. A name
-//! as the argument chooses one measurement. Numbers on two busy cores of a virtual machine differ
-//! by a quarter between runs.
+//! `cargo bench -p marula-embedded` measures; `cargo test` runs the same code with tiny inputs. A
+//! name as the argument selects one measurement. Numbers on two busy cores of a virtual machine
+//! differ by a quarter between runs.
 
 use std::fs;
 use std::hint::black_box;
@@ -14,14 +14,14 @@ use marula_embedded::{Embedded, EmbeddedOptions};
 use marula_storage::contract::Folder;
 use marula_storage::{Direction, KeyRange, Looked, Space, Store, View};
 
-/// How much is measured.
+/// The size of a run.
 struct Scale {
     documents: u64,
     records: u64,
     operations: u64,
 }
 
-/// A measurement: its name, and what it does in an empty store.
+/// The measurements: a name, and a function that runs on an empty store.
 const MEASUREMENTS: [(&str, fn(&Arc<Embedded>, &Scale)); 4] = [
     ("load and scan", load_and_scan),
     ("get through an index", get_through_an_index),
@@ -47,7 +47,7 @@ fn main() {
     }
 }
 
-/// CPU nanoseconds of the process, threads that have ended included; in steps of 10 ms.
+/// CPU nanoseconds of the process, including threads that have ended; in steps of 10 ms.
 fn cpu_nanos() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").expect("linux");
     let fields = stat.rsplit(')').next().expect("the name is in parentheses").split_whitespace();
@@ -63,13 +63,13 @@ fn timed(what: &str, count: u64, work: impl FnOnce()) {
     println!("{what:44} {cpu:8.2} µs CPU {wall:8.2} µs wall, {count} times");
 }
 
-/// A number that looks random.
+/// A pseudo-random number.
 fn scatter(number: u64) -> u64 {
     let number = (number ^ (number >> 31)).wrapping_mul(0x7FB5_D329_728E_A185);
     (number ^ (number >> 27)).wrapping_mul(0x81DA_DEF4_BC2D_D44D) >> 20
 }
 
-/// A value of words and numbers, which compresses to about a half as documents do.
+/// A value of words and numbers, which compresses to about half its size, as documents do.
 fn fill(value: &mut Vec<u8>, size: usize, seed: u64) {
     const WORDS: [&str; 8] =
         ["city", "customer", "\0\0\0\u{2}name\0", "street", "amount", "2024-", "true", "order"];
@@ -98,7 +98,7 @@ fn index_key(id: u64) -> [u8; 16] {
     key
 }
 
-/// Loads documents with an index entry each, and one counter per batch.
+/// Loads documents with one index entry each, and one counter per batch.
 fn load(store: &Arc<Embedded>, count: u64, size: usize) {
     let mut value = Vec::new();
     let mut id = 0;
@@ -259,8 +259,7 @@ fn updates(store: &Arc<Embedded>, scale: &Scale) {
     let update = |id: u64| {
         let key = record_key(id);
         let mut txn = store.begin();
-        // On a busy machine a waiter may lose its patience; then it tries again, as every caller
-        // does.
+        // On a busy machine a guard may time out; then it is retried, as every caller does.
         while txn.guard(&[(Space::Records, &key)]).is_err() {}
         let mut changed = [0; 300];
         store

@@ -1,4 +1,4 @@
-//! What `validate` and `marula check` ask of the engine.
+//! The engine's part of `validate` and `marula check`.
 
 use marula_storage::{Direction, Error, KeyRange, Result, Space};
 use rust_rocksdb::ReadOptions;
@@ -6,11 +6,10 @@ use rust_rocksdb::ReadOptions;
 use crate::engine::Engine;
 use crate::scan::open_cursor;
 
-/// Wrong lines reported per space: the first ones tell what is the matter.
+/// The maximum number of faults reported per space; the first ones show what is wrong.
 const LINES_MAX: usize = 100;
 
-/// Reads every block of every file and every key of every space; answers what is wrong, one line
-/// each.
+/// Reads every block of every file and every key of every space; returns one line per fault.
 pub(crate) fn check(engine: &Engine) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     wrong.extend(engine.loss.faults.iter().map(|fault| format!("log: {fault}")));
@@ -30,10 +29,10 @@ pub(crate) fn check(engine: &Engine) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Walks a space and finds keys that do not ascend.
+/// Walks a space and reports keys that do not ascend.
 fn check_order(engine: &Engine, space: Space) -> Result<Vec<String>> {
     let mut options = ReadOptions::default();
-    // A walk over everything must not push out what others use.
+    // A walk over everything must not evict the blocks of other readers.
     options.fill_cache(false);
     let range = KeyRange { start: Vec::new(), end: vec![0xFF; 64] };
     let mut cursor = open_cursor(engine, options, space, &range, Direction::Forward);
@@ -42,7 +41,7 @@ fn check_order(engine: &Engine, space: Space) -> Result<Vec<String>> {
     while cursor.advance()? && wrong.len() < LINES_MAX {
         let key = cursor.key();
         if last.as_deref().is_some_and(|last| last >= key) {
-            wrong.push(format!("{space:?}: key {key:02x?} is not above the key before it"));
+            wrong.push(format!("{space:?}: key {key:02x?} is not greater than the key before it"));
         }
         let last = last.get_or_insert_default();
         last.clear();

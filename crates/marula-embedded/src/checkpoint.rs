@@ -1,8 +1,8 @@
-//! A data folder that holds one moment of a store in use.
+//! Writes a data folder that holds one moment of a store in use.
 //!
-//! Table files never change once they are written, so they are hard links where the file system
-//! can make them, else copies. What was in memory alone is flushed first, so that a later
-//! checkpoint names the same tables and a few new ones.
+//! Table files never change after they are written, so they are hard-linked where the file system
+//! supports it and copied otherwise. Memtables are flushed first, so that a later checkpoint shares
+//! the tables of this one.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -15,14 +15,13 @@ use crate::error::from_rocksdb;
 use crate::folder::MARKER;
 
 impl Embedded {
-    /// Makes the data folder `to` with all that is committed when this is called, and perhaps with
-    /// commits that are made meanwhile; none in part, and none without those before it. Reads and
-    /// writes go on.
+    /// Creates the data folder `to` with everything committed when this is called. It may include
+    /// later commits, each whole and with all commits before it. Reads and writes continue.
     ///
-    /// The marker is written last: a folder that was cut short is not taken for a data folder.
+    /// The marker is written last: an incomplete folder is not a valid data folder.
     ///
-    /// Errors: `Io` when `to` is there already or cannot be written; `Full`; `Unavailable` when the
-    /// store is closed.
+    /// Errors: `Io` when `to` exists or cannot be written; `Full`; `Unavailable` when the store is
+    /// closed.
     pub fn checkpoint(&self, to: &Path) -> Result<()> {
         self.check_open()?;
         fs::create_dir(to)?;

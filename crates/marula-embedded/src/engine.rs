@@ -1,4 +1,4 @@
-//! The store: opening, reading, and what belongs to all its parts.
+//! The store: opening, reading, and the state that its parts share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use crate::loss::Loss;
 use crate::many;
 use crate::opened::Opened;
 use crate::options::EmbeddedOptions;
-use crate::record_cache::{Asked, RecordCache};
+use crate::record_cache::{CacheLookup, RecordCache};
 use crate::scan::open_cursor;
 use crate::statistics;
 use crate::sync::Sync;
@@ -30,7 +30,7 @@ use crate::upkeep;
 
 /// A store over RocksDB in one data folder.
 pub struct Embedded {
-    // Before the engine: its thread must end first.
+    // Declared before the engine: the sync thread must end first.
     pub(crate) sync: Sync,
     pub(crate) engine: Arc<Engine>,
     pub(crate) caps: Caps,
@@ -39,7 +39,7 @@ pub struct Embedded {
     is_closed: AtomicBool,
 }
 
-/// RocksDB and what must live as long as it does.
+/// RocksDB and the objects that live as long as it.
 pub(crate) struct Engine {
     pub(crate) db: Opened,
     pub(crate) cache: Cache,
@@ -47,25 +47,25 @@ pub(crate) struct Engine {
     pub(crate) health: Arc<Health>,
     pub(crate) read_options: ReadOptions,
     pub(crate) write_options: WriteOptions,
-    /// The options of each space, for files made to be ingested.
+    /// The options of each space for files that are ingested.
     pub(crate) spaces: [Options; Space::ALL.len()],
-    /// Whose turn it is to compact a range on demand.
+    /// Serializes compactions on demand.
     pub(crate) compaction: Mutex<()>,
-    /// Views of single moments that are open, and what was dropped under them.
+    /// The open fixed views, and the ranges dropped while they are open.
     pub(crate) views: Mutex<OpenViews>,
-    // Behind the database: the folder is locked until the database is closed.
+    // Declared after the database: the folder stays locked until the database is closed.
     pub(crate) folder: Folder,
-    /// What the log had lost when the store was opened.
+    /// The losses of the log found when the store was opened.
     pub(crate) loss: Loss,
-    /// Where syncs are noted; nothing for a store that is only read.
+    /// The record of the last sync; `None` for a read-only store.
     pub(crate) synced: Option<Synced>,
 }
 
 impl Embedded {
-    /// Opens the store in a data folder, which is made when it is not there.
+    /// Opens the store in a data folder; creates the folder if it does not exist.
     ///
-    /// Errors: `Unavailable` when another process has the folder, or it is not one of Marula's;
-    /// `Corrupt` when files are damaged; `Full` and `Io` for failures of the environment.
+    /// Errors: `Unavailable` when another process has the folder open or it is not a data folder of
+    /// Marula; `Corrupt` when files are damaged; `Full` and `Io` for failures of the environment.
     pub fn open(options: EmbeddedOptions) -> Result<Embedded> {
         let folder = match options.is_read_only {
             true => Folder::open_to_read(&options.path)?,
@@ -86,7 +86,7 @@ impl Embedded {
             true => None,
             false => {
                 let synced = Synced::open(folder.path())?;
-                // What was lost was told; it is not to be told at each start from now on.
+                // The loss has been reported; later starts must not report it again.
                 synced.note(0)?;
                 Some(synced)
             }
@@ -106,7 +106,7 @@ impl Embedded {
             loss,
             synced,
         });
-        // Where nothing is written there is nothing to sync.
+        // A read-only store has nothing to sync.
         let synced = if options.is_read_only { engine.db.latest_sequence_number() } else { 0 };
         let sync = Sync::start(engine.clone(), options.sync_interval, synced)?;
         let caps = Caps {
@@ -137,7 +137,7 @@ impl Engine {
         self.db.column(space)
     }
 
-    /// Whether what is in memory alone can be written to files; if it cannot be told, it can.
+    /// Returns whether the disk has room for the memtables; `true` if this cannot be determined.
     pub(crate) fn has_room_for_memtables(&self) -> bool {
         let bytes = |space: Space| {
             let property = properties::SIZE_ALL_MEM_TABLES;
@@ -149,7 +149,7 @@ impl Engine {
     }
 }
 
-/// Shows the newest value of a key: of a record, where the cache of records or RocksDB holds it.
+/// Visits the newest value of a key, from the record cache (records only) or from RocksDB.
 fn get_newest(
     engine: &Engine,
     space: Space,
@@ -160,13 +160,13 @@ fn get_newest(
     if space != Space::Records {
         return get_with(engine, options, space, key, visit);
     }
-    match engine.records.ask(key, || engine.db.latest_sequence_number()) {
-        Asked::Kept(bytes) => {
+    match engine.records.lookup(key, || engine.db.latest_sequence_number()) {
+        CacheLookup::Hit(bytes) => {
             visit(&bytes);
             Ok(true)
         }
-        Asked::Missing(None) => get_with(engine, options, space, key, visit),
-        Asked::Missing(Some(ticket)) => {
+        CacheLookup::Miss(None) => get_with(engine, options, space, key, visit),
+        CacheLookup::Miss(Some(ticket)) => {
             let mut ticket = Some(ticket);
             get_with(engine, options, space, key, &mut |bytes| {
                 if let Some(ticket) = ticket.take() {
@@ -178,7 +178,7 @@ fn get_newest(
     }
 }
 
-/// Shows the value of a key where RocksDB holds it: a block of the cache, or the memtable.
+/// Visits the value of a key where RocksDB holds it: in a cached block or in the memtable.
 pub(crate) fn get_with(
     engine: &Engine,
     options: &ReadOptions,

@@ -1,14 +1,14 @@
-//! What RocksDB's errors mean to callers of the store.
+//! Maps RocksDB's errors to errors of the store.
 //!
-//! RocksDB's C interface reports text, whose first words name the kind; a full disk is told by the
-//! operating system's words behind them.
+//! RocksDB's C interface returns text whose first words name the kind of error; a full disk shows
+//! only in the operating system's message after them.
 
 use std::io;
 
 use marula_storage::Error;
 use rust_rocksdb::ErrorKind;
 
-/// Says what an error of RocksDB means.
+/// Maps an error of RocksDB.
 pub(crate) fn from_rocksdb(error: rust_rocksdb::Error) -> Error {
     let kind = error.kind();
     let text = error.into_string();
@@ -20,12 +20,13 @@ pub(crate) fn from_rocksdb(error: rust_rocksdb::Error) -> Error {
     }
 }
 
-/// What reads and commits answer once the store is closed.
+/// The error of reads and commits on a closed store.
 pub(crate) fn closed() -> Error {
     Error::Unavailable("the store is closed".into())
 }
 
-/// Whether an error says that there is no room: ENOSPC, EDQUOT, or EFBIG of a limited process.
+/// Returns whether an error means that there is no room: ENOSPC, EDQUOT, or EFBIG of a limited
+/// process.
 pub(crate) fn is_full(text: &str) -> bool {
     ["No space left on device", "Disk quota exceeded", "File too large", "Space limit reached"]
         .iter()

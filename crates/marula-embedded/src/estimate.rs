@@ -1,8 +1,8 @@
-//! Estimates of a range's size and where to cut it.
+//! Estimates the size of a range and its split points.
 //!
-//! RocksDB estimates bytes of a range from the tables' indexes. Keys follow from the density of
-//! the files that overlap the range; the list of files is kept until a flush, compaction or
-//! ingestion changes it.
+//! RocksDB estimates the bytes of a range from the tables' indexes. The number of keys follows from
+//! the density of the files that overlap the range; the list of files is cached until a flush,
+//! compaction or ingestion changes it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +16,10 @@ use crate::error::from_rocksdb;
 use crate::options::name_of;
 use crate::scan::open_cursor;
 
-/// Steps of a search for a split point: each halves the part of the key space that it may lie in.
+/// The maximum number of bisection steps for a split point; each halves the interval of keys.
 const BISECTIONS: usize = 40;
 
-/// The files of the store as they were when last asked.
+/// The cached list of the store's files, with its version.
 #[derive(Default)]
 pub(crate) struct Estimates {
     files: Mutex<Option<(u64, Arc<Vec<File>>)>>,
@@ -51,19 +51,19 @@ impl Estimates {
             file_keys += file.keys;
             file_bytes += file.bytes;
         }
-        let table_bytes = size(engine, space, range, Part::Files)?;
-        // A table's indexes and filters are in its size and not in that of a range.
+        let table_bytes = size(engine, space, range, SizeScope::Files)?;
+        // The size of a table includes its indexes and filters, the size of a range does not.
         let keys = scale(file_keys, table_bytes, file_bytes).min(file_keys);
         let keys = if table_bytes * 10 >= file_bytes * 8 { file_keys } else { keys };
-        let memory_bytes = size(engine, space, range, Part::Memory)?;
-        // What is not in a table yet is on disk in the log.
+        let memory_bytes = size(engine, space, range, SizeScope::Memory)?;
+        // Data that is not in a table yet is on disk in the log.
         Ok(RangeStats {
             keys: keys + memory_keys(engine, space, memory_bytes)?,
             disk_bytes: table_bytes + memory_bytes,
         })
     }
 
-    /// Keys that cut a range into parts of like size.
+    /// Keys that split a range into parts of similar size.
     pub(crate) fn split_points(
         &self,
         engine: &Engine,
@@ -72,10 +72,10 @@ impl Estimates {
         parts: usize,
     ) -> Result<Vec<Vec<u8>>> {
         let Some((first, last)) = ends(engine, space, range)? else { return Ok(Vec::new()) };
-        let total = size(engine, space, range, Part::Both)?;
+        let total = size(engine, space, range, SizeScope::Both)?;
         let mut points: Vec<Vec<u8>> = Vec::new();
-        for part in 1..parts as u64 {
-            let wanted = total / parts as u64 * part;
+        for scope in 1..parts as u64 {
+            let wanted = total / parts as u64 * scope;
             let Some(point) = bisect(engine, space, &range.start, &first, &last, wanted)? else {
                 continue;
             };
@@ -119,25 +119,25 @@ impl File {
     }
 }
 
-/// What an estimate covers.
+/// The storage that a size estimate covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum SizeScope {
     Files,
     Memory,
     Both,
 }
 
-fn size(engine: &Engine, space: Space, range: &KeyRange, part: Part) -> Result<u64> {
+fn size(engine: &Engine, space: Space, range: &KeyRange, scope: SizeScope) -> Result<u64> {
     let mut options = SizeApproximationOptions::new();
-    options.set_include_files(part != Part::Memory);
-    options.set_include_memtables(part != Part::Files);
+    options.set_include_files(scope != SizeScope::Memory);
+    options.set_include_memtables(scope != SizeScope::Files);
     let ranges = [Range::new(&range.start, &range.end)];
     let column = engine.column(space);
     let sizes = engine.db.get_approximate_sizes_cf_with_options(column, &options, &ranges);
     Ok(sizes.map_err(from_rocksdb)?.first().copied().unwrap_or(0))
 }
 
-/// How many keys of the memtable take so many bytes.
+/// The estimated number of memtable keys in `bytes` bytes.
 fn memory_keys(engine: &Engine, space: Space, bytes: u64) -> Result<u64> {
     if bytes == 0 {
         return Ok(0);
@@ -153,16 +153,16 @@ fn memory_keys(engine: &Engine, space: Space, bytes: u64) -> Result<u64> {
     let deletes =
         sum([c"rocksdb.num-deletes-active-mem-table", c"rocksdb.num-deletes-imm-mem-tables"])?;
     let all = KeyRange { start: Vec::new(), end: vec![0xFF; 64] };
-    let all_bytes = size(engine, space, &all, Part::Memory)?;
+    let all_bytes = size(engine, space, &all, SizeScope::Memory)?;
     Ok(scale(entries.saturating_sub(2 * deletes), bytes, all_bytes).min(entries))
 }
 
-/// `count × part ÷ whole`.
-fn scale(count: u64, part: u64, whole: u64) -> u64 {
-    (u128::from(count) * u128::from(part) / u128::from(whole.max(1))) as u64
+/// `count × scope ÷ whole`.
+fn scale(count: u64, scope: u64, whole: u64) -> u64 {
+    (u128::from(count) * u128::from(scope) / u128::from(whole.max(1))) as u64
 }
 
-/// The first and last key of a range, when it has two.
+/// The first and last key of a range; `None` if it has fewer than two.
 fn ends(engine: &Engine, space: Space, range: &KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let end = |direction| -> Result<Option<Vec<u8>>> {
         let mut cursor = open_cursor(engine, ReadOptions::default(), space, range, direction);
@@ -174,8 +174,8 @@ fn ends(engine: &Engine, space: Space, range: &KeyRange) -> Result<Option<(Vec<u
     Ok((first < last).then_some((first, last)))
 }
 
-/// The key in front of which `wanted` bytes of the range lie: the eight bytes behind what `first`
-/// and `last` have in common are searched by halves. `None` when all keys agree in them.
+/// The key before which `wanted` bytes of the range lie, found by bisecting the eight bytes after
+/// the common prefix of `first` and `last`. `None` when all keys agree in them.
 fn bisect(
     engine: &Engine,
     space: Space,
@@ -200,7 +200,7 @@ fn bisect(
             break;
         }
         let range = KeyRange { start: start.to_vec(), end: key(middle) };
-        if size(engine, space, &range, Part::Both)? < wanted {
+        if size(engine, space, &range, SizeScope::Both)? < wanted {
             low = middle;
         } else {
             high = middle;

@@ -1,8 +1,8 @@
-//! Views of one moment.
+//! Fixed views over RocksDB snapshots.
 //!
-//! RocksDB keeps what a snapshot shows as long as it is there, but for files that are deleted as
-//! such. So the views that are open are counted: a range that is dropped under one of them is
-//! hidden by a tombstone alone, and given back by compactions once the last of them has gone.
+//! RocksDB retains the data of a snapshot, except files that are deleted as files. So open views
+//! are counted: a range dropped while a view is open is hidden by a range tombstone alone, and
+//! compactions free its space once the last view is closed.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use crate::engine::{Embedded, Engine, get_with};
 use crate::many;
 use crate::scan::open_cursor;
 
-/// The views that are open.
+/// The open fixed views.
 #[derive(Default)]
 pub(crate) struct OpenViews {
     pub(crate) count: usize,
-    /// What has been dropped while one was open.
+    /// The ranges dropped while a view was open.
     pub(crate) dropped: Vec<(Space, KeyRange)>,
 }
 
-/// The view of one moment. It keeps its store alive.
+/// A view of one moment. It keeps its store alive.
 pub(crate) struct FixedView {
-    /// Names `snapshot`, which outlives it.
+    /// Refers to `snapshot`, which outlives it.
     options: ReadOptions,
     /// Borrows from `store`; declared before it, so that it is dropped first.
     snapshot: Snapshot<'static>,
@@ -37,15 +37,15 @@ impl FixedView {
     pub(crate) fn new(store: Arc<Embedded>) -> Self {
         let engine: &Engine = &store.engine;
         // SAFETY: the engine lives in an `Arc` that `store` owns and never replaces, and `store` is
-        // kept beside the snapshot and dropped after it; the 'static lifetime does not leave this
+        // kept next to the snapshot and dropped after it; the 'static lifetime does not leave this
         // type.
         let engine: &'static Engine = unsafe { &*std::ptr::from_ref(engine) };
-        // Counted first: what is dropped from here on stays readable.
+        // Counted first: ranges dropped from here on stay readable.
         engine.views.lock().count += 1;
         let snapshot = engine.db.snapshot();
         let mut options = many::read_options();
         options.set_snapshot(&snapshot);
-        // Without a number nothing is old enough to come from the cache of records.
+        // Without a number, no cached record counts as old enough.
         let moment = snapshot.sequence_number().unwrap_or(0);
         FixedView { options, snapshot, moment, store }
     }
@@ -63,7 +63,7 @@ impl View for FixedView {
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let engine = &*self.store.engine;
         if space == Space::Records
-            && let Some(bytes) = engine.records.at(key, self.moment)
+            && let Some(bytes) = engine.records.lookup_at(key, self.moment)
         {
             visit(&bytes);
             return Ok(true);
@@ -99,7 +99,7 @@ impl Drop for FixedView {
             std::mem::take(&mut views.dropped)
         };
         for (space, KeyRange { start, end }) in dropped {
-            // Only a hint: what it fails to mark is compacted later.
+            // Only a hint: ranges that are not marked are compacted later.
             let _ =
                 engine.db.suggest_compact_range_cf(engine.column(space), Some(start), Some(end));
         }

@@ -1,14 +1,14 @@
-//! What a data folder is, and who may open it.
+//! The data folder: its layout, and its lock.
 //!
 //! ```text
 //! <folder>/MARULA    the marker: "marula data folder, format 2\n"; locked while the store is open
 //! <folder>/store/    RocksDB's files
-//! <folder>/SYNCED    what the log must hold at least: `log_scan.rs`
-//! <folder>/ingest/   sorted files on their way into the store; emptied at each open
+//! <folder>/SYNCED    the sequence number of the last sync: `log_scan.rs`
+//! <folder>/ingest/   sorted files before they are ingested; emptied at each open
 //! ```
 //!
-//! A folder without the marker is taken only when it holds nothing of anybody. So a data folder of
-//! mongod, or a wrong path, is refused and left as it was.
+//! A folder without the marker is accepted only when it is empty. So a data folder of mongod, or a
+//! wrong path, is refused and left unchanged.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -21,15 +21,15 @@ use marula_storage::{Error, Result};
 
 pub(crate) const MARKER: &str = "MARULA";
 
-/// How long the lock of a folder is waited for.
+/// The timeout for the lock of a folder.
 const LOCK_WAIT: Duration = Duration::from_millis(400);
 
 /// The version of the layout of folder, keys and records. A change that older programs cannot read
-/// raises it.
+/// increments it.
 const FORMAT: u32 = 2;
 
-/// The oldest version that this program reads. Opening such a folder marks it as the newest: what
-/// is written from then on, the program that wrote it before would not understand.
+/// The oldest version that this program reads. Opening such a folder upgrades its marker, since
+/// older programs cannot read the data written from then on.
 const FORMAT_MIN: u32 = 1;
 
 /// A data folder that this process has locked.
@@ -40,11 +40,11 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes or opens the data folder at `path` and locks it.
+    /// Opens or creates the data folder at `path` and locks it.
     ///
-    /// Errors: [`Error::Unavailable`] when another process has it, when it holds foreign files or
-    /// another format; [`Error::Io`] when it cannot be read or written; [`Error::Corrupt`] when
-    /// parts are missing.
+    /// Errors: [`Error::Unavailable`] when another process has it open, when it holds foreign files
+    /// or another format; [`Error::Io`] when it cannot be read or written; [`Error::Corrupt`] when
+    /// files are missing.
     pub(crate) fn open(path: &Path) -> Result<Folder> {
         fs::create_dir_all(path).map_err(|error| failed("create the data folder", path, error))?;
         let marker_path = path.join(MARKER);
@@ -71,10 +71,10 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Opens the data folder at `path` and locks it, to be read alone: nothing in it is made,
-    /// changed or removed.
+    /// Opens the data folder at `path` read-only and locks it: nothing in it is created, changed or
+    /// removed.
     ///
-    /// Errors: as [`Folder::open`]; [`Error::Unavailable`] too when it holds no store.
+    /// Errors: as [`Folder::open`]; [`Error::Unavailable`] also when it holds no store.
     pub(crate) fn open_to_read(path: &Path) -> Result<Folder> {
         let marker_path = path.join(MARKER);
         let mut marker = File::open(&marker_path).map_err(|error| match error.kind() {
@@ -98,23 +98,23 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder itself.
+    /// The path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where RocksDB's files are.
+    /// The folder of RocksDB's files.
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join("store")
     }
 
-    /// Where sorted files are written before the store takes them over.
+    /// The folder for sorted files before the store ingests them.
     pub(crate) fn ingest(&self) -> PathBuf {
         self.path.join("ingest")
     }
 
-    /// A store that has lost its `CURRENT` file would be taken for a new one, and its files
-    /// removed.
+    /// Refuses a store without a `CURRENT` file: RocksDB would treat it as new and remove its
+    /// files.
     fn check_store(&self) -> Result<()> {
         let store = self.store();
         let entries = match fs::read_dir(&store) {
@@ -138,7 +138,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Files of an ingestion that a crash cut short belong to nobody.
+    /// Removes the files of an ingestion that a crash interrupted.
     fn empty_ingest(&self) -> Result<()> {
         let path = self.ingest();
         match fs::remove_dir_all(&path) {
@@ -150,8 +150,7 @@ impl Folder {
     }
 }
 
-/// Refuses a folder that holds files of others. Hidden files, and what a file system puts into its
-/// root, are nobody's.
+/// Refuses a folder that holds foreign files. Hidden files and `lost+found` are ignored.
 fn refuse_foreign(path: &Path) -> Result<()> {
     let entries =
         fs::read_dir(path).map_err(|error| failed("read the data folder", path, error))?;
@@ -177,8 +176,8 @@ fn refuse_foreign(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Locks the marker, with a little patience: a process that ends, or one that this process is just
-/// starting and that has inherited the file for a moment, lets go of it soon.
+/// Locks the marker, with a short timeout: a process that is ending, or a child process that has
+/// just inherited the file, releases it soon.
 fn lock(marker: &File, path: &Path) -> Result<()> {
     let deadline = Instant::now() + LOCK_WAIT;
     loop {
@@ -201,11 +200,11 @@ fn check_or_write_marker(marker: &mut File, path: &Path) -> Result<()> {
     match format_of(&text) {
         Some(FORMAT) => return Ok(()),
         Some(_) => {}
-        // A crash may have left the marker created and not written; the store does not exist then.
+        // A crash may have left the marker created but empty; the store does not exist then.
         None if text.is_empty() && !path.join("store").exists() => {}
         None => return Err(foreign_marker(&text, path)),
     }
-    // All markers are of one length, so that a crash leaves the old or the new one.
+    // All markers have the same length, so a crash leaves either the old or the new one.
     write_marker(marker, path, &marker_of(FORMAT))
         .map_err(|error| failed("write", &path.join(MARKER), error))
 }
@@ -214,14 +213,14 @@ fn marker_of(format: u32) -> String {
     format!("marula data folder, format {format}\n")
 }
 
-/// The format that a marker names, if this program reads it.
+/// The format that a marker names, if this program supports it.
 fn format_of(text: &str) -> Option<u32> {
     (FORMAT_MIN..=FORMAT).find(|&format| text == marker_of(format))
 }
 
 fn read_marker(marker: &mut File, path: &Path) -> Result<String> {
     let mut text = String::new();
-    // The marker is short; whatever else stands there is not read into memory.
+    // The marker is short; a longer file is not read into memory.
     let mut start = marker.take(1024);
     let marker_path = path.join(MARKER);
     start.read_to_string(&mut text).map_err(|error| failed("read", &marker_path, error))?;
@@ -243,7 +242,7 @@ fn write_marker(marker: &mut File, path: &Path, text: &str) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// An input/output error that says what was attempted on which file, of the same kind.
+/// An input/output error of the same kind that says which operation failed on which file.
 fn failed(verb: &str, path: &Path, error: io::Error) -> Error {
     io::Error::new(error.kind(), format!("could not {verb} '{}': {error}", path.display())).into()
 }

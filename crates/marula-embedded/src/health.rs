@@ -1,8 +1,8 @@
-//! What RocksDB tells on its own: background errors, stalls, its log.
+//! RocksDB's own reports: background errors, stalls, its log.
 //!
-//! After an error in the background RocksDB refuses writes and goes on reading. [`Health`] keeps
-//! that error, for the log, the statistics and the sync thread, which tries to resume once the
-//! cause may be gone.
+//! After a background error RocksDB refuses writes and continues to serve reads. [`Health`] keeps
+//! that error for the log, the statistics and the sync thread, which tries to resume once the cause
+//! may be gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,13 +16,13 @@ use rust_rocksdb::event_listener::{
 use rust_rocksdb::{InfoLogger, LogLevel};
 use tracing::{debug, error, info, warn};
 
-/// The state of a store's background work, and how often each kind was done.
+/// The state and the counters of a store's background work.
 #[derive(Default)]
 pub(crate) struct Health {
     error: Mutex<Option<String>>,
-    /// Whether `error` is set, for those who ask often.
+    /// Whether `error` is set; cheap to check often.
     has_error: AtomicBool,
-    /// Whether the log has said that only a restart helps.
+    /// Whether the log has already said that only a restart helps.
     is_restart_told: AtomicBool,
     pub(crate) errors: AtomicU64,
     pub(crate) flushes: AtomicU64,
@@ -30,12 +30,12 @@ pub(crate) struct Health {
     pub(crate) compaction_bytes_read: AtomicU64,
     pub(crate) compaction_bytes_written: AtomicU64,
     pub(crate) stalls: AtomicU64,
-    /// Grows whenever the set of the store's files changes.
+    /// Changes whenever the set of the store's files changes.
     pub(crate) files_version: AtomicU64,
 }
 
 impl Health {
-    /// The background error that stops writes, if there is one.
+    /// The background error that stops writes, if any.
     pub(crate) fn error(&self) -> Option<String> {
         if !self.has_error.load(Ordering::Relaxed) {
             return None;
@@ -43,14 +43,14 @@ impl Health {
         self.error.lock().clone()
     }
 
-    /// Says once that the error will not go by itself.
+    /// Logs, once, that writes stay refused until a restart.
     pub(crate) fn stays_failed(&self, cause: &rust_rocksdb::Error) {
         if !self.is_restart_told.swap(true, Ordering::Relaxed) {
             error!("writes are refused until the server is started again: {cause}");
         }
     }
 
-    /// Notes that writes go on.
+    /// Records that writes work again.
     pub(crate) fn resumed(&self) {
         if self.error.lock().take().is_some() {
             self.has_error.store(false, Ordering::Relaxed);
@@ -104,8 +104,8 @@ impl EventListener for Listener {
         _: &BackgroundErrorStatus,
         is_automatic: &mut bool,
     ) {
-        // The sync thread resumes. As long as RocksDB waits for room by itself, writes that it
-        // holds back wait with it.
+        // The sync thread resumes instead. While RocksDB itself waits for room, the writes that it
+        // holds back wait too.
         *is_automatic = false;
     }
 
@@ -116,8 +116,8 @@ impl EventListener for Listener {
     }
 }
 
-/// Sends RocksDB's log to ours. RocksDB warns of much that is routine; what it drops from a damaged
-/// log is not.
+/// Forwards RocksDB's log to ours. Most of RocksDB's warnings are routine; data dropped from a
+/// damaged log is not.
 pub(crate) fn logger() -> InfoLogger {
     InfoLogger::new_callback_logger(LogLevel::Warn, |level, text| {
         let text = text.trim_end();
@@ -130,8 +130,8 @@ pub(crate) fn logger() -> InfoLogger {
     })
 }
 
-/// Whether a warning says that recovery cut something off the log. What background work meets is
-/// told as its error.
+/// Returns whether a warning says that recovery dropped part of the log. Failures of background
+/// work are reported as background errors.
 fn is_loss(text: &str) -> bool {
     let is_background = text.contains("ompaction") || text.contains("error_handler");
     !is_background && says_loss(text)

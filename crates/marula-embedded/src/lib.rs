@@ -1,10 +1,10 @@
 //! The engine of one node: [`marula_storage::Store`] over RocksDB.
 //!
-//! A [`Space`](marula_storage::Space) is a column family; a transaction is a write batch behind
-//! latches; a commit has written its log to the operating system when it returns, and one thread
-//! syncs the log to the disk for all who wait. Nothing here knows of documents.
+//! A [`Space`](marula_storage::Space) is a column family; a transaction is a write batch guarded by
+//! latches; a commit returns after its log has been written to the operating system, and one thread
+//! syncs the log to disk for all waiting callers. This crate knows no documents.
 //!
-//! Start with [`engine`]; [`options`] says how RocksDB is tuned and what measured better.
+//! Start with [`engine`]; [`options`] documents how RocksDB is tuned and what was measured.
 
 mod check;
 mod checkpoint;

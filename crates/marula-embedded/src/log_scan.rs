@@ -1,10 +1,9 @@
-//! Looks through RocksDB's log before RocksDB does, which would cut it off where it is damaged and
-//! go on.
+//! Scans RocksDB's log before RocksDB replays it, since RocksDB would cut it off at damage and
+//! continue.
 //!
-//! After a crash of the process the log ends where the last write was cut short; after a power
-//! failure what was not synced may be damaged too. Damage before that is a loss of what was
-//! acknowledged, and is told. [`Synced`] is the sequence number of the last sync, kept in a file of
-//! its own.
+//! After a crash of the process the log ends inside the last write; after a power failure the part
+//! that was not synced may be damaged too. Damage before the last sync loses acknowledged writes
+//! and is reported. [`Synced`] is the sequence number of the last sync, in a file of its own.
 //!
 //! ```text
 //! log file   blocks of 32,768 bytes; a record does not cross the end of a block; fewer than 7 bytes at its end are unused
@@ -25,32 +24,32 @@ const FIRST: u8 = 2;
 const MIDDLE: u8 = 3;
 pub(crate) const LAST: u8 = 4;
 
-/// The end of a log that cannot be read.
+/// The unreadable end of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Damage {
-    /// The file.
+    /// The damaged file.
     pub(crate) path: PathBuf,
-    /// The byte from which on nothing is replayed.
+    /// The first byte that is not replayed.
     pub(crate) at: u64,
-    /// Bytes of the log from there on, of later files too.
+    /// The number of bytes from there to the end of the log, including later files.
     pub(crate) bytes: u64,
-    /// Writes after the damage that can be read, and are not replayed all the same.
+    /// Readable writes after the damage, which are not replayed either.
     pub(crate) later_writes: u64,
-    /// Whether it is what a process leaves that ended as it wrote: the last file just ends in a
+    /// Whether a process that ended while writing explains the damage: the last file ends inside a
     /// write.
     pub(crate) is_cut_short: bool,
 }
 
-/// What the log holds.
+/// The result of a scan.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub(crate) struct LogScan {
     /// The last sequence number that is replayed; 0 when the log is empty.
     pub(crate) last_sequence: u64,
-    /// Where it cannot be read.
+    /// The damage, if any.
     pub(crate) damage: Option<Damage>,
 }
 
-/// Looks through the log files of a store, oldest first.
+/// Scans the log files of a store, oldest first.
 pub(crate) fn scan(store: &Path) -> io::Result<LogScan> {
     let mut scan = LogScan::default();
     for path in log_files(store)? {
@@ -71,7 +70,7 @@ pub(crate) fn scan(store: &Path) -> io::Result<LogScan> {
     Ok(scan)
 }
 
-/// The log files by their numbers.
+/// The log files, ordered by number.
 fn log_files(store: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(store) {
         Ok(entries) => entries,
@@ -95,9 +94,9 @@ struct Reader<'s> {
     scan: &'s mut LogScan,
     path: &'s Path,
     length: u64,
-    /// Where the next block begins.
+    /// The offset of the next block.
     offset: u64,
-    /// Where the batch begins that has been read in part, and the end of its sequence numbers.
+    /// The offset of a batch that has been read in part, and its last sequence number.
     part: Option<(u64, u64)>,
 }
 
@@ -121,7 +120,8 @@ impl<'s> Reader<'s> {
                     let is_zero = block[at..].iter().all(|&byte| byte == 0);
                     let is_cut_short = is_zero || is_longer(&block[at..], block.len());
                     self.damaged(self.offset + at as u64, is_cut_short);
-                    // Where records begin is not known until the next block: each place is tried.
+                    // The next record boundary is unknown until the next block, so each offset is
+                    // tried.
                     at += 1;
                 }
             }
@@ -137,20 +137,21 @@ impl<'s> Reader<'s> {
         match (kind, self.part.take()) {
             (WHOLE, None) => self.batch(last_sequence(payload)),
             (FIRST, None) => match last_sequence(payload) {
-                // Sequence and count fit into any first part but one at the very end of a block.
+                // Sequence number and count fit into any first part, except at the very end of a
+                // block.
                 None => self.part = Some((at, 0)),
                 Some(last) => self.part = Some((at, last)),
             },
             (MIDDLE, Some(part)) => self.part = Some(part),
             (LAST, Some((_, last))) => self.batch(Some(last)),
-            // After damage, parts of a batch whose beginning is lost are no batch.
+            // After damage, parts of a batch without its beginning are ignored.
             (MIDDLE | LAST, None) if self.scan.damage.is_some() => {}
             (WHOLE | FIRST, Some((begin, _))) => {
                 self.damaged(begin, false);
                 self.record(at, kind, payload);
             }
             (MIDDLE | LAST, None) => self.damaged(at, false),
-            // RocksDB's own notes stand between batches.
+            // RocksDB's own notes are placed between batches.
             (_, part) => self.part = part,
         }
     }
@@ -167,7 +168,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Notes the first damage; `at` is where its record begins.
+    /// Records the first damage; `at` is the offset of its record.
     fn damaged(&mut self, at: u64, is_cut_short: bool) {
         let at = self.part.take().map_or(at, |(begin, _)| begin);
         if self.scan.damage.is_none() {
@@ -202,8 +203,8 @@ pub(crate) fn record(bytes: &[u8]) -> Option<(u8, &[u8])> {
     (checksum.rotate_right(15).wrapping_add(0xA282_EAD8) == stored).then_some((kind, payload))
 }
 
-/// Whether a record at the start of `bytes`, which end a block of `block_bytes`, would reach beyond
-/// the end of the file.
+/// Returns whether a record at the start of `bytes`, which end a block of `block_bytes`, would
+/// exceed the end of the file.
 fn is_longer(bytes: &[u8], block_bytes: usize) -> bool {
     let length = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
     block_bytes < BLOCK_BYTES && HEADER_BYTES + length > bytes.len()
@@ -222,9 +223,9 @@ fn last_sequence(payload: &[u8]) -> Option<u64> {
 /// <folder>/SYNCED   "synced 00000000000000000042 7f3a9c01\n": the number, and the CRC-32C of its digits
 /// ```
 ///
-/// It is written after each sync and not synced itself. So it is exact after a crash of the
-/// process; after a power failure it may be some seconds old, and less is known to be lost then
-/// than is.
+/// The file is written after each sync and not synced itself. So it is exact after a crash of the
+/// process. After a power failure it may be some seconds old; a loss in those seconds is not
+/// detected.
 #[derive(Debug)]
 pub(crate) struct Synced {
     file: File,
@@ -234,20 +235,20 @@ pub(crate) struct Synced {
 pub(crate) const SYNCED: &str = "SYNCED";
 
 impl Synced {
-    /// Opens or makes the file.
+    /// Opens or creates the file.
     pub(crate) fn open(folder: &Path) -> io::Result<Synced> {
         let mut options = File::options();
         let file = options.write(true).create(true).truncate(false).open(folder.join(SYNCED))?;
         Ok(Synced { file })
     }
 
-    /// Notes that all writes up to `sequence` are synced.
+    /// Records that all writes up to `sequence` are synced.
     pub(crate) fn note(&self, sequence: u64) -> io::Result<()> {
         use std::os::unix::fs::FileExt;
         self.file.write_all_at(line(sequence).as_bytes(), 0)
     }
 
-    /// The number in the file of a folder; `None` when there is none.
+    /// The number in the file of a folder; `None` when there is no file.
     ///
     /// Errors: the file cannot be read, or its checksum is wrong.
     pub(crate) fn read(folder: &Path) -> io::Result<Option<u64>> {

@@ -1,6 +1,6 @@
-//! What a log has lost, and whether a store may be opened without it.
+//! Losses of the log, and whether a store may be opened in spite of them.
 //!
-//! | the log | is opened | is told as |
+//! | state of the log | opened | logged as |
 //! | --- | --- | --- |
 //! | ends within the last write, which was not synced | yes | INFO |
 //! | is damaged after the last sync | yes, up to the damage | WARN |
@@ -16,19 +16,18 @@ use crate::folder::Folder;
 use crate::log_scan::{self, Damage, LogScan, Synced};
 use crate::options::{EmbeddedOptions, OnDamage, name_of};
 
-/// What a log had lost when its store was opened.
+/// The losses of the log found when its store was opened.
 #[derive(Default)]
 pub(crate) struct Loss {
-    /// A line for each thing that `check` tells of.
+    /// One line per fault that `check` reports.
     pub(crate) faults: Vec<String>,
     /// Bytes of the log that are not replayed.
     pub(crate) bytes: u64,
 }
 
-/// Looks at the log of a folder before it is opened.
+/// Examines the log of a folder before the store is opened.
 ///
-/// Errors: `Corrupt` when it has lost what was acknowledged and the options do not allow for it;
-/// `Io`.
+/// Errors: `Corrupt` when acknowledged writes are lost and the options do not allow that; `Io`.
 pub(crate) fn look(folder: &Folder, options: &EmbeddedOptions) -> Result<Loss> {
     let mut faults = Vec::new();
     let synced = match Synced::read(folder.path()) {
@@ -50,9 +49,9 @@ pub(crate) fn look(folder: &Folder, options: &EmbeddedOptions) -> Result<Loss> {
         (Some(damage), None) => damage.later_writes > 0,
         _ => false,
     };
-    let said = scan.damage.as_ref().map(say);
+    let description = scan.damage.as_ref().map(describe);
     if is_loss {
-        let said = said.unwrap_or_else(|| {
+        let description = description.unwrap_or_else(|| {
             let store = folder.store();
             format!(
                 "the log in '{}' ends before its last sync: a file of it is missing or was cut off",
@@ -60,27 +59,27 @@ pub(crate) fn look(folder: &Folder, options: &EmbeddedOptions) -> Result<Loss> {
             )
         });
         if options.is_read_only {
-            faults.push(format!("{said}; writes that were acknowledged are lost"));
+            faults.push(format!("{description}; writes that were acknowledged are lost"));
         } else if options.on_damage == OnDamage::Refuse {
             return Err(Error::Corrupt(format!(
-                "{said}; writes that were acknowledged are lost. Restore a backup, or run 'marula serve --repair' to go on with what comes before"
+                "{description}; writes that were acknowledged are lost. Restore a backup, or run 'marula serve --repair' to go on with what comes before"
             )));
         } else {
-            error!("{said}; writes that were acknowledged are lost");
+            error!("{description}; writes that were acknowledged are lost");
         }
-    } else if let (Some(said), Some(damage)) = (said, &scan.damage) {
+    } else if let (Some(description), Some(damage)) = (description, &scan.damage) {
         match damage.is_cut_short {
-            true => info!("{said}; the process ended as it wrote it, before it was synced"),
+            true => info!("{description}; the process ended as it wrote it, before it was synced"),
             false => {
-                warn!("{said}; it was not synced yet");
-                faults.push(format!("{said}; it was not synced yet"));
+                warn!("{description}; it was not synced yet");
+                faults.push(format!("{description}; it was not synced yet"));
             }
         }
     }
     Ok(Loss { faults, bytes })
 }
 
-fn say(damage: &Damage) -> String {
+fn describe(damage: &Damage) -> String {
     let Damage { path, at, bytes, later_writes, .. } = damage;
     format!(
         "the log file '{}' cannot be read from byte {at} on: {bytes} bytes are left out, among them {later_writes} whole writes",
@@ -88,11 +87,11 @@ fn say(damage: &Damage) -> String {
     )
 }
 
-/// The newest sequence number of a store, of its files and of the log as far as it is replayed.
-/// Nothing is changed.
+/// The newest sequence number of a store, from its tables and the replayable part of its log.
+/// Changes nothing.
 fn newest(folder: &Folder, scan: &LogScan) -> Result<u64> {
-    // What is in files may be newer than what the log still holds, but not than a log that is
-    // damaged.
+    // Tables may be newer than the rest of the log, but not newer than a log with readable writes
+    // after the damage.
     if scan.damage.as_ref().is_some_and(|damage| damage.later_writes > 0) {
         return Ok(scan.last_sequence);
     }

@@ -1,9 +1,9 @@
-//! Looks through RocksDB's list of tables, its manifest, before RocksDB does.
+//! Checks RocksDB's list of tables, its manifest, before RocksDB reads it.
 //!
-//! RocksDB takes what it does not understand in it for the end of a list that a crash cut short,
-//! goes on with fewer tables and removes the others; some damage it never gets past. Each entry has
-//! a checksum, in the format of the log ([`log_scan`](crate::log_scan)): only the last one may be
-//! cut short.
+//! RocksDB treats an unreadable entry as the end of a list that a crash cut short, continues with
+//! fewer tables and removes the others; some damage makes its open loop forever. Each entry has a
+//! checksum, in the format of the log ([`log_scan`](crate::log_scan)): only the last one may be cut
+//! short.
 
 use std::fs;
 use std::path::Path;
@@ -12,9 +12,9 @@ use marula_storage::{Error, Result};
 
 use crate::log_scan::{BLOCK_BYTES, HEADER_BYTES, LAST, WHOLE, record};
 
-/// Checks the list of tables that a store uses, if it has one.
+/// Checks the list of tables that a store uses, if there is one.
 ///
-/// Errors: `Corrupt` when an entry of it is damaged; `Io`.
+/// Errors: `Corrupt` when an entry is damaged; `Io`.
 pub(crate) fn check(store: &Path) -> Result<()> {
     let Ok(current) = fs::read(store.join("CURRENT")) else { return Ok(()) };
     let name = String::from_utf8_lossy(&current);
@@ -34,8 +34,8 @@ pub(crate) fn check(store: &Path) -> Result<()> {
     }
 }
 
-/// The byte at which a list is damaged. One that just ends in an entry, as a crash leaves it, is
-/// not.
+/// The offset of the first damaged byte. A list that ends inside an entry, as a crash leaves it, is
+/// not damaged.
 fn damage(list: &[u8]) -> Option<usize> {
     let mut start = 0;
     for block in list.chunks(BLOCK_BYTES) {
@@ -52,15 +52,15 @@ fn damage(list: &[u8]) -> Option<usize> {
     None
 }
 
-/// The bytes of the entry at the start of `bytes`, or of this part of it, behind its header; `None`
-/// where it is not whole.
+/// The payload size of the entry, or part of an entry, at the start of `bytes`; `None` if it is not
+/// whole.
 fn entry(bytes: &[u8]) -> Option<usize> {
     let (kind, payload) = record(bytes)?;
     (WHOLE..=LAST).contains(&kind).then_some(payload.len())
 }
 
-/// Whether the end of a list is what a crash leaves: the beginning of an entry, with nothing but
-/// zeros behind it.
+/// Returns whether the end of a list is what a crash leaves: the beginning of an entry, followed by
+/// zeros only.
 fn is_cut_short(rest: &[u8]) -> bool {
     if rest.iter().all(|&byte| byte == 0) {
         return true;
@@ -70,8 +70,8 @@ fn is_cut_short(rest: &[u8]) -> bool {
     if !(WHOLE..=LAST).contains(&kind) || HEADER_BYTES + length <= rest.len() {
         return false;
     }
-    // An entry that is whole but for its length, or one with others behind it, was written to its
-    // end.
+    // An entry that is whole except for its length, or that other entries follow, was written to
+    // its end.
     let mut mended = rest.to_vec();
     let ends = HEADER_BYTES..=rest.len();
     let is_whole = ends.into_iter().any(|end| {

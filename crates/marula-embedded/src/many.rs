@@ -1,8 +1,8 @@
-//! Looking up several keys at once.
+//! Looks up several keys at once.
 //!
-//! RocksDB's multi-get looks at each memtable and file once for all keys of a batch, and shares
-//! what it finds out of neighbours. The values stay in their pinned blocks. They lie far apart in
-//! memory: while one is looked at, the next is fetched ahead.
+//! RocksDB's multi-get visits each memtable and file once for all keys of a batch and shares the
+//! work among neighbouring keys. The values stay in their pinned blocks, far apart in memory, so
+//! the next value is prefetched while one is read.
 
 use std::sync::Arc;
 
@@ -12,97 +12,99 @@ use rust_rocksdb::{DBPinnableBatch, ReadOptions};
 use crate::engine::Engine;
 use crate::error::from_rocksdb;
 use crate::prefetch;
-use crate::record_cache::{Asked, Ticket};
+use crate::record_cache::{CacheLookup, Ticket};
 
-/// Bytes of values of one look-up of several keys, beyond which the rest are left unread.
+/// The maximum total size of values in one lookup of several keys; values beyond it are left
+/// unread.
 const VALUES_BYTES_MAX: usize = 1 << 20;
 
-/// The options of reads that see the newest data.
+/// The options of reads that use the newest data.
 pub(crate) fn read_options() -> ReadOptions {
     let mut options = ReadOptions::default();
-    // It counts for multi-gets only.
+    // The limit applies to multi-gets only.
     options.set_value_size_soft_limit(VALUES_BYTES_MAX as u64);
     options
 }
 
-/// Values in pinned blocks, and records of the cache.
+/// Values in pinned blocks, and cached records.
 struct EmbeddedValues<'r> {
-    /// What was looked up in RocksDB, if anything was.
+    /// The result of the RocksDB lookup, if one was needed.
     batch: Option<DBPinnableBatch<'r>>,
-    /// Where the value of each key is.
-    places: Vec<Place>,
+    /// The location of the value of each key.
+    places: Vec<ValueLocation>,
 }
 
-/// Where a value is.
-enum Place {
-    /// It has not been looked up.
-    Nowhere,
-    /// At this place of the batch.
+/// The location of a value.
+enum ValueLocation {
+    /// The key has not been looked up.
+    Unknown,
+    /// The position in the batch.
     Batch(usize),
-    /// Here.
-    Kept(Arc<[u8]>),
+    /// The record cache.
+    Cache(Arc<[u8]>),
 }
 
-/// A key to look up in RocksDB, its place among all that were asked for, and whether its value is
-/// worth keeping.
+/// A key to look up in RocksDB, its index among the requested keys, and a ticket if its value
+/// should be cached.
 type Missing<'k> = (&'k [u8], usize, Option<Ticket>);
 
-/// Looks up several keys as they were at `moment`, which `options` name: of records, those that the
-/// cache of records does not have.
+/// Looks up several keys at `moment`, the moment of `options`. Records come from the record cache
+/// where possible.
 pub(crate) fn get_many_at<'r>(
     engine: &'r Engine,
     (moment, options): (u64, &ReadOptions),
     space: Space,
     keys: &[&[u8]],
 ) -> Result<Box<dyn Values + 'r>> {
-    let ask = |key: &[u8]| engine.records.at(key, moment).map_or(Asked::Missing(None), Asked::Kept);
-    get_many(engine, options, space, keys, &ask)
+    let lookup = |key: &[u8]| {
+        engine.records.lookup_at(key, moment).map_or(CacheLookup::Miss(None), CacheLookup::Hit)
+    };
+    get_many(engine, options, space, keys, &lookup)
 }
 
-/// Looks up the newest values of several keys: of records, those that the cache of records does not
-/// have.
+/// Looks up the newest values of several keys. Records come from the record cache where possible.
 pub(crate) fn get_many_newest<'r>(
     engine: &'r Engine,
     space: Space,
     keys: &[&[u8]],
 ) -> Result<Box<dyn Values + 'r>> {
-    let ask = |key: &[u8]| engine.records.ask(key, || engine.db.latest_sequence_number());
-    get_many(engine, &engine.read_options, space, keys, &ask)
+    let lookup = |key: &[u8]| engine.records.lookup(key, || engine.db.latest_sequence_number());
+    get_many(engine, &engine.read_options, space, keys, &lookup)
 }
 
-/// Looks up several keys: of records, `ask` asks the cache of records first.
+/// Looks up several keys; for records, `lookup` queries the record cache first.
 fn get_many<'r>(
     engine: &'r Engine,
     options: &ReadOptions,
     space: Space,
     keys: &[&[u8]],
-    ask: &dyn Fn(&[u8]) -> Asked,
+    lookup: &dyn Fn(&[u8]) -> CacheLookup,
 ) -> Result<Box<dyn Values + 'r>> {
     let (mut missing, mut places) = (Vec::new(), Vec::with_capacity(keys.len()));
     for (place, &key) in keys.iter().enumerate() {
         let asked = match space {
-            Space::Records => ask(key),
-            Space::Catalog | Space::Indexes => Asked::Missing(None),
+            Space::Records => lookup(key),
+            Space::Catalog | Space::Indexes => CacheLookup::Miss(None),
         };
         places.push(match asked {
-            Asked::Kept(bytes) => Place::Kept(bytes),
-            Asked::Missing(ticket) => {
+            CacheLookup::Hit(bytes) => ValueLocation::Cache(bytes),
+            CacheLookup::Miss(ticket) => {
                 missing.push((key, place, ticket));
-                Place::Nowhere
+                ValueLocation::Unknown
             }
         });
     }
     look_up(engine, options, space, missing, places)
 }
 
-/// Looks up what is missing, all at once and in the order of the keys, and notes in `places` where
-/// it is.
+/// Looks up the missing keys in RocksDB, all at once and in key order, and stores their locations
+/// in `places`.
 fn look_up<'r>(
     engine: &'r Engine,
     options: &ReadOptions,
     space: Space,
     mut missing: Vec<Missing<'_>>,
-    mut places: Vec<Place>,
+    mut places: Vec<ValueLocation>,
 ) -> Result<Box<dyn Values + 'r>> {
     if missing.is_empty() {
         return Ok(Box::new(EmbeddedValues { batch: None, places }));
@@ -113,7 +115,7 @@ fn look_up<'r>(
     let batch = engine.db.batched_multi_get_pinned_batch_cf_opt(column, sorted, true, options);
     let batch = batch.map_err(from_rocksdb)?;
     for (number, (_, place, ticket)) in missing.into_iter().enumerate() {
-        places[place] = Place::Batch(number);
+        places[place] = ValueLocation::Batch(number);
         if let (Some(ticket), Some(Ok(Some(value)))) = (ticket, batch.get(number)) {
             engine.records.keep(ticket, value);
         }
@@ -124,9 +126,9 @@ fn look_up<'r>(
 impl EmbeddedValues<'_> {
     fn look(&self, place: usize) -> Option<Looked<'_>> {
         let place = match self.places.get(place)? {
-            Place::Nowhere => return None,
-            Place::Batch(place) => *place,
-            Place::Kept(bytes) => return Some(Looked::Found(bytes)),
+            ValueLocation::Unknown => return None,
+            ValueLocation::Batch(place) => *place,
+            ValueLocation::Cache(bytes) => return Some(Looked::Found(bytes)),
         };
         Some(match self.batch.as_ref()?.get(place)? {
             Ok(Some(value)) => Looked::Found(value),

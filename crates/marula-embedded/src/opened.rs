@@ -1,8 +1,8 @@
-//! RocksDB with the column family of each space at hand.
+//! RocksDB with the column family handle of each space.
 //!
-//! RocksDB finds a column family by its name, in a table that is hashed. Every key that is read or
-//! written would pay for that, several times in a write; so each is looked up once, when the
-//! database is opened.
+//! RocksDB finds a column family by name in a hash table. Every key that is read or written would
+//! pay for that, several times per write, so the handles are looked up once, when the database is
+//! opened.
 
 use std::ops::Deref;
 
@@ -11,11 +11,11 @@ use rust_rocksdb::{ColumnFamily, DB};
 
 use crate::options::name_of;
 
-/// The column families, in the order of the spaces.
+/// The column families in the order of the spaces.
 struct Columns<'d>([&'d ColumnFamily; Space::ALL.len()]);
 
 self_cell::self_cell! {
-    /// An open database; it is used as what it is.
+    /// An open database with its column families; dereferences to [`DB`].
     pub(crate) struct Opened {
         owner: DB,
         #[covariant]
@@ -24,7 +24,7 @@ self_cell::self_cell! {
 }
 
 impl Opened {
-    /// A database that was opened with a column family for every space.
+    /// Wraps a database that was opened with a column family for every space.
     pub(crate) fn of(db: DB) -> Opened {
         Opened::new(db, |db| {
             Columns(

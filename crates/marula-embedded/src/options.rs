@@ -1,4 +1,4 @@
-//! How a store is opened, and how RocksDB is tuned.
+//! The options of a store, and the tuning of RocksDB.
 //!
 //! Measured with `cargo bench -p marula-embedded` on two busy cores of a virtual machine (RocksDB
 //! 11.12; CPU µs of the whole process with background work; differences under a quarter are noise):
@@ -8,29 +8,29 @@
 //! | load of 2.6 KB documents by 1,000, an index entry each | 7.0 |
 //! | scan of 2.6 KB documents, warm cache, per document | 0.35-0.4 (up), 0.4-0.5 (down) |
 //! | two gets, index entry and 300-byte record, warm | 3.7-4.4 |
-//! | a get of what is not there | 0.27 |
+//! | a get of an absent key | 0.27 |
 //! | opening a cursor and one step | 3.8 |
 //! | commit of one key of 600 bytes | 2.3 |
 //! | insert: guard, look, two keys, two counters | 8.6-9.6 |
 //! | update of a 300-byte record: guard, get, put | 8.3-9.4 |
 //! | snapshot | 0.07 |
 //!
-//! What was tried:
-//! - LZ4 takes its default level. A level set for ZSTD holds for LZ4 too and makes it LZ4HC: the
-//!   load took 18 µs. Loads in key order are moved down the levels without a rewrite, for the
+//! Experiments:
+//! - LZ4 takes its default level. A level set for ZSTD applies to LZ4 too and makes it LZ4HC: the
+//!   load took 18 µs. Loads in key order are moved down the levels without a rewrite, because the
 //!   levels' compression is the same until there are gigabytes.
-//! - Batches of a bulk load are kept by their thread: 1.2 µs per document less.
-//! - A bloom filter over the memtable: updates and gets the same, inserts 10% dearer. Off.
+//! - Batches of a bulk load are reused by their thread: 1.2 µs per document less.
+//! - A bloom filter over the memtable: updates and gets unchanged, inserts 10% slower. Off.
 //! - Blocks of 4 or 8 KB, restart interval 16, a hash index in blocks, LRU in place of the clock
 //!   cache, pipelined writes, no concurrent memtable writes: no difference beyond noise.
 //! - Blocks of records of 16, 32 and 64 KB, 100,000 documents of 2.6 KB, the least of 14 turns in
 //!   turn: a scan 98, 81 and 67 ms; 9,091 scattered documents 51, 50 and 44; 500 neighbours 1.04,
-//!   0.95 and 1.07. Each block that is entered waits for memory half a dozen times. 32: a look-up
+//!   0.95 and 1.07. Each block that is opened waits for memory half a dozen times. 32: a look-up
 //!   of one small document that is not in the cache reads all of its block.
 //! - A hash index in blocks of records, restart intervals of 1 and 4: the same.
-//! - Memtables that have settled are flushed (`settle.rs`): a count of 9,091 index entries went
-//!   from 2.1 to 1.2 ms.
-//! - Keys apart from values in the blocks of records, whose documents a search for a key would step
+//! - Memtables that have stopped growing are flushed (`settle.rs`): a count of 9,091 index entries
+//!   went from 2.1 to 1.2 ms.
+//! - Keys apart from values in the blocks of records, whose documents a key search would step
 //!   across: look-ups 5 to 12% cheaper, scans the same. On. For index entries, small themselves,
 //!   RocksDB advises against it.
 //! - Multi-get of 32 records in key order: a fifth to a third less than single gets where records
@@ -52,57 +52,57 @@ use rust_rocksdb::{
 use crate::health::{self, Health, Listener};
 use crate::record_cache::RecordCache;
 
-/// What is done with a log that has lost what was acknowledged.
+/// The treatment of a log that has lost acknowledged writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnDamage {
     /// The store is not opened.
     Refuse,
-    /// The log is replayed up to the damage and cut off there.
+    /// The log is replayed up to the damage and truncated there.
     CutOff,
 }
 
-/// What can be chosen about a store. [`EmbeddedOptions::new`] has the defaults.
+/// The options of a store. [`EmbeddedOptions::new`] returns the defaults.
 #[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
     /// The data folder.
     pub path: PathBuf,
-    /// Whether the folder is only read: nothing in it changes, and every write is refused.
+    /// Opens the folder read-only: nothing in it changes, and every write is refused.
     pub is_read_only: bool,
-    /// What is done with a log that has lost what was acknowledged.
+    /// The treatment of a log that has lost acknowledged writes.
     pub on_damage: OnDamage,
-    /// Bytes of the caches, of uncompressed blocks and of records.
+    /// Total bytes of the block cache and the record cache.
     pub cache_bytes: usize,
-    /// How long a commit may wait for its sync when nobody asks for it.
+    /// The maximum time from a commit to its sync when no caller waits for the sync.
     pub sync_interval: Duration,
-    /// Threads for flushes and compactions.
+    /// The number of threads for flushes and compactions.
     pub background_jobs: usize,
-    /// Bytes that are written to one space before they go from memory to a file.
+    /// Bytes written to one space before its memtable is flushed to a file.
     pub memtable_bytes: usize,
 }
 
 const MB: usize = 1 << 20;
 
-/// Which part of the cache is for records that are looked up one by one: a fourth.
+/// The divisor of the cache share for single records: one fourth.
 const RECORDS_SHARE: usize = 4;
 
 /// Below this cache size the tables' indexes and filters count towards the cache, so that memory
 /// stays bounded.
 const CACHE_BYTES_TINY: usize = 64 * MB;
 
-/// The log kept for spaces that are written rarely, before they are flushed to let it go. It bounds
-/// what recovery reads: about a second per 200 MB.
+/// The maximum log size; beyond it, memtables of rarely written spaces are flushed to free the log.
+/// It bounds recovery, which reads about 200 MB per second.
 const WAL_BYTES_MAX: u64 = 512 << 20;
 
-/// Merges of one counter that lie unmerged in memory: more make reading a counter dear, fewer make
-/// adding to it dear.
+/// The maximum number of unmerged additions to one counter in memory: more make reads of the
+/// counter slow, fewer make additions slow.
 const COUNTER_MERGES_MAX: usize = 16;
 
-/// How long RocksDB looks for blocks of a file that is gone in the cache: until fewer than one in
-/// twenty are there.
+/// The extent to which RocksDB searches the cache for blocks of a deleted file: until fewer than
+/// one in twenty is found.
 const UNCACHE_AGGRESSIVENESS: u32 = 300;
 
 impl EmbeddedOptions {
-    /// The defaults for a store at `path`.
+    /// The default options for a store at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let cache_bytes = default_cache_bytes(memory_bytes());
         EmbeddedOptions {
@@ -116,13 +116,13 @@ impl EmbeddedOptions {
         }
     }
 
-    /// The cache of blocks that all spaces share.
+    /// Creates the block cache that all spaces share.
     pub(crate) fn cache(&self) -> Cache {
         let blocks = self.cache_bytes - self.cache_bytes / RECORDS_SHARE;
         Cache::new_hyper_clock_cache(blocks.max(MB), 0)
     }
 
-    /// The cache of records.
+    /// Creates the record cache.
     pub(crate) fn record_cache(&self) -> RecordCache {
         RecordCache::new(self.cache_bytes / RECORDS_SHARE)
     }
@@ -135,8 +135,8 @@ impl EmbeddedOptions {
         options.set_max_background_jobs(self.background_jobs as i32);
         options.set_max_subcompactions(1);
         options.set_max_open_files(open_files_max());
-        // A prefix of what was acknowledged survives damage at the end of the log; the logger tells
-        // of it.
+        // After damage at the end of the log, a prefix of the acknowledged writes survives; the
+        // logger reports it.
         options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
         options.set_recycle_log_file_num(0);
         options.set_max_total_wal_size(WAL_BYTES_MAX);
@@ -172,33 +172,34 @@ impl EmbeddedOptions {
         options.set_level_zero_file_num_compaction_trigger(4);
         options.set_max_bytes_for_level_base(4 * self.memtable_bytes as u64);
         options.set_target_file_size_base(self.memtable_bytes.max(16 * MB) as u64);
-        // The first level, and those that data reach before there are gigabytes of them, are cheap
-        // to write.
+        // The first level, and the levels that data reaches below some gigabytes, are cheap to
+        // write.
         options.set_compression_per_level(&[
             DBCompressionType::Lz4,
             DBCompressionType::Lz4,
             DBCompressionType::Lz4,
             DBCompressionType::Zstd,
         ]);
-        // The built-in operator adds 8 little-endian bytes, wrapping: the same for i64.
+        // The built-in operator adds 8 little-endian bytes, wrapping; this is the same for i64.
         options.set_uint64add_merge_operator();
         options.set_max_successive_merges(COUNTER_MERGES_MAX);
-        // Without this the limit holds only while the counter's last value is in memory or cache.
-        // Once the data outgrow the cache it is not: every write would then walk all merges since
-        // the last flush, in vain, and go on.
+        // Without this the limit applies only while the counter's last value is in memory or cache.
+        // Once the data outgrows the cache, it is not: every write would then walk all merges since
+        // the last flush without effect.
         options.set_strict_max_successive_merges(true);
-        // A record is looked up when an index knows it: a filter on the last level never says no.
+        // A record is looked up after an index returned its key, so a filter on the last level
+        // never excludes anything.
         options.set_optimize_filters_for_hits(space == Space::Records);
-        // Blocks of a file that a compaction has replaced leave the cache with it: nobody asks for
-        // them again, and the blocks of the new file find their memory, which the kernel need not
+        // Blocks of a file that a compaction has replaced are evicted with it: they are not read
+        // again, and the blocks of the new file reuse their memory, which the kernel then need not
         // clear.
         options.set_uncache_aggressiveness(UNCACHE_AGGRESSIVENESS);
         options.set_block_based_table_factory(&self.table(space, cache));
         options
     }
 
-    /// The options of files that are ingested into a space: cheap to write, like what is flushed.
-    /// The compactions that come to them compress them as their level asks.
+    /// The options of files that are ingested into a space: cheap to write, like flushed files.
+    /// Later compactions compress them as their level requires.
     pub(crate) fn ingested(&self, space: Space, cache: &Cache) -> Options {
         let mut options = self.space(space, cache);
         options.set_compression_per_level(&[DBCompressionType::Lz4]);
@@ -213,12 +214,12 @@ impl EmbeddedOptions {
             Space::Catalog | Space::Indexes => 16 << 10,
         });
         table.set_block_restart_interval(8);
-        // The keys of a block lie side by side, not a document apart: searching one touches a line
-        // or two of memory.
+        // The keys of a block are adjacent instead of a document apart: a search touches one or two
+        // cache lines.
         table.set_separate_key_value_in_data_block(space == Space::Records);
         table.set_bloom_filter(10.0, false);
-        // RocksDB asks for what a cursor comes to next whether the cache has it or not: 4% of a
-        // scan of cached blocks. The system sees which reads follow one another by itself.
+        // RocksDB would read ahead whether or not the cache has the block, which costs 4% of a scan
+        // of cached blocks. The operating system detects sequential reads itself.
         table.set_max_auto_readahead_size(0);
         let is_tiny = self.cache_bytes < CACHE_BYTES_TINY;
         table.set_cache_index_and_filter_blocks(is_tiny);
@@ -236,14 +237,14 @@ pub(crate) fn name_of(space: Space) -> &'static str {
     }
 }
 
-/// Half of the memory beyond the first gigabyte, at least 256 MB: what mongod takes.
+/// Half of the memory beyond the first gigabyte, at least 256 MB: mongod's default.
 fn default_cache_bytes(memory_bytes: u64) -> usize {
     let half = memory_bytes.saturating_sub(1 << 30) / 2;
     usize::try_from(half).unwrap_or(usize::MAX).max(256 * MB)
 }
 
-/// The memory of the machine, or of the container or the process where that is less; 1 GB when
-/// nothing can be told.
+/// The memory of the machine, or the limit of the container or the process if that is less; 1 GB
+/// when it cannot be determined.
 pub fn memory_bytes() -> u64 {
     let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -260,7 +261,7 @@ pub fn memory_bytes() -> u64 {
     total.unwrap_or(1 << 30).min(least)
 }
 
-/// How many files the store keeps open: all of them unless the process may not have that many.
+/// The maximum number of open files: no limit, unless the process has a low one.
 fn open_files_max() -> i32 {
     let soft = fs::read_to_string("/proc/self/limits").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;

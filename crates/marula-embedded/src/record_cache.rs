@@ -1,19 +1,26 @@
-//! Records that are read one by one, kept unpacked.
+//! A cache of unpacked records that are read one by one.
 //!
-//! A look-up in RocksDB goes through the memtables, a file's index, the cache of blocks and a
-//! search in a block; each of these waits for memory. A record that was read before lies here under
-//! its key, and costs one look. Where data outgrow memory it also holds more of what is wanted: a
-//! record is kept alone, a block with all its neighbours.
+//! A lookup in RocksDB goes through the memtables, a file's index, the block cache and a search in
+//! a block; each of these waits for memory. A record that was read before is found here by its key
+//! in one step. When the data outgrows memory, this cache also holds more useful data: a record is
+//! cached alone, a block with all its neighbours.
 //!
-//! **What is here is what the store says.** A commit takes the records that it writes out before it
-//! becomes visible and lets them in again after it: each key belongs to a [`Gate`], which a writer
-//! shuts, and whoever has read a record meanwhile, or before, finds that the gate has moved and
-//! does not keep it. So a record that is found here is the newest, and was so since a sequence
-//! number that it carries: a view of an earlier moment asks RocksDB.
+//! ```text
+//!   reader   lookup: miss ─► ticket (gate version) ─► read RocksDB ─► keep, if the version is unchanged
+//!   writer   hold_for_write: close gate, version + 1, remove record ─► commit ─► drop: open gate
+//! ```
 //!
-//! **Not everything is kept**, but what is asked for twice within a while: copying what is read
-//! once costs more than reading it. A record that is rewritten each time it is read would be copied
-//! for nothing, too: it is kept when it is read twice between two writes. Scans pass by.
+//! **The cache never disagrees with the store.** A commit removes the records that it writes before
+//! it becomes visible and admits them again after it: each key belongs to a [`Gate`], which a
+//! writer closes, and a reader that has read a record in the meantime, or before, finds that the
+//! gate's version has changed and does not cache the record. So a cached record is the newest one,
+//! and has been since the sequence number stored with it: a view of an earlier moment reads
+//! RocksDB.
+//!
+//! **Only records requested twice within a while are cached**: copying a record that is read once
+//! costs more than reading it. Copying a record that is rewritten each time it is read would be
+//! useless too, so a record is cached only when it is read twice between two writes. Scans do not
+//! use the cache.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -24,87 +31,87 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-/// Keys of up to so many bytes can be kept: those of all collections but clustered ones with long
-/// ids.
+/// The maximum length of a cached key: long enough for all collections except clustered ones with
+/// long ids.
 const NAME_BYTES_MAX: usize = 31;
 
-/// A larger record is not kept: one of them would push out hundreds.
+/// The maximum size of a cached record: a larger one would evict hundreds.
 const RECORD_BYTES_MAX: usize = 64 << 10;
 
-/// What keeping a record costs beside its bytes: its name, its places in the tables and lists, and
-/// the allocation.
+/// The cost of caching a record in addition to its bytes: its name, its entries in tables and
+/// lists, and the allocation.
 const OVERHEAD_BYTES: u64 = 128;
 
-/// How large records are taken to be when the tables are made.
+/// The assumed size of a record when the tables are allocated.
 const RECORD_BYTES_GUESSED: usize = 2048;
 
-/// Gates; a power of two.
+/// The number of gates; a power of two.
 const GATES: usize = 256;
 
-/// At least, and at most, of so many keys the last reading is remembered: of some more than can be
-/// kept.
+/// The minimum and maximum number of hints, each of which remembers the last request of a key:
+/// somewhat more than the number of records that can be cached.
 const HINTS: (usize, usize) = (1 << 14, 1 << 22);
 
-/// The key of a record.
+/// The key of a cached record.
 #[derive(Clone, Copy)]
-pub(crate) struct Name {
+pub(crate) struct RecordName {
     length: u8,
     bytes: [u8; NAME_BYTES_MAX],
 }
 
-/// Bytes of a record that was looked up, and since when they are its newest.
+/// The bytes of a cached record, and the sequence number since which they are its newest.
 #[derive(Clone)]
-struct Kept {
+struct CachedRecord {
     since: u64,
     bytes: Arc<[u8]>,
 }
 
-/// What asking for a record has come to.
-pub(crate) enum Asked {
-    /// Its bytes.
-    Kept(Arc<[u8]>),
-    /// It must be read; what is found is worth keeping where there is a ticket.
-    Missing(Option<Ticket>),
+/// The result of looking up a record.
+pub(crate) enum CacheLookup {
+    /// The bytes of the cached record.
+    Hit(Arc<[u8]>),
+    /// The record must be read from RocksDB and, if there is a ticket, offered to the cache.
+    Miss(Option<Ticket>),
 }
 
-/// Allows to keep what is read next, unless a writer comes in between.
+/// Permits caching the next read of a record, unless a writer intervenes.
 pub(crate) struct Ticket {
-    name: Name,
+    name: RecordName,
     gate: usize,
     version: u64,
     since: u64,
 }
 
-/// Which writers are between taking a key of it out and having written.
+/// The writers between removing a key of the gate from the cache and finishing their commit.
 #[derive(Default)]
 struct Gate {
     writers: u64,
-    /// How many writers have come.
+    /// The number of writers so far.
     version: u64,
 }
 
 /// The cache.
 pub(crate) struct RecordCache {
-    records: Cache<Name, Kept, Weight, DefaultHashBuilder>,
+    records: Cache<RecordName, CachedRecord, Weight, DefaultHashBuilder>,
     hasher: DefaultHashBuilder,
     gates: Box<[Mutex<Gate>]>,
     hints: Box<[AtomicU16]>,
 }
 
-/// Writers' hold on the records that they write, until they have written.
-pub(crate) struct Overtaken<'c> {
+/// A writer's hold on the records that it writes; dropped after the commit.
+pub(crate) struct WriteHold<'c> {
     cache: &'c RecordCache,
-    names: &'c [Name],
+    names: &'c [RecordName],
     is_all: bool,
 }
 
-impl Name {
-    /// The name of a record by its key; `None` for a key that is too long.
+impl RecordName {
+    /// The name of a record with this key; `None` if the key is too long.
     #[inline]
-    pub(crate) fn of(key: &[u8]) -> Option<Name> {
+    pub(crate) fn of(key: &[u8]) -> Option<RecordName> {
         let mut bytes = [0; NAME_BYTES_MAX];
         bytes.get_mut(..key.len())?.copy_from_slice(key);
-        Some(Name { length: key.len() as u8, bytes })
+        Some(RecordName { length: key.len() as u8, bytes })
     }
 
     fn key(&self) -> &[u8] {
@@ -112,34 +119,34 @@ impl Name {
     }
 }
 
-impl PartialEq for Name {
+impl PartialEq for RecordName {
     #[inline]
-    fn eq(&self, other: &Name) -> bool {
+    fn eq(&self, other: &RecordName) -> bool {
         self.length == other.length && self.bytes == other.bytes
     }
 }
 
-impl Eq for Name {}
+impl Eq for RecordName {}
 
-impl Hash for Name {
+impl Hash for RecordName {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(self.key());
     }
 }
 
-/// A record's share of the cache.
+/// Computes a record's share of the cache.
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<Name, Kept> for Weight {
-    fn weight(&self, _: &Name, kept: &Kept) -> u64 {
+impl Weighter<RecordName, CachedRecord> for Weight {
+    fn weight(&self, _: &RecordName, kept: &CachedRecord) -> u64 {
         kept.bytes.len() as u64 + OVERHEAD_BYTES
     }
 }
 
 impl RecordCache {
-    /// A cache of up to `bytes`.
+    /// Creates a cache of up to `bytes`.
     pub(crate) fn new(bytes: usize) -> Self {
         let hasher = DefaultHashBuilder::default();
         let options = OptionsBuilder::new()
@@ -154,25 +161,26 @@ impl RecordCache {
         RecordCache { records, hasher, gates, hints }
     }
 
-    /// Asks for a record as it is now. `newest` tells the newest sequence number that is visible.
+    /// Looks up the newest version of a record. `newest` returns the newest visible sequence
+    /// number.
     #[inline]
-    pub(crate) fn ask(&self, key: &[u8], newest: impl FnOnce() -> u64) -> Asked {
-        let Some(name) = Name::of(key) else { return Asked::Missing(None) };
+    pub(crate) fn lookup(&self, key: &[u8], newest: impl FnOnce() -> u64) -> CacheLookup {
+        let Some(name) = RecordName::of(key) else { return CacheLookup::Miss(None) };
         match self.records.get(&name) {
-            Some(kept) => Asked::Kept(kept.bytes),
-            None => Asked::Missing(self.ticket(name, newest)),
+            Some(kept) => CacheLookup::Hit(kept.bytes),
+            None => CacheLookup::Miss(self.ticket(name, newest)),
         }
     }
 
-    /// A record as it was at a sequence number, where that is known here.
-    pub(crate) fn at(&self, key: &[u8], moment: u64) -> Option<Arc<[u8]>> {
-        let kept = self.records.get(&Name::of(key)?)?;
+    /// The version of a record at a sequence number, if the cache has it.
+    pub(crate) fn lookup_at(&self, key: &[u8], moment: u64) -> Option<Arc<[u8]>> {
+        let kept = self.records.get(&RecordName::of(key)?)?;
         (kept.since <= moment).then_some(kept.bytes)
     }
 
-    fn ticket(&self, name: Name, newest: impl FnOnce() -> u64) -> Option<Ticket> {
+    fn ticket(&self, name: RecordName, newest: impl FnOnce() -> u64) -> Option<Ticket> {
         let hash = self.hasher.hash_one(name);
-        if !self.is_worth(hash) {
+        if !self.is_repeated(hash) {
             return None;
         }
         let gate = gate_of(hash);
@@ -183,14 +191,14 @@ impl RecordCache {
             }
             gate.version
         };
-        // Asked for behind the gate: nothing has written the record since, as long as the gate
-        // stays as it is.
+        // Read after the gate: while the gate is unchanged, no writer has changed the record since
+        // then.
         Some(Ticket { name, gate, version, since: newest() })
     }
 
-    /// Whether a record that is not here should be, now that it is asked for: whether it was
-    /// before, within a while.
-    fn is_worth(&self, hash: u64) -> bool {
+    /// Returns whether a missing record is worth caching: whether it was requested before, within a
+    /// while.
+    fn is_repeated(&self, hash: u64) -> bool {
         let is_second = self.forget_reading(hash);
         if !is_second {
             self.hint_of(hash).store(hint(hash), Ordering::Relaxed);
@@ -198,7 +206,7 @@ impl RecordCache {
         is_second
     }
 
-    /// Forgets that a record was asked for; answers whether that was known.
+    /// Forgets that a record was requested; returns whether it was known.
     fn forget_reading(&self, hash: u64) -> bool {
         let place = self.hint_of(hash);
         let is_known = place.load(Ordering::Relaxed) == hint(hash);
@@ -208,39 +216,43 @@ impl RecordCache {
         is_known
     }
 
-    /// Keeps what was read with a ticket, unless a writer has come since that was given.
+    /// Caches a record that was read with a ticket, unless a writer has intervened.
     pub(crate) fn keep(&self, ticket: Ticket, bytes: &[u8]) {
         if bytes.len() > RECORD_BYTES_MAX {
             return;
         }
-        let kept = Kept { since: ticket.since, bytes: Arc::from(bytes) };
-        // The gate is held while the record goes in: a writer who comes then finds it there, and
-        // takes it out.
+        let kept = CachedRecord { since: ticket.since, bytes: Arc::from(bytes) };
+        // The gate stays locked during the insertion: a writer that comes then finds the record and
+        // removes it.
         let gate = self.gates[ticket.gate].lock();
         if gate.writers == 0 && gate.version == ticket.version {
             self.records.insert(ticket.name, kept);
         }
     }
 
-    /// Takes records out and keeps them out until what this answers is dropped: before they are
-    /// written. Of `ranges`, all that lie in them.
-    pub(crate) fn overtake<'c>(&'c self, names: &'c [Name], ranges: &[KeyRange]) -> Overtaken<'c> {
+    /// Removes records from the cache and keeps them out until the returned hold is dropped: called
+    /// before they are written. Removes all records in `ranges`.
+    pub(crate) fn hold_for_write<'c>(
+        &'c self,
+        names: &'c [RecordName],
+        ranges: &[KeyRange],
+    ) -> WriteHold<'c> {
         let is_all = !ranges.is_empty();
         if is_all {
-            self.gates.iter().for_each(shut);
-            self.forget(ranges);
+            self.gates.iter().for_each(close);
+            self.remove_ranges(ranges);
         }
         for name in names {
             let hash = self.hasher.hash_one(name);
-            shut(&self.gates[gate_of(hash)]);
+            close(&self.gates[gate_of(hash)]);
             self.records.remove(name);
             self.forget_reading(hash);
         }
-        Overtaken { cache: self, names, is_all }
+        WriteHold { cache: self, names, is_all }
     }
 
-    /// Lets go of records that nobody reads any more.
-    pub(crate) fn forget(&self, ranges: &[KeyRange]) {
+    /// Removes the records of ranges that are no longer read.
+    pub(crate) fn remove_ranges(&self, ranges: &[KeyRange]) {
         let is_within = |key: &[u8]| {
             ranges.iter().any(|range| range.start.as_slice() <= key && key < range.end.as_slice())
         };
@@ -249,17 +261,17 @@ impl RecordCache {
         }
     }
 
-    /// The most bytes that it holds.
+    /// The maximum size in bytes.
     pub(crate) fn capacity(&self) -> u64 {
         self.records.capacity()
     }
 
-    /// The bytes that it holds, with what holding them costs.
+    /// The current size in bytes, including overhead.
     pub(crate) fn bytes(&self) -> u64 {
         self.records.weight()
     }
 
-    /// How many records it holds.
+    /// The number of cached records.
     pub(crate) fn count(&self) -> usize {
         self.records.len()
     }
@@ -269,7 +281,7 @@ impl RecordCache {
     }
 }
 
-impl Drop for Overtaken<'_> {
+impl Drop for WriteHold<'_> {
     fn drop(&mut self) {
         for name in self.names {
             open(&self.cache.gates[gate_of(self.cache.hasher.hash_one(name))]);
@@ -284,7 +296,7 @@ fn gate_of(hash: u64) -> usize {
     hash as usize % GATES
 }
 
-fn shut(gate: &Mutex<Gate>) {
+fn close(gate: &Mutex<Gate>) {
     let mut gate = gate.lock();
     gate.writers += 1;
     gate.version += 1;
@@ -294,8 +306,8 @@ fn open(gate: &Mutex<Gate>) {
     gate.lock().writers -= 1;
 }
 
-/// What tells that a record was asked for which is not here: some bits of its key's hash, never
-/// zero. Others overwrite it, so that it is forgotten after a while.
+/// The hint for a requested record: some bits of its key's hash, never zero. Other keys overwrite
+/// it, so it is forgotten after a while.
 fn hint(hash: u64) -> u16 {
     (hash >> 48) as u16 | 1
 }
@@ -305,9 +317,9 @@ mod tests {
     use super::*;
 
     fn ask(cache: &RecordCache, key: &[u8], newest: u64) -> Option<Option<Ticket>> {
-        match cache.ask(key, || newest) {
-            Asked::Kept(_) => None,
-            Asked::Missing(ticket) => Some(ticket),
+        match cache.lookup(key, || newest) {
+            CacheLookup::Hit(_) => None,
+            CacheLookup::Miss(ticket) => Some(ticket),
         }
     }
 
@@ -321,10 +333,10 @@ mod tests {
         cache.at(key, u64::MAX).is_some()
     }
 
-    /// Writes a record, doing `meanwhile` between taking it out and letting it in again.
+    /// Writes a record and calls `meanwhile` between its removal and its readmission.
     fn write(cache: &RecordCache, key: &[u8], meanwhile: impl FnOnce()) {
-        let names = [Name::of(key).expect("a short key")];
-        let overtaken = cache.overtake(&names, &[]);
+        let names = [RecordName::of(key).expect("a short key")];
+        let overtaken = cache.hold_for_write(&names, &[]);
         meanwhile();
         drop(overtaken);
     }
@@ -363,7 +375,7 @@ mod tests {
             write(&cache, b"one", || {});
             assert!(ask(&cache, b"one", 7).is_some_and(|ticket| ticket.is_none()));
         }
-        // The second reading since the last write.
+        // The second read since the last write.
         cache.keep(ticket(&cache, b"one"), b"bytes");
         assert!(is_kept(&cache, b"one"));
     }
@@ -376,7 +388,7 @@ mod tests {
         }
         let range = KeyRange { start: b"b".to_vec(), end: b"c".to_vec() };
         let other = ticket(&cache, b"other");
-        drop(cache.overtake(&[], &[range]));
+        drop(cache.hold_for_write(&[], &[range]));
         assert_eq!([b"a", b"b", b"c"].map(|key| is_kept(&cache, key)), [true, false, true]);
         cache.keep(other, b"bytes");
         assert!(!is_kept(&cache, b"other"), "a range was cleared meanwhile, whichever");

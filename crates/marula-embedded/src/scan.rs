@@ -15,29 +15,27 @@ pub(crate) struct EmbeddedCursor<'r> {
     range: KeyRange,
     direction: Direction,
     position: Position,
-    /// Where the key and the value lie that the iterator stands on, asked once for each: asking
-    /// costs a call through two layers of RocksDB. Nothing where `position` is not
-    /// [`Position::On`].
+    /// The current key and value of the iterator, read once per move: each read calls through two
+    /// layers of RocksDB. Empty unless `position` is [`Position::On`].
     key: *const [u8],
     value: *const [u8],
-    /// Whether entries are large and most often lie behind one another, so that the next is worth
-    /// fetching ahead.
+    /// Whether to prefetch the next entry: entries are large and usually adjacent.
     fetches_ahead: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Position {
-    Before,
+    BeforeStart,
     On,
-    Behind,
+    AfterEnd,
 }
 
 const NOTHING: &[u8] = &[];
 
-/// A cursor over a range that holds nothing, whatever is stored. RocksDB's bounds must not cross.
+/// A cursor over an empty range. RocksDB's bounds must not cross.
 struct EmptyCursor;
 
-/// Opens a cursor. `options` name a snapshot or are the defaults; they get the bounds.
+/// Opens a cursor. `options` name a snapshot or are the defaults; the bounds are added to them.
 pub(crate) fn open_cursor<'r>(
     engine: &'r Engine,
     mut options: ReadOptions,
@@ -55,7 +53,7 @@ pub(crate) fn open_cursor<'r>(
         iterator,
         range: range.clone(),
         direction,
-        position: Position::Before,
+        position: Position::BeforeStart,
         key: NOTHING,
         value: NOTHING,
         fetches_ahead: space == Space::Records && direction == Direction::Forward,
@@ -63,24 +61,24 @@ pub(crate) fn open_cursor<'r>(
 }
 
 impl EmbeddedCursor<'_> {
-    /// Finds out where the last move has led.
+    /// Reads the position after a move.
     #[inline]
-    fn settle(&mut self) -> Result<bool> {
+    fn update_position(&mut self) -> Result<bool> {
         match self.iterator.item() {
             Some((key, value)) => {
                 (self.key, self.value) = (key, value);
                 self.position = Position::On;
                 Ok(true)
             }
-            None => self.settle_behind(),
+            None => self.update_at_end(),
         }
     }
 
-    /// The last move has led nowhere, which may be for an error.
+    /// Handles a move that found no entry, possibly because of an error.
     #[cold]
-    fn settle_behind(&mut self) -> Result<bool> {
+    fn update_at_end(&mut self) -> Result<bool> {
         (self.key, self.value) = (NOTHING, NOTHING);
-        self.position = Position::Behind;
+        self.position = Position::AfterEnd;
         self.iterator.status().map_err(from_rocksdb)?;
         Ok(false)
     }
@@ -89,16 +87,16 @@ impl EmbeddedCursor<'_> {
 impl Cursor for EmbeddedCursor<'_> {
     fn advance(&mut self) -> Result<bool> {
         match (self.position, self.direction) {
-            // Where an error has led here, it is told again.
-            (Position::Behind, _) => return self.settle_behind(),
+            // If an error led here, it is returned again.
+            (Position::AfterEnd, _) => return self.update_at_end(),
             (Position::On, Direction::Forward) => self.iterator.next(),
             (Position::On, Direction::Backward) => self.iterator.prev(),
-            (Position::Before, Direction::Forward) => self.iterator.seek(&self.range.start),
-            (Position::Before, Direction::Backward) => self.iterator.seek_to_last(),
+            (Position::BeforeStart, Direction::Forward) => self.iterator.seek(&self.range.start),
+            (Position::BeforeStart, Direction::Backward) => self.iterator.seek_to_last(),
         }
-        let is_on = self.settle()?;
+        let is_on = self.update_position()?;
         if is_on && self.fetches_ahead {
-            prefetch::behind(self.value());
+            prefetch::after(self.value());
         }
         Ok(is_on)
     }
@@ -109,19 +107,19 @@ impl Cursor for EmbeddedCursor<'_> {
             Direction::Backward if *key >= *self.range.end => self.iterator.seek_to_last(),
             Direction::Backward => self.iterator.seek_for_prev(key),
         }
-        self.settle()
+        self.update_position()
     }
 
     fn pass(&mut self, count: u64) -> Result<u64> {
         let mut passed = 0;
-        if self.position == Position::Before {
+        if self.position == Position::BeforeStart {
             if count == 0 || !self.advance()? {
                 return Ok(0);
             }
             passed = 1;
         }
-        if self.position == Position::Behind {
-            self.settle_behind()?;
+        if self.position == Position::AfterEnd {
+            self.update_at_end()?;
             return Ok(passed);
         }
         while passed < count {
@@ -134,7 +132,7 @@ impl Cursor for EmbeddedCursor<'_> {
             }
             passed += 1;
         }
-        self.settle()?;
+        self.update_position()?;
         Ok(passed)
     }
 
@@ -144,16 +142,16 @@ impl Cursor for EmbeddedCursor<'_> {
 
     #[allow(unsafe_code)]
     fn key(&self) -> &[u8] {
-        assert!(self.position == Position::On, "the cursor stands on a key");
-        // SAFETY: the iterator showed these bytes when it came here, and they stay as they are
-        // until it moves; it moves only through `&mut self`, which then settles anew, and it lives
-        // as long as the cursor.
+        assert!(self.position == Position::On, "the cursor is on a key");
+        // SAFETY: the iterator returned these bytes for its position, and they stay valid until it
+        // moves; it moves only through `&mut self`, which then updates them, and it lives as long
+        // as the cursor.
         unsafe { &*self.key }
     }
 
     #[allow(unsafe_code)]
     fn value(&self) -> &[u8] {
-        assert!(self.position == Position::On, "the cursor stands on a value");
+        assert!(self.position == Position::On, "the cursor is on a value");
         // SAFETY: as for the key.
         unsafe { &*self.value }
     }
@@ -173,10 +171,10 @@ impl Cursor for EmptyCursor {
     }
 
     fn key(&self) -> &[u8] {
-        panic!("the cursor stands on no key")
+        panic!("the cursor is on no key")
     }
 
     fn value(&self) -> &[u8] {
-        panic!("the cursor stands on no value")
+        panic!("the cursor is on no value")
     }
 }

@@ -1,10 +1,9 @@
-//! Moving what was written from memory to files once writes have become few.
+//! Flushes memtables once writes have become rare.
 //!
-//! A look-up or a step of a scan in RocksDB's memtable waits for memory at each level of a skip
-//! list; in a file's blocks, keys lie side by side. A store that was loaded and is now read would
-//! pay for that until the next load fills the memtable. So a memtable of more than a few keys that
-//! has all but stopped growing is flushed. The log is let go with it, so that a restart has little
-//! to replay.
+//! A lookup or a scan step in RocksDB's memtable waits for memory at each level of a skip list; in
+//! a file's blocks, keys are adjacent. A store that was loaded and is now read would pay for that
+//! until the next load fills the memtable. So a memtable with more than a few keys that has almost
+//! stopped growing is flushed. Its log is freed too, so that a restart has little to replay.
 
 use std::time::{Duration, Instant};
 
@@ -14,33 +13,33 @@ use tracing::debug;
 
 use crate::engine::Engine;
 
-/// How often is looked.
+/// The time between two checks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A memtable with fewer keys fits the processor's caches: looking there is as quick as in a file.
+/// A smaller memtable fits the processor's caches: a lookup in it is as fast as in a file.
 const KEYS_MIN: u64 = 4096;
 
-/// A memtable has all but stopped growing when it grows by less than this part of it between two
-/// looks. Whatever the rate of the writes, they then fill files no more often than every minute.
+/// A memtable has settled when it grows by less than this fraction of its size between two checks.
+/// Whatever the rate of writes, they then create files at most once a minute.
 const GROWTH_PART: u64 = 64;
 
-/// What was seen of the memtables at the last look.
+/// The state of the memtables at the last check.
 pub(crate) struct Settle {
-    looked_at: Instant,
+    checked_at: Instant,
     keys: [u64; Space::ALL.len()],
 }
 
 impl Settle {
     pub(crate) fn new() -> Self {
-        Settle { looked_at: Instant::now(), keys: [0; Space::ALL.len()] }
+        Settle { checked_at: Instant::now(), keys: [0; Space::ALL.len()] }
     }
 
-    /// Has settled memtables flushed in the background, if it is time to look.
-    pub(crate) fn look(&mut self, engine: &Engine) {
-        if self.looked_at.elapsed() < INTERVAL {
+    /// Flushes settled memtables in the background, if a check is due.
+    pub(crate) fn check(&mut self, engine: &Engine) {
+        if self.checked_at.elapsed() < INTERVAL {
             return;
         }
-        self.looked_at = Instant::now();
+        self.checked_at = Instant::now();
         for space in Space::ALL {
             let column = engine.column(space);
             let property = properties::NUM_ENTRIES_ACTIVE_MEM_TABLE;
@@ -52,8 +51,7 @@ impl Settle {
             }
             let mut options = FlushOptions::new();
             options.set_wait(false);
-            // Whoever writes meanwhile has room: a memtable is handed over as one that is full
-            // would be.
+            // Concurrent writers have room: the memtable is handed over like a full one.
             options.set_allow_write_stall(true);
             if let Err(cause) = engine.db.flush_cf_opt(column, &options) {
                 debug!("{space:?} cannot be flushed now: {cause}");
@@ -62,9 +60,9 @@ impl Settle {
     }
 }
 
-/// Whether a memtable that had `before` keys and now has `keys` is worth a flush.
+/// Returns whether a memtable that had `before` keys and now has `keys` should be flushed.
 fn has_settled(before: u64, keys: u64) -> bool {
-    // One that was flushed in between has fewer.
+    // A memtable that was flushed in between has fewer keys.
     keys >= KEYS_MIN && before <= keys && keys - before < keys / GROWTH_PART
 }
 

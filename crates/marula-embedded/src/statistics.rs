@@ -1,7 +1,7 @@
 //! The engine's counters, for `serverStatus` and metrics.
 //!
-//! Each is a row of one of the tables below: a name as users see it, and where the number comes
-//! from. RocksDB's own tickers are off: they cost a few percent of every read.
+//! Each is a row of one of the tables below: a name for users, and the source of its number.
+//! RocksDB's own tickers are off: they cost a few percent of every read.
 
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use marula_storage::Space;
 use crate::engine::Embedded;
 use crate::health::Health;
 
-/// Numbers of RocksDB that hold for the whole database.
+/// RocksDB properties of the whole database.
 const DATABASE: [(&str, &CStr); 6] = [
     ("background.compactions running", c"rocksdb.num-running-compactions"),
     ("background.flushes running", c"rocksdb.num-running-flushes"),
@@ -21,7 +21,7 @@ const DATABASE: [(&str, &CStr); 6] = [
     ("writes.stopped", c"rocksdb.is-write-stopped"),
 ];
 
-/// Numbers of RocksDB that each space has.
+/// RocksDB properties of each space.
 const SPACE: [(&str, &CStr); 9] = [
     ("bytes in files", c"rocksdb.total-sst-files-size"),
     ("bytes in live files", c"rocksdb.live-sst-files-size"),
@@ -34,7 +34,7 @@ const SPACE: [(&str, &CStr); 9] = [
     ("memtables waiting for a flush", c"rocksdb.num-immutable-mem-table"),
 ];
 
-/// What the engine counts itself.
+/// Counters of the engine itself.
 const COUNTED: [(&str, fn(&Health) -> u64); 6] = [
     ("background.errors", |health| health.errors.load(Ordering::Relaxed)),
     ("background.flushes", |health| health.flushes.load(Ordering::Relaxed)),
@@ -46,7 +46,7 @@ const COUNTED: [(&str, fn(&Health) -> u64); 6] = [
     ("writes.stalls", |health| health.stalls.load(Ordering::Relaxed)),
 ];
 
-/// Every counter with its name.
+/// All counters with their names.
 pub(crate) fn rows(store: &Embedded) -> Vec<(String, i64)> {
     let engine = &store.engine;
     let mut rows = vec![

@@ -1,10 +1,16 @@
-//! Group durability: one thread that syncs the log for all who wait.
+//! Group durability: one thread syncs the log for all waiting callers.
+//!
+//! ```text
+//!   commit ── log handed to the operating system ──► on_sync(stamp, done)
+//!                                                         │  waiters of one round
+//!   sync thread: next_round ──► flush_wal(true) ──► every waiter's done(result) ──► next_round
+//!                └ wakes for waiters, or every `interval` when there is something new
+//! ```
 //!
 //! A commit has handed its log to the operating system; a *sync* makes it survive a power failure.
-//! The thread syncs when somebody waits, and otherwise at least every interval when there is
-//! something new. All who asked before a sync started are answered by it. The same thread tries to
-//! resume writing after a background error, such as a full disk, and has memtables flushed that
-//! have settled.
+//! The thread syncs when a caller waits, and otherwise every interval when there is something new.
+//! One sync serves all callers that waited when it started. The same thread tries to resume writes
+//! after a background error, such as a full disk, and flushes memtables that have settled.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -20,7 +26,7 @@ use crate::engine::Engine;
 use crate::error::{closed, from_rocksdb, is_full};
 use crate::settle::Settle;
 
-/// What a waiter has done when its sync has ended.
+/// Called with the result when the sync of a waiter has ended.
 type Done = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// The time between two attempts to resume writing.
@@ -41,17 +47,17 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Every commit up to here survives a power failure.
+    /// Every commit up to this sequence number survives a power failure.
     synced: u64,
     waiters: Vec<Done>,
     is_stopping: bool,
-    /// A write failed: look whether the store can resume.
+    /// A write failed: check whether the store can resume.
     is_failing: bool,
     syncs: u64,
 }
 
 impl Sync {
-    /// Starts the thread; every commit up to `synced` needs it no more.
+    /// Starts the thread; commits up to `synced` are already durable.
     pub(crate) fn start(engine: Arc<Engine>, interval: Duration, synced: u64) -> Result<Self> {
         let state = Mutex::new(State { synced, ..State::default() });
         let shared = Arc::new(Shared { engine, state, wake: Condvar::new(), interval });
@@ -60,7 +66,7 @@ impl Sync {
         Ok(Sync { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Calls `done` when everything up to `stamp` is synced.
+    /// Calls `done` once everything up to `stamp` is synced.
     pub(crate) fn on_sync(&self, stamp: Stamp, done: Done) {
         let mut state = self.shared.state.lock();
         let outcome = if stamp.version <= state.synced {
@@ -79,23 +85,23 @@ impl Sync {
     /// Waits until everything up to `stamp` is synced.
     pub(crate) fn wait(&self, stamp: Stamp) -> Result<()> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        // Only a receiver that is gone refuses the outcome, and it waits below.
+        // Sending fails only without a receiver, and the receiver waits below.
         self.on_sync(stamp, Box::new(move |outcome| drop(sender.send(outcome))));
         receiver.recv().unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Syncs made so far.
+    /// The number of syncs so far.
     pub(crate) fn count(&self) -> u64 {
         self.shared.state.lock().syncs
     }
 
-    /// Asks the thread to find out whether a store that refuses writes can take them again.
+    /// Asks the thread to check whether a store that refuses writes can resume them.
     pub(crate) fn wake_to_resume(&self) {
         self.shared.state.lock().is_failing = true;
         self.shared.wake.notify_one();
     }
 
-    /// Syncs a last time and ends the thread; answers how the last sync went.
+    /// Syncs a last time and ends the thread; returns the result of the last sync.
     pub(crate) fn stop(&self) -> Result<()> {
         let Some(thread) = self.thread.lock().take() else { return Ok(()) };
         let newest = Stamp::of_version(self.shared.engine.db.latest_sequence_number());
@@ -135,11 +141,11 @@ impl Shared {
             if is_stopping {
                 return;
             }
-            settle.look(&self.engine);
+            settle.check(&self.engine);
         }
     }
 
-    /// Sleeps until somebody waits or the interval is over.
+    /// Sleeps until a caller waits or the interval is over.
     fn next_round(&self) -> (Vec<Done>, bool, bool) {
         let mut state = self.state.lock();
         if state.waiters.is_empty() && !state.is_stopping && !state.is_failing {
@@ -164,7 +170,7 @@ impl Shared {
                 state.synced = newest;
             }
         }
-        // A background error was logged when it came; every sync fails until it is gone.
+        // A background error was logged when it occurred; every sync fails until it is resolved.
         if let Err(cause) = &outcome
             && waiters.is_empty()
             && self.engine.health.error().is_none()
@@ -177,7 +183,7 @@ impl Shared {
     }
 
     fn resume(&self) {
-        // Memory that cannot be written to files again may be an error that stays.
+        // Resuming while the memtables cannot be flushed may turn the error into a permanent one.
         let was_full = self.engine.health.error().is_some_and(|cause| is_full(&cause));
         if was_full && !self.engine.has_room_for_memtables() {
             debug!("writing cannot go on yet: there is no room");
@@ -188,8 +194,7 @@ impl Shared {
             Err(cause) if is_full(cause.as_ref()) || cause.kind() == ErrorKind::Busy => {
                 debug!("writing cannot go on yet: {cause}");
             }
-            // Only room is waited for: what else went wrong may have left a file that nobody knows
-            // the end of.
+            // Resume only from a full disk: any other failure may have left an incomplete file.
             Err(cause) => self.engine.health.stays_failed(&cause),
         }
     }

@@ -1,59 +1,63 @@
-//! Transactions: a write batch, the latches of what it guards, and one write to RocksDB.
+//! Transactions: a write batch, the latches of the guarded keys, and one write to RocksDB.
 //!
-//! A thread keeps a few emptied batches, so that a small transaction allocates its box and nothing
-//! else.
+//! Each thread keeps a few emptied batches, so that a small transaction allocates only its box.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
-use marula_storage::latch::Held;
+use marula_storage::latch::HeldStripes;
 use marula_storage::{Error, KeyRange, Result, Space, Stamp, Store, Txn, View};
 use rust_rocksdb::WriteBatch;
 
 use crate::engine::Embedded;
 use crate::error::{closed, from_rocksdb};
-use crate::record_cache::Name;
+use crate::record_cache::RecordName;
 
-/// Bytes of a batch that holds nothing: its sequence number and count.
+/// The size of an empty batch: its sequence number and count.
 const BATCH_HEADER_BYTES: usize = 12;
 
-/// A larger batch is not kept: a thread must not hold much memory for ever. A thousand documents of
-/// a bulk load fit; growing their batch afresh each time would copy them twice.
+/// The maximum size of a batch that is kept, so that a thread does not hold much memory forever. A
+/// thousand documents of a bulk load fit; growing a new batch for them each time would copy them
+/// twice.
 const KEPT_BATCH_BYTES_MAX: usize = 4 << 20;
 
-/// Batches that a thread keeps; more only serve threads with many transactions open at once.
+/// The maximum number of batches that a thread keeps; more would serve only threads with many open
+/// transactions.
 const KEPT_BATCHES_MAX: usize = 2;
 
 thread_local! {
-    static BATCHES: RefCell<Vec<(WriteBatch, Vec<Name>)>> = const { RefCell::new(Vec::new()) };
+    static BATCHES: RefCell<Vec<(WriteBatch, Vec<RecordName>)>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(crate) struct EmbeddedTxn<'s> {
     store: &'s Embedded,
-    /// What it decides by, where that is not the newest state.
+    /// The view of a transaction that began since one; `None` means the newest state.
     since: Option<&'s dyn View>,
     batch: WriteBatch,
-    /// The records that are written, as far as a cache could have them, and the ranges of records
-    /// that are cleared.
-    names: Vec<Name>,
+    /// The written records that the cache may hold, and the cleared ranges of records.
+    names: Vec<RecordName>,
     cleared: Vec<KeyRange>,
-    // Behind the batch: the latches are let go after the write.
-    held: Held<'s>,
+    // Declared after the batch: the latches are released after the write.
+    held: HeldStripes<'s>,
 }
 
 impl<'s> EmbeddedTxn<'s> {
-    pub(crate) fn new(store: &'s Embedded, since: Option<&'s dyn View>, held: Held<'s>) -> Self {
+    pub(crate) fn new(
+        store: &'s Embedded,
+        since: Option<&'s dyn View>,
+        held: HeldStripes<'s>,
+    ) -> Self {
         let kept = BATCHES.with_borrow_mut(Vec::pop);
         let (batch, names) =
             kept.unwrap_or_else(|| (WriteBatch::with_capacity_bytes(4096), Vec::new()));
         EmbeddedTxn { store, since, batch, names, cleared: Vec::new(), held }
     }
 
-    /// Notes that a key is written.
+    /// Records that a key is written.
     #[inline]
-    fn note(&mut self, space: Space, key: &[u8]) {
+    fn note_write(&mut self, space: Space, key: &[u8]) {
         if space == Space::Records {
-            self.names.extend(Name::of(key));
+            self.names.extend(RecordName::of(key));
         }
     }
 }
@@ -63,8 +67,8 @@ impl Txn for EmbeddedTxn<'_> {
         self.since.unwrap_or(self.store)
     }
 
-    fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
-        self.held.take(keys, patience)?;
+    fn guard_within(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
+        self.held.take(keys, timeout)?;
         match self.since {
             Some(view) => self.store.check_unchanged(keys, view),
             None => Ok(()),
@@ -72,17 +76,17 @@ impl Txn for EmbeddedTxn<'_> {
     }
 
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
-        self.note(space, key);
+        self.note_write(space, key);
         self.batch.put_cf(self.store.engine.column(space), key, value);
     }
 
     fn delete(&mut self, space: Space, key: &[u8]) {
-        self.note(space, key);
+        self.note_write(space, key);
         self.batch.delete_cf(self.store.engine.column(space), key);
     }
 
     fn clear_range(&mut self, space: Space, range: &KeyRange) {
-        // RocksDB takes a range that is the wrong way round for an error.
+        // RocksDB reports an inverted range as an error.
         if range.start < range.end {
             if space == Space::Records {
                 self.cleared.push(range.clone());
@@ -107,13 +111,13 @@ impl Txn for EmbeddedTxn<'_> {
             return Err(Error::TooLarge);
         }
         let engine = &self.store.engine;
-        let overtaken = engine.records.overtake(&self.names, &self.cleared);
+        let hold = engine.records.hold_for_write(&self.names, &self.cleared);
         engine.db.write_opt(&self.batch, &engine.write_options).map_err(|error| {
             self.store.sync.wake_to_resume();
             from_rocksdb(error)
         })?;
-        drop(overtaken);
-        // At least this batch's number, at most that of the newest commit that is visible now.
+        drop(hold);
+        // At least this batch's number, at most that of the newest visible commit.
         Ok(Stamp::of_version(engine.db.latest_sequence_number()))
     }
 }

@@ -15,19 +15,19 @@ use crate::engine::{Embedded, Engine};
 use crate::error::from_rocksdb;
 use crate::scan::open_cursor;
 
-/// An ingested file is cut here, so that later compactions need not rewrite it whole.
+/// The maximum size of an ingested file, so that later compactions need not rewrite all of it.
 const INGEST_FILE_BYTES: u64 = 128 << 20;
 
-/// A compaction goes in steps of about this size, between which it may be told to stop.
+/// The approximate size of one step of a compaction; between steps it can be stopped.
 const COMPACT_STEP_BYTES: u64 = 256 << 20;
 
-/// How long a compaction waits for its turn before it asks whether it is still wanted.
+/// The time that a compaction waits for another one before it checks whether it is still wanted.
 const TURN_WAIT: Duration = Duration::from_millis(20);
 
-/// The next key and value of what is ingested.
+/// Writes the next key and value into the buffers; returns `false` at the end.
 type Next<'n> = &'n mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>;
 
-/// Writes sorted files and has the store take them over, all or none.
+/// Writes sorted files and ingests them into the store, all or none.
 pub(crate) fn ingest(engine: &Engine, space: Space, next: Next) -> Result<()> {
     let files = SortedFiles::new(engine)?;
     let paths = files.write(engine, space, next)?;
@@ -40,7 +40,7 @@ pub(crate) fn ingest(engine: &Engine, space: Space, next: Next) -> Result<()> {
     engine.db.ingest_external_file_cf_opts(column, &options, paths).map_err(from_rocksdb)
 }
 
-/// The folder of one ingestion's files, removed with what is left in it.
+/// The folder of one ingestion's files; dropping it removes the folder with the files left in it.
 struct SortedFiles {
     path: PathBuf,
 }
@@ -54,7 +54,7 @@ impl SortedFiles {
         Ok(SortedFiles { path })
     }
 
-    /// Writes all files and answers where they are.
+    /// Writes all files and returns their paths.
     fn write(&self, engine: &Engine, space: Space, next: Next) -> Result<Vec<PathBuf>> {
         let options = &engine.spaces[space as usize];
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -77,19 +77,19 @@ impl SortedFiles {
 
 impl Drop for SortedFiles {
     fn drop(&mut self) {
-        // What cannot be removed now is removed at the next open.
+        // If this fails, the next open removes the folder.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Removes a range: whole files at once unless views of earlier moments show them, the rest by a
-/// range tombstone that compactions carry out.
+/// Removes a range: whole files at once unless open views need them, the rest by a range tombstone
+/// that compactions apply.
 pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Result<()> {
     if range.start >= range.end {
         return Ok(());
     }
     if space == Space::Records {
-        engine.records.forget(std::slice::from_ref(range));
+        engine.records.remove_ranges(std::slice::from_ref(range));
     }
     let column = engine.column(space);
     let last = below(&range.end);
@@ -105,7 +105,7 @@ pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Res
         engine.health.files_version.fetch_add(1, Ordering::Relaxed);
     }
     let mut cursor = open_cursor(engine, ReadOptions::default(), space, range, Direction::Forward);
-    // What cannot be read can still be dropped.
+    // An unreadable range can still be dropped.
     if matches!(cursor.advance(), Ok(false)) {
         return Ok(());
     }
@@ -115,13 +115,13 @@ pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Res
         .db
         .delete_range_cf_opt(column, start, end, &engine.write_options)
         .map_err(from_rocksdb)?;
-    // Only a hint: what it fails to mark is compacted later.
+    // Only a hint: ranges that are not marked are compacted later.
     let _ = engine.db.suggest_compact_range_cf(column, Some(start), Some(end));
     Ok(())
 }
 
-/// A key below `end` and above all that is likely stored below it. RocksDB deletes files up to a
-/// key that it includes, and `end` itself is somebody else's.
+/// A key less than `end` and greater than any key that is likely stored below it. RocksDB deletes
+/// files up to and including a key, and `end` belongs to another range.
 fn below(end: &[u8]) -> Vec<u8> {
     let mut key = end.to_vec();
     match key.pop() {
@@ -134,7 +134,7 @@ fn below(end: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Rewrites a range down to the last level, with the compression meant for data at rest.
+/// Rewrites a range down to the last level, with the compression for data at rest.
 pub(crate) fn compact(
     store: &Embedded,
     space: Space,
@@ -150,7 +150,7 @@ pub(crate) fn compact(
     let mut edges = vec![range.start.clone()];
     edges.extend(store.estimates.split_points(engine, space, range, steps)?);
     edges.push(range.end.clone());
-    // One at a time: they share the option that makes them dense.
+    // One compaction at a time: they share the option for dense compression.
     let _turn = loop {
         if let Some(turn) = engine.compaction.try_lock_for(TURN_WAIT) {
             break turn;
@@ -164,10 +164,10 @@ pub(crate) fn compact(
     options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
     options.set_exclusive_manual_compaction(false);
     for edge in edges.windows(2) {
-        // The end belongs to the next step; compacting it twice does no harm.
+        // The end belongs to the next step; compacting it twice is harmless.
         let column = engine.column(space);
         engine.db.compact_range_cf_opt(column, Some(&edge[0]), Some(&edge[1]), &options);
-        // RocksDB's C interface does not say how it went; a failure in the background is noted.
+        // RocksDB's C interface does not return the result; a background failure is recorded.
         if let Some(text) = engine.health.error() {
             return Err(from_background(text));
         }
@@ -188,7 +188,7 @@ fn from_background(text: String) -> Error {
     }
 }
 
-/// While it lives, compactions of a space write their last level densely.
+/// While it exists, compactions of a space write their last level with dense compression.
 struct Dense<'e> {
     engine: &'e Engine,
     space: Space,
@@ -203,7 +203,7 @@ impl<'e> Dense<'e> {
 
 impl Drop for Dense<'_> {
     fn drop(&mut self) {
-        // Failing that, later compactions are denser and dearer than meant, until the next open.
+        // If this fails, later compactions are denser and slower than intended until the next open.
         let _ = set_bottommost(self.engine, self.space, "kDisableCompressionOption");
     }
 }

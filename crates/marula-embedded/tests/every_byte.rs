@@ -1,5 +1,5 @@
-//! Every byte of a small store damaged in turn: what is read is an error or what was written, never
-//! less, never more.
+//! Damages every byte of a small store in turn: each read returns an error or exactly the data
+//! written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use marula_embedded::{Embedded, EmbeddedOptions};
 use marula_storage::contract::Folder;
 use marula_storage::{Direction, KeyRange, Looked, Result, Space, Store, View};
 
-/// The numbers of all keys that are written; some are removed again.
+/// The numbers of all keys written; some are removed again.
 const NUMBERS: std::ops::Range<u8> = 0..24;
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
@@ -39,7 +39,7 @@ fn written(folder: &Folder) -> Entries {
     write(folder.path(), |txn| {
         NUMBERS.for_each(|number| txn.put(Space::Records, &key(number), &[number; 40]));
     });
-    // Opened again, the store writes its log into a table.
+    // Opening the store again writes its log into a table.
     write(folder.path(), |txn| {
         txn.clear_range(Space::Records, &KeyRange { start: key(8), end: key(12) });
         txn.delete(Space::Records, &key(20));
@@ -49,7 +49,7 @@ fn written(folder: &Folder) -> Entries {
     read(folder.path()).expect("an undamaged store is read")
 }
 
-/// All that a store answers, read in each way that there is.
+/// All data of a store, read through every interface.
 fn read(path: &Path) -> Result<Entries> {
     let store = Embedded::open(options(path, true))?;
     let range = KeyRange { start: Vec::new(), end: vec![0xFF; 64] };
@@ -97,7 +97,7 @@ fn scanned(store: &Embedded, range: &KeyRange, direction: Direction) -> Result<E
     }
 }
 
-/// The store's files with one of these beginnings or endings of their names.
+/// The store's files whose names have one of these prefixes or suffixes.
 fn files(folder: &Folder, parts: &[&str]) -> Vec<PathBuf> {
     let all = fs::read_dir(folder.path().join("store")).expect("it is there");
     let mut paths: Vec<_> = all.map(|file| file.expect("a file").path()).collect();
@@ -109,7 +109,7 @@ fn files(folder: &Folder, parts: &[&str]) -> Vec<PathBuf> {
     paths
 }
 
-/// Damages bytes of a file in turn, each as far from the next; answers how often that was told.
+/// Damages bytes of a file in turn, `step` apart; returns how often the damage was reported.
 fn damage_each(folder: &Folder, path: &Path, step: usize, entries: &Entries) -> usize {
     let mut told = 0;
     let bytes = fs::read(path).expect("it reads");

@@ -1,18 +1,29 @@
-//! Latches: how two transactions of one process keep off each other's keys.
+//! Latches: how the transactions of one process exclude each other per key.
 //!
-//! A key belongs to one of a fixed number of *stripes*, by its hash; a transaction *holds* stripes
-//! from the guard of a key to its end. Two keys may share a stripe: then they exclude each other
-//! for nothing, which is rare with [`STRIPES`] of them and never wrong. A free stripe costs one
-//! short mutex to take and one to release; no memory is allocated.
+//! ```text
+//!    key ──hash──► stripe 0 … 65,535           one Mutex<Stripe> each
+//!                     │
+//!                     ▼
+//!              free ──guard──► held ──end of transaction, no waiter──► free
+//!                               │ ▲
+//!         guard of another       │ │ release, oldest waiter ≥ HANDOFF_AGE: handed over, stays held
+//!         transaction            ▼ │ release, younger waiter: free; it is woken and races for it
+//!              spin ~10 µs ──► park in the stripe's queue ──deadline──► Error::Conflict
+//! ```
 //!
-//! Who finds a stripe taken spins for about the time a commit needs, then queues. Release is unfair
-//! at first (a running thread may take the stripe before the woken one does, which saves a context
-//! switch) and fair in the end: a waiter older than [`HANDOFF_AGE`] is handed the stripe. So a
-//! thousand writers of one document neither convoy nor starve.
+//! A key belongs to one of a fixed number of *stripes*, by its hash. A transaction *holds* stripes
+//! from the guard of a key to its own end. Two keys may share a stripe and then exclude each other
+//! without need; with [`STRIPES`] stripes this is rare, and it is never wrong. Taking and releasing
+//! a free stripe costs one short mutex each; no memory is allocated.
 //!
-//! Deadlock: one call takes its stripes in ascending order, so calls alone cannot form a circle. A
-//! circle needs a transaction that waits for a stripe below one it holds already from an earlier
-//! call; that wait is cut to [`BACKWARD_WAIT`] and then answers [`Error::Conflict`].
+//! A thread that finds a stripe held spins for about the time of one commit, then queues. A release
+//! is unfair at first: a running thread may take the stripe before the woken one, which saves a
+//! context switch. It is fair in the end: a waiter older than [`HANDOFF_AGE`] is handed the stripe.
+//! So a thousand writers of one document neither convoy nor starve.
+//!
+//! Deadlock: one call takes its stripes in ascending order, so single calls cannot form a cycle. A
+//! cycle needs a transaction that waits for a stripe below one that it holds from an earlier call.
+//! That wait is cut to [`BACKWARD_WAIT`] and then returns [`Error::Conflict`].
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -26,36 +37,36 @@ use parking_lot::Mutex;
 
 use crate::store::{Error, Result, Space};
 
-/// Stripes of a table. A client's transaction holds its stripes for long, so there are many more of
-/// them than threads: one that has written 1,000 documents stands in the way of 1.5% of the other
+/// The number of stripes. A client's transaction holds its stripes for long, so there are far more
+/// stripes than threads: a transaction that has written 1,000 documents blocks 1.5% of the other
 /// keys.
 pub const STRIPES: usize = 1 << 16;
 
 const _: () = assert!(STRIPES.is_power_of_two(), "a stripe is chosen by masking the hash");
 
-/// The wait for a stripe that lies below one already held, which may be part of a deadlock.
+/// The longest wait for a stripe that lies below a held one; such a wait may be part of a deadlock.
 pub const BACKWARD_WAIT: Duration = Duration::from_millis(10);
 
-/// A waiter of this age gets the stripe handed over at its release. Every handover idles the stripe
-/// until the waiter is scheduled, which takes milliseconds on a busy machine: at half a
-/// millisecond, eight writers of one document became a convoy there that outlasted their patience.
+/// A waiter of this age is handed the stripe at its release. Every handover idles the stripe until
+/// the waiter is scheduled, which takes milliseconds on a busy machine: with half a millisecond,
+/// eight writers of one document formed a convoy that outlasted their timeouts.
 const HANDOFF_AGE: Duration = Duration::from_millis(5);
 
-/// Rounds of looking again before a thread parks; each is a few pauses, together about 10 µs: what
+/// Spin rounds before a thread parks. Each round is a few pauses, together about 10 µs: the time
 /// the holder needs to write its batch to the log.
 const SPINS: u32 = 64;
 
-/// The table of stripes that the transactions of one store share.
+/// The stripes that the transactions of one store share.
 pub struct Latches {
     stripes: Box<[Mutex<Stripe>]>,
     hasher: RandomState,
 }
 
-/// One stripe: whether a transaction holds it, and who waits for it, the oldest first.
+/// One stripe: whether a transaction holds it, and its waiters, oldest first.
 #[derive(Default)]
 struct Stripe {
     is_held: bool,
-    /// Boxed: nearly no stripe has waiters, and there are many stripes.
+    /// Boxed, because nearly no stripe has waiters and there are many stripes.
     #[allow(clippy::box_collection)]
     waiters: Option<Box<VecDeque<Arc<Waiter>>>>,
 }
@@ -64,12 +75,12 @@ struct Stripe {
 struct Waiter {
     thread: Thread,
     since: Instant,
-    /// Set under the stripe's mutex by a release that handed the stripe over.
+    /// Set, under the stripe's mutex, by a release that handed the stripe over.
     is_granted: AtomicBool,
 }
 
-/// The stripes that one transaction holds, ascending. They are released when it is dropped.
-pub struct Held<'l> {
+/// The stripes that one transaction holds, ascending. Dropping the value releases them.
+pub struct HeldStripes<'l> {
     latches: &'l Latches,
     stripes: Vec<u32>,
 }
@@ -81,15 +92,15 @@ impl Default for Latches {
 }
 
 impl Latches {
-    /// A table with every stripe free.
+    /// Creates a table of free stripes.
     pub fn new() -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::new(Stripe::default())).collect();
         Latches { stripes, hasher: RandomState::new() }
     }
 
-    /// A holder of nothing yet.
-    pub fn hold(&self) -> Held<'_> {
-        Held { latches: self, stripes: Vec::new() }
+    /// Returns a holder without stripes.
+    pub fn hold(&self) -> HeldStripes<'_> {
+        HeldStripes { latches: self, stripes: Vec::new() }
     }
 
     fn stripe_of(&self, space: Space, key: &[u8]) -> u32 {
@@ -104,8 +115,8 @@ impl Latches {
         !std::mem::replace(&mut state.is_held, true)
     }
 
-    /// Takes a stripe that was found held, waiting up to `deadline`; answers whether it did.
-    fn take_late(&self, stripe: u32, deadline: Instant) -> bool {
+    /// Takes a stripe that was found held, waiting up to `deadline`; returns whether it was taken.
+    fn wait_for(&self, stripe: u32, deadline: Instant) -> bool {
         let mutex = &self.stripes[stripe as usize];
         for _ in 0..SPINS {
             for _ in 0..4 {
@@ -154,7 +165,7 @@ impl Latches {
             let first = state.waiters.as_ref().and_then(|waiters| waiters.front().cloned());
             match &first {
                 Some(waiter) if waiter.since.elapsed() >= HANDOFF_AGE => {
-                    // It stays held: the waiter is its holder from now on.
+                    // The stripe stays held: the waiter is its holder from now on.
                     waiter.is_granted.store(true, Ordering::Relaxed);
                     state.forget(waiter);
                 }
@@ -185,19 +196,19 @@ impl Waiter {
     }
 }
 
-impl Held<'_> {
-    /// Takes the stripes of `keys` that are not held yet, waiting up to `patience` for all
+impl HeldStripes<'_> {
+    /// Takes the stripes of `keys` that are not held yet, waiting up to `timeout` for all of them
     /// together.
     ///
-    /// Errors: [`Error::Conflict`] when that was not enough; what the call had taken is released
-    /// again, what earlier calls took is kept.
-    pub fn take(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
+    /// Errors: [`Error::Conflict`] on timeout. The stripes of this call are released again; stripes
+    /// of earlier calls stay held.
+    pub fn take(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
         if let [(space, key)] = keys {
             let stripe = self.latches.stripe_of(*space, key);
             return match self.stripes.binary_search(&stripe) {
                 Ok(_) => Ok(()),
                 Err(at) => {
-                    self.take_one(stripe, at == self.stripes.len(), &mut None, patience)?;
+                    self.take_one(stripe, at == self.stripes.len(), &mut None, timeout)?;
                     self.stripes.insert(at, stripe);
                     Ok(())
                 }
@@ -212,7 +223,7 @@ impl Held<'_> {
         let mut deadline = None;
         for (index, &stripe) in wanted.iter().enumerate() {
             let is_ascending = highest.is_none_or(|highest| stripe > highest);
-            if let Err(error) = self.take_one(stripe, is_ascending, &mut deadline, patience) {
+            if let Err(error) = self.take_one(stripe, is_ascending, &mut deadline, timeout) {
                 for &taken in wanted[..index].iter().rev() {
                     self.latches.release(taken);
                 }
@@ -229,24 +240,24 @@ impl Held<'_> {
         stripe: u32,
         is_ascending: bool,
         deadline: &mut Option<Instant>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<()> {
         if self.latches.try_take(stripe) {
             return Ok(());
         }
-        if patience.is_zero() {
+        if timeout.is_zero() {
             return Err(Error::Conflict);
         }
         let now = Instant::now();
-        let mut until = *deadline.get_or_insert(now + patience);
+        let mut until = *deadline.get_or_insert(now + timeout);
         if !is_ascending {
             until = until.min(now + BACKWARD_WAIT);
         }
-        if self.latches.take_late(stripe, until) { Ok(()) } else { Err(Error::Conflict) }
+        if self.latches.wait_for(stripe, until) { Ok(()) } else { Err(Error::Conflict) }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldStripes<'_> {
     fn drop(&mut self) {
         for &stripe in self.stripes.iter().rev() {
             self.latches.release(stripe);

@@ -1,12 +1,12 @@
 //! The storage trait: ordered byte keys, atomic batches, explicit conflicts, durability on request.
 //!
-//! It is the smallest promise that an embedded log-structured store keeps with no overhead and that
-//! a distributed ordered transactional store can keep too. Collections, indexes, sessions and
+//! The trait promises only what an embedded log-structured store provides without overhead and a
+//! distributed ordered transactional store can provide too. Collections, indexes, sessions and
 //! capped collections are built from it in `marula-db`, once for every engine.
 //!
-//! Start with [`store`]; [`memory`] is the simplest engine, [`latch`] what engines of one process
-//! exclude writers by, [`overlay`] what a client's transaction reads and writes, [`contract`] the
-//! tests that every engine passes.
+//! Start with [`store`]. [`memory`] is the simplest engine, [`latch`] excludes writers within one
+//! process, [`overlay`] holds the uncommitted writes of a client's transaction, [`contract`] has
+//! the tests that every engine passes.
 
 pub mod store;
 

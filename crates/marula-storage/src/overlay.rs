@@ -1,10 +1,15 @@
-//! A view of one moment with writes of one's own on top: what a client's transaction reads and
-//! writes before its commit.
+//! A fixed view with uncommitted writes on top: the reads and writes of a client's transaction.
 //!
-//! The writes lie in ordered maps, a removal as a *tombstone*; a cursor merges them with the view
-//! below. A statement writes into a transaction of its own ([`Overlay::begin`]), which joins the
-//! maps when it commits and vanishes when it does not. In the end all of it goes into one
-//! transaction of the store: [`Overlay::write_into`].
+//! ```text
+//!    OverlayCursor ──merges──┬──► own writes   Tree per space, tombstones for removals
+//!                            └──► base view    the store at the transaction's moment
+//!    statement: buffers writes ──commit──► own writes ──write_into──► one Txn of the store
+//! ```
+//!
+//! The writes are held in ordered maps, a removal as a *tombstone*; a cursor merges them with the
+//! base view. A statement buffers its writes in a transaction of its own ([`Overlay::begin`]),
+//! which adds them to the maps when it commits and discards them otherwise. At the end all writes
+//! go into one transaction of the store: [`Overlay::write_into`].
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -17,61 +22,61 @@ use crate::memory::MemoryCursor;
 use crate::memory::tree::{Bytes, Tree};
 use crate::store::{Cursor, Direction, KeyRange, Looked, Result, Space, Stamp, Txn, Values, View};
 
-/// In front of a value that is there; a tombstone is empty.
+/// The prefix byte of a present value; a tombstone is empty.
 const PRESENT: u8 = 1;
 
-/// Who claims keys for a transaction.
+/// Claims keys for a client's transaction.
 pub trait Claims: Sync {
-    /// Claims `keys` until the transaction ends, as [`Txn::guard_within`] says of one that was
-    /// begun since a view.
-    fn claim(&self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()>;
+    /// Claims `keys` until the transaction ends, as [`Txn::guard_within`] does for a transaction
+    /// that began since a view.
+    fn claim(&self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()>;
 }
 
-/// A view with writes on top.
+/// A fixed view with uncommitted writes on top.
 pub struct Overlay {
     base: Arc<dyn View>,
     own: RwLock<Own>,
 }
 
-/// The writes.
+/// The uncommitted writes.
 #[derive(Clone, Default)]
 struct Own {
     trees: [Tree; Space::ALL.len()],
     added: BTreeMap<Vec<u8>, i64>,
-    /// How many statements have come in.
+    /// The number of committed statements.
     changes: u16,
     bytes: usize,
 }
 
 impl Overlay {
-    /// Nothing on top of `base`, a view of one moment.
+    /// Creates an overlay without writes over `base`, a fixed view.
     pub fn new(base: Arc<dyn View>) -> Self {
-        assert!(base.is_fixed(), "what lies below stays as it is");
+        assert!(base.is_fixed(), "the base view is fixed");
         Overlay { base, own: RwLock::default() }
     }
 
-    /// The view below.
+    /// The base view.
     pub fn base(&self) -> &dyn View {
         &*self.base
     }
 
-    /// Begins a statement, whose guards are claimed from `claims`.
+    /// Begins a statement; its guards go to `claims`.
     pub fn begin<'o>(&'o self, claims: &'o dyn Claims) -> Box<dyn Txn + 'o> {
         Box::new(Statement { overlay: self, claims, writes: Vec::new(), size: 0 })
     }
 
-    /// Whether nothing has been written.
+    /// Returns whether nothing has been written.
     pub fn is_empty(&self) -> bool {
         let own = self.own.read();
         own.added.is_empty() && own.trees.iter().all(|tree| tree.weight().keys == 0)
     }
 
-    /// Bytes of keys and values, those counted that were overwritten since.
+    /// Bytes of all keys and values written, including values that were overwritten later.
     pub fn bytes(&self) -> usize {
         self.own.read().bytes
     }
 
-    /// Puts all that has been written into `txn`, in the order of keys.
+    /// Adds all writes to `txn`, in key order.
     pub fn write_into(&self, txn: &mut dyn Txn) {
         for space in Space::ALL {
             let mut put = |key: &[u8], value: Option<&[u8]>| {
@@ -88,8 +93,7 @@ impl Overlay {
         }
     }
 
-    /// Shows every key of a space that has been written, in order, with its value; `None` where it
-    /// was removed.
+    /// Visits every written key of a space in order, with its value; `None` means removed.
     pub fn for_each(
         &self,
         space: Space,
@@ -119,7 +123,7 @@ impl View for Overlay {
     }
 
     fn is_fixed(&self) -> bool {
-        // It moves by its own statements alone, never while something reads.
+        // The view changes only by its own statements, never during a read.
         true
     }
 
@@ -164,7 +168,7 @@ impl View for Overlay {
             own,
             is_own_on: false,
             direction,
-            stands: Stands::Before,
+            position: MergePosition::BeforeStart,
         }))
     }
 }
@@ -175,7 +179,7 @@ struct OverlayValues<'r> {
     places: Vec<Found>,
 }
 
-/// Where the value of a key is.
+/// Where the value of a key is found.
 enum Found {
     Own(Bytes),
     Below(usize),
@@ -193,33 +197,33 @@ impl Values for OverlayValues<'_> {
     }
 }
 
-/// Walks the writes and the view below side by side. Of a key that both have, the write counts.
+/// Merges the own writes and the base view. Where both have a key, the own write wins.
 struct OverlayCursor<'r> {
     below: Box<dyn Cursor + 'r>,
     is_below_on: bool,
     own: MemoryCursor,
     is_own_on: bool,
     direction: Direction,
-    stands: Stands,
+    position: MergePosition,
 }
 
-/// Which of the two the cursor stands on.
+/// The position of the merged cursor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stands {
-    Before,
+enum MergePosition {
+    BeforeStart,
     Below,
     Own,
-    Behind,
+    AfterEnd,
 }
 
 impl OverlayCursor<'_> {
-    /// Stands on the first of what the two stand on, past what is removed; answers whether there is
-    /// any.
-    fn settle(&mut self) -> Result<bool> {
+    /// Selects the next entry of the two cursors and skips tombstones; returns whether there is
+    /// one.
+    fn select_next(&mut self) -> Result<bool> {
         loop {
             let order = match (self.is_below_on, self.is_own_on) {
                 (false, false) => {
-                    self.stands = Stands::Behind;
+                    self.position = MergePosition::AfterEnd;
                     return Ok(false);
                 }
                 (true, false) => Ordering::Less,
@@ -230,16 +234,16 @@ impl OverlayCursor<'_> {
                 },
             };
             if order == Ordering::Less {
-                self.stands = Stands::Below;
+                self.position = MergePosition::Below;
                 return Ok(true);
             }
             if order == Ordering::Equal {
-                // Should it fail, the next move comes here again and fails again.
-                self.stands = Stands::Below;
+                // If this fails, the next move repeats it and fails again.
+                self.position = MergePosition::Below;
                 self.is_below_on = self.below.advance()?;
             }
             if !self.own.value().is_empty() {
-                self.stands = Stands::Own;
+                self.position = MergePosition::Own;
                 return Ok(true);
             }
             self.is_own_on = self.own.advance()?;
@@ -249,49 +253,49 @@ impl OverlayCursor<'_> {
 
 impl Cursor for OverlayCursor<'_> {
     fn advance(&mut self) -> Result<bool> {
-        match self.stands {
-            Stands::Before => {
+        match self.position {
+            MergePosition::BeforeStart => {
                 self.is_below_on = self.below.advance()?;
                 self.is_own_on = self.own.advance()?;
             }
-            Stands::Below => self.is_below_on = self.below.advance()?,
-            Stands::Own => self.is_own_on = self.own.advance()?,
-            Stands::Behind => return Ok(false),
+            MergePosition::Below => self.is_below_on = self.below.advance()?,
+            MergePosition::Own => self.is_own_on = self.own.advance()?,
+            MergePosition::AfterEnd => return Ok(false),
         }
-        self.settle()
+        self.select_next()
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
-        self.stands = Stands::Before;
+        self.position = MergePosition::BeforeStart;
         self.is_below_on = self.below.seek(key)?;
         self.is_own_on = self.own.seek(key)?;
-        self.settle()
+        self.select_next()
     }
 
     fn is_on(&self) -> bool {
-        match self.stands {
-            Stands::Below => self.below.is_on(),
-            Stands::Own => true,
-            Stands::Before | Stands::Behind => false,
+        match self.position {
+            MergePosition::Below => self.below.is_on(),
+            MergePosition::Own => true,
+            MergePosition::BeforeStart | MergePosition::AfterEnd => false,
         }
     }
 
     fn key(&self) -> &[u8] {
-        match self.stands {
-            Stands::Own => self.own.key(),
+        match self.position {
+            MergePosition::Own => self.own.key(),
             _ => self.below.key(),
         }
     }
 
     fn value(&self) -> &[u8] {
-        match self.stands {
-            Stands::Own => &self.own.value()[1..],
+        match self.position {
+            MergePosition::Own => &self.own.value()[1..],
             _ => self.below.value(),
         }
     }
 }
 
-/// The writes of one statement, until they join those of its transaction.
+/// The writes of one statement until it commits.
 struct Statement<'o> {
     overlay: &'o Overlay,
     claims: &'o dyn Claims,
@@ -310,8 +314,8 @@ impl Txn for Statement<'_> {
         self.overlay
     }
 
-    fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
-        self.claims.claim(keys, patience)
+    fn guard_within(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
+        self.claims.claim(keys, timeout)
     }
 
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
@@ -428,11 +432,11 @@ mod tests {
                 for _ in 0..12 {
                     let target = [b'k', (random(state) % 42) as u8];
                     let seeks = random(state).is_multiple_of(3);
-                    let stands = cursors.each_mut().map(|cursor| {
+                    let position = cursors.each_mut().map(|cursor| {
                         let is_on = if seeks { cursor.seek(&target) } else { cursor.advance() };
                         is_on.expect("it moves").then(|| cursor.entry().0.to_vec())
                     });
-                    assert_eq!(stands[0], stands[1]);
+                    assert_eq!(position[0], position[1]);
                 }
             }
         }
@@ -476,7 +480,7 @@ mod tests {
                     write(&mut *statement, &mut state);
                     write(&mut *txn, &mut again);
                 }
-                // Blind until it commits; one that does not leaves nothing.
+                // A statement is invisible until it commits; one that is dropped leaves nothing.
                 if random(&mut state).is_multiple_of(4) {
                     drop(statement);
                     drop(txn);

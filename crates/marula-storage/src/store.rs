@@ -1,45 +1,46 @@
-//! What an engine promises.
+//! The promises of an engine.
 //!
 //! Nouns: a *key* and a *value* are bytes; a [`Space`] is one of a few fixed key spaces; a [`View`]
-//! sees committed data; a [`Txn`] buffers blind writes and commits them at once; a [`Stamp`] orders
-//! commits.
+//! reads committed data; a [`Txn`] buffers blind writes and commits them atomically; a [`Stamp`]
+//! orders commits.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One of the fixed key spaces of a store. Keys of different spaces never meet; an engine tunes
-/// each.
+/// One of the fixed key spaces of a store. The same key in two spaces is two entries; an engine
+/// tunes each space separately.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Space {
     /// The catalogue, counters and session records: few and small.
     Catalog,
     /// Documents.
     Records,
-    /// Index entries: small, many, most of them without a value.
+    /// Index entries: small and many; most have no value.
     Indexes,
 }
 
 impl Space {
-    /// Every space, in the order of their declaration.
+    /// All spaces in declaration order.
     pub const ALL: [Space; 3] = [Space::Catalog, Space::Records, Space::Indexes];
 }
 
 /// Orders commits: a commit that starts after another has ended has the greater stamp.
 ///
-/// A store over several machines gives one version to all that commit together, and an order among
-/// them.
+/// A distributed store gives one version to all transactions that commit together, and orders them
+/// by `order`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stamp {
-    /// The version of the store that the commit has made.
+    /// The version of the store that the commit created.
     pub version: u64,
-    /// Which of the commits of that version it is; zero where each makes a version of its own.
+    /// The position among the commits of the same version; zero where each commit creates a
+    /// version.
     pub order: u16,
 }
 
 impl Stamp {
-    /// How many bytes a stamp takes as part of a key.
+    /// The size of a stamp as part of a key.
     pub const BYTES: usize = size_of::<u64>() + size_of::<u16>();
 
     /// The stamp of the only commit of a version.
@@ -47,7 +48,7 @@ impl Stamp {
         Stamp { version, order: 0 }
     }
 
-    /// The stamp as part of a key: keys are in the order of commits.
+    /// The stamp as part of a key; its byte order is commit order.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let (version, order) = bytes.split_at_mut(size_of::<u64>());
@@ -56,7 +57,7 @@ impl Stamp {
         bytes
     }
 
-    /// The stamp that was written so.
+    /// Decodes a stamp written by [`Stamp::to_bytes`].
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let [a, b, c, d, e, f, g, h, order @ ..] = bytes;
         let version = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
@@ -64,12 +65,12 @@ impl Stamp {
     }
 }
 
-/// Keys from `start`, included, to `end`, excluded.
+/// Keys from `start` (inclusive) to `end` (exclusive).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyRange {
     /// The first key of the range.
     pub start: Vec<u8>,
-    /// The first key behind the range.
+    /// The first key after the range.
     pub end: Vec<u8>,
 }
 
@@ -81,7 +82,7 @@ impl KeyRange {
     }
 }
 
-/// The first key behind all that start with `prefix`; `None` when there is none.
+/// The first key after all keys that start with `prefix`; `None` when there is none.
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xFF)?;
     let mut end = prefix[..=last].to_vec();
@@ -89,17 +90,17 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// Which way a cursor goes.
+/// The direction of a cursor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// From the least key up.
+    /// Ascending keys.
     Forward,
-    /// From the greatest key down.
+    /// Descending keys.
     Backward,
 }
 
 impl Direction {
-    /// The other way.
+    /// The opposite direction.
     #[must_use]
     pub fn reversed(self) -> Self {
         match self {
@@ -109,19 +110,19 @@ impl Direction {
     }
 }
 
-/// What an engine can take. An engine with large limits pays nothing for those that have small
-/// ones.
+/// The limits and properties of an engine. An engine with large limits does not pay for engines
+/// with small ones.
 #[derive(Clone, Debug)]
 pub struct Caps {
     /// The engine's name, as `serverStatus.storageEngine.name` shows it.
     pub name: &'static str,
-    /// The longest key.
+    /// The maximum key length.
     pub key_bytes_max: usize,
-    /// The longest value.
+    /// The maximum value length.
     pub value_bytes_max: usize,
-    /// The most bytes, keys and values together, of one transaction.
+    /// The maximum total bytes of keys and values in one transaction.
     pub txn_bytes_max: usize,
-    /// Whether a read is a round trip: then batch and prefetch.
+    /// Whether a read is a network round trip; callers then batch and prefetch.
     pub is_remote: bool,
     /// Whether committed data survives the end of the process.
     pub is_persistent: bool,
@@ -130,30 +131,30 @@ pub struct Caps {
 /// Approximate statistics of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RangeStats {
-    /// Keys, approximately.
+    /// Approximate number of keys.
     pub keys: u64,
-    /// Bytes that the range takes on disk, approximately.
+    /// Approximate bytes on disk.
     pub disk_bytes: u64,
 }
 
-/// Why the engine could not do as asked. An enum, because callers decide by it.
+/// Why an engine operation failed. An enum, because callers decide by it.
 #[derive(Debug)]
 pub enum Error {
-    /// Another transaction holds or changed what this one guards. Try the whole again.
+    /// Another transaction holds or changed a guarded key. Retry the whole transaction.
     Conflict,
     /// The snapshot is older than the engine keeps. Take a new one.
     TooOld,
-    /// The transaction, a key or a value passes a limit of [`Caps`].
+    /// The transaction, a key or a value exceeds a limit of [`Caps`].
     TooLarge,
-    /// It is not known whether the commit happened (a distributed store lost its connection).
+    /// The outcome of the commit is unknown (a distributed store lost its connection).
     Unknown,
-    /// Stored bytes are not what was written.
+    /// Stored bytes are damaged.
     Corrupt(String),
-    /// The disk is full; reads go on.
+    /// The disk is full; reads continue to work.
     Full(String),
     /// Another failure of the environment.
     Io(io::Error),
-    /// The store is closing, or cannot be reached.
+    /// The store is closing or unreachable.
     Unavailable(String),
 }
 
@@ -188,30 +189,31 @@ impl From<io::Error> for Error {
 /// A result of the store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a read sees: all that is committed at the time of each read (a [`Store`]), or what was at
-/// one moment ([`Store::view`]).
+/// The data that reads see: a [`Store`] shows the newest committed data at the time of each read, a
+/// fixed view ([`Store::view`]) shows one moment.
 ///
-/// Values are shown, not handed out: `visit` sees the bytes where the engine holds them (a pinned
-/// cache block), and what it keeps it copies. `visit` must not call the store.
+/// Values are visited in place, where the engine holds them (a pinned cache block); `visit` copies
+/// what it needs. `visit` must not call the store.
 pub trait View: Send + Sync {
-    /// The stamp of the newest commit that it shows, of those to which stamps have been told.
+    /// The stamp of the newest commit that the view shows, of those whose stamps have been
+    /// returned.
     fn moment(&self) -> Stamp;
 
-    /// Whether it shows one moment for ever; another shows more with each commit.
+    /// Returns whether the view always shows the same moment.
     fn is_fixed(&self) -> bool;
 
-    /// Whether it may show more now than it did at its moment `since`.
+    /// Returns whether the view may show newer data than at its earlier moment `since`.
     fn has_moved(&self, since: Stamp) -> bool {
         self.moment() != since
     }
 
-    /// Shows the value of `key`; answers whether there is one.
+    /// Visits the value of `key`; returns whether the key exists.
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// Reads the values of several keys at once and holds them, by the places of `keys`.
+    /// Reads several keys at once and holds their values, indexed as `keys`.
     ///
-    /// Keys may come in any order and twice; in ascending order they cost least. An engine bounds
-    /// the memory that it holds: it reads one value whatever its size, and may leave others
+    /// Keys may come in any order and repeat; ascending order is cheapest. An engine bounds the
+    /// memory that it holds: it reads one value whatever its size, and may leave others
     /// [`Looked::Unread`].
     fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>>;
 
@@ -224,38 +226,39 @@ pub trait View: Send + Sync {
     ) -> Result<Box<dyn Cursor + 'r>>;
 }
 
-/// The values that [`View::get_many`] has read. They stay where the engine holds them (pinned cache
-/// blocks) until this is dropped: let it go soon.
+/// The values read by [`View::get_many`]. They stay where the engine holds them (pinned cache
+/// blocks) until this value is dropped, so drop it soon.
 pub trait Values {
-    /// What was found of the key at `place`. Panics when there was no such key.
+    /// The result for the key at index `place`. Panics when `place` is out of range.
     fn get(&self, place: usize) -> Looked<'_>;
 }
 
-/// What looking up one of several keys has come to.
+/// The result of looking up one of several keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Looked<'v> {
-    /// Its value.
+    /// The value of the key.
     Found(&'v [u8]),
-    /// It is not stored.
+    /// The key is absent.
     Absent,
-    /// It was not read, because it would have taken too much memory or failed: ask [`View::get`],
-    /// which tells why.
+    /// The key was not read, because the value would have taken too much memory or the read failed:
+    /// call [`View::get`], which returns the error.
     Unread,
 }
 
 /// Walks a range in key order. Key and value stay where the engine holds them until the next move.
 pub trait Cursor {
-    /// Moves to the next key of the range; answers whether there is one. After `false` it stays
-    /// `false`, and after an error an error: what lies behind it is never taken for nothing.
+    /// Moves to the next key of the range; returns whether there is one. After `false` every call
+    /// returns `false`, after an error every call returns an error: unread keys are never reported
+    /// as absent.
     fn advance(&mut self) -> Result<bool>;
 
-    /// Moves to the first key at or behind `key` in the cursor's direction (forward: the least key
-    /// ≥ `key`; backward: the greatest key ≤ `key`), within the range; answers whether there is
-    /// one. `seek` may go either way.
+    /// Moves to the first key at or after `key` in the cursor's direction (forward: the least key ≥
+    /// `key`; backward: the greatest key ≤ `key`), within the range; returns whether there is one.
+    /// `seek` may move in either direction.
     fn seek(&mut self, key: &[u8]) -> Result<bool>;
 
-    /// Moves on by up to `count` keys that nobody looks at; answers by how many there were. Fewer
-    /// than `count` mean that the range has ended.
+    /// Skips up to `count` keys; returns the number skipped. Fewer than `count` means that the
+    /// range has ended.
     fn pass(&mut self, count: u64) -> Result<u64> {
         for passed in 0..count {
             if !self.advance()? {
@@ -265,101 +268,100 @@ pub trait Cursor {
         Ok(count)
     }
 
-    /// Whether the cursor stands on a key: not before the first move, at the end, or after an
-    /// error.
+    /// Returns whether the cursor is on a key: not before the first move, after the end, or after
+    /// an error.
     fn is_on(&self) -> bool;
 
-    /// The key that the cursor stands on. Panics when it stands on none.
+    /// The current key. Panics when the cursor is on none.
     fn key(&self) -> &[u8];
 
-    /// The value that the cursor stands on. Panics when it stands on none.
+    /// The current value. Panics when the cursor is on none.
     fn value(&self) -> &[u8];
 
-    /// Both at once.
+    /// The current key and value.
     fn entry(&self) -> (&[u8], &[u8]) {
         (self.key(), self.value())
     }
 }
 
-/// How long [`Txn::guard`] waits for another transaction, all keys together.
+/// The default timeout of [`Txn::guard`], for all keys of a call together.
 ///
 /// A single-document write holds its latch for tens of microseconds, so a thousand clients that
-/// write the same document are through within a tenth of a second; who waits longer waits for a
-/// client's transaction.
+/// write the same document finish within a tenth of a second. Only a guard that meets a client's
+/// transaction waits longer.
 pub const GUARD_WAIT: Duration = Duration::from_millis(100);
 
-/// Buffered writes that become visible together, or not at all. Dropping it without a commit undoes
-/// it.
+/// Buffered writes that become visible together or not at all. Dropping it without a commit
+/// discards them.
 ///
-/// Writes are blind. Reads add no conflicts: what must not change under the transaction is guarded
-/// first, then read in [`Txn::view`].
+/// Writes are blind and reads add no conflicts: a key that must not change during the transaction
+/// is guarded first, then read through [`Txn::view`].
 pub trait Txn: Send {
-    /// What the transaction decides by: what it shows of guarded keys stays so until the
-    /// transaction ends.
+    /// The view that the transaction reads: guarded keys do not change in it until the transaction
+    /// ends.
     fn view(&self) -> &dyn View;
 
     /// Claims `keys` until the transaction ends: no other transaction that guards one of them
-    /// commits meanwhile, and what [`Txn::view`] shows of them after this call stays so.
+    /// commits in the meantime, and the values that [`Txn::view`] shows for them stay the same.
     ///
-    /// In a transaction that was begun *since* a view ([`Store::begin_since`]) it also claims that
-    /// the keys are as they were there, and answers [`Error::Conflict`] where one is not.
+    /// In a transaction that began *since* a view ([`Store::begin_since`]) it also checks that the
+    /// keys are unchanged since that view, and returns [`Error::Conflict`] for a changed one.
     ///
-    /// An engine of one process takes latches here, waiting a bounded time for each; a distributed
-    /// one notes read conflicts. Several keys that are known together go in one call: it takes them
-    /// in one order for all transactions. Answers [`Error::Conflict`] rather than wait for long;
-    /// the caller drops the transaction and starts again.
+    /// An engine of one process takes latches here, with a bounded wait for each; a distributed
+    /// engine records read conflicts. Guard keys that are known together in one call: a call takes
+    /// them in the same order in every transaction. On [`Error::Conflict`] the caller drops the
+    /// transaction and starts again.
     fn guard(&mut self, keys: &[(Space, &[u8])]) -> Result<()> {
         self.guard_within(keys, GUARD_WAIT)
     }
 
-    /// [`Txn::guard`] with a patience of the caller's own. [`Duration::ZERO`] does not wait at all:
-    /// for threads that must not be held, and for transactions that answer a write conflict at
-    /// once.
+    /// [`Txn::guard`] with an explicit timeout. [`Duration::ZERO`] does not wait at all: for
+    /// threads that must not block, and for transactions that return a write conflict at once.
     ///
-    /// Whoever guards in several calls may meet another that does so in the opposite order; then
-    /// one of the two is answered [`Error::Conflict`] before its patience ends.
-    fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()>;
+    /// Two transactions that guard the same keys in several calls and in opposite orders would
+    /// deadlock; one of the two gets [`Error::Conflict`] before its timeout.
+    fn guard_within(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()>;
 
     /// Sets `key` to `value`.
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]);
 
-    /// Removes `key`; removing what is not there does nothing.
+    /// Removes `key`; does nothing if it is absent.
     fn delete(&mut self, space: Space, key: &[u8]);
 
     /// Removes every key of `range`.
     fn clear_range(&mut self, space: Space, range: &KeyRange);
 
     /// Adds `delta` to the counter at `key` in [`Space::Catalog`]: 8 bytes, i64, little-endian,
-    /// absent is zero, wrapping. Commutes: it conflicts with nothing. A counter's key is written by
-    /// `add` alone, or cleared by `clear_range` and `delete`.
+    /// absent means zero, wrapping. Additions commute and never conflict. A counter's key is
+    /// written by `add` alone, or cleared by `clear_range` and `delete`.
     fn add(&mut self, key: &[u8], delta: i64);
 
-    /// Bytes of keys and values buffered so far, to cut work into transactions of bounded size.
+    /// Bytes of keys and values buffered so far; callers use it to bound the size of a transaction.
     fn size(&self) -> usize;
 
     /// Makes the writes visible and safe against the end of the process (the log has been handed to
-    /// the operating system). Power-fail safety is [`Store::sync`]'s.
+    /// the operating system). Safety against power failure needs [`Store::sync`].
     fn commit(self: Box<Self>) -> Result<Stamp>;
 }
 
-/// A store: an engine opened on some data. As a [`View`] it is the newest one, which moves.
+/// A store: an engine opened on its data. As a [`View`] it always shows the newest data.
 pub trait Store: View + 'static {
-    /// What the engine can take.
+    /// The limits and properties of the engine.
     fn caps(&self) -> &Caps;
 
-    /// A view of this moment, which keeps the store alive. It holds back the removal of what is
-    /// overwritten and dropped from now on, so let it go soon.
+    /// Returns a view of this moment, which keeps the store alive. The view prevents the removal of
+    /// data that is overwritten or dropped later, so drop it soon.
     fn view(self: Arc<Self>) -> Result<Arc<dyn View>>;
 
-    /// Starts a transaction that decides by the newest state.
+    /// Starts a transaction that reads the newest state.
     fn begin(&self) -> Box<dyn Txn + '_>;
 
-    /// Starts a transaction that decides by `view`, a view of this store: it guards only keys that
-    /// are as they were there.
+    /// Starts a transaction that reads `view`, a view of this store, and guards only keys that are
+    /// unchanged since that view.
     fn begin_since<'s>(&'s self, view: &'s dyn View) -> Box<dyn Txn + 's>;
 
-    /// Whether a key has another value now than in `view`, or has one where it had none, or the
-    /// other way round.
+    /// Returns whether the value of a key now differs from its value in `view`, including added and
+    /// removed keys.
     fn changed_since(&self, space: Space, key: &[u8], view: &dyn View) -> Result<bool> {
         let mut old = None;
         view.get(space, key, &mut |value| old = Some(value.to_vec()))?;
@@ -368,11 +370,11 @@ pub trait Store: View + 'static {
         Ok(!is_same && (is_there || old.is_some()))
     }
 
-    /// Checks that keys are as they were in `view`.
+    /// Checks that keys are unchanged since `view`.
     ///
     /// Errors: [`Error::Conflict`].
     fn check_unchanged(&self, keys: &[(Space, &[u8])], view: &dyn View) -> Result<()> {
-        // Nothing has been committed since: nothing has changed.
+        // Nothing has been committed since the view.
         if !self.has_moved(view.moment()) {
             return Ok(());
         }
@@ -384,30 +386,31 @@ pub trait Store: View + 'static {
         Ok(())
     }
 
-    /// Waits until every commit up to `stamp` survives a power failure. All who wait share one
-    /// sync.
+    /// Waits until every commit up to `stamp` survives a power failure. Concurrent callers share
+    /// one sync.
     fn sync(&self, stamp: Stamp) -> Result<()>;
 
     /// Calls `done` from another thread once [`Store::sync`] of `stamp` would return; at once when
-    /// it would not wait. For those who must not hold their thread.
+    /// it would not wait. For callers that must not block their thread.
     fn on_sync(&self, stamp: Stamp, done: Box<dyn FnOnce(Result<()>) + Send>);
 
-    /// Adds sorted, unique keys to an empty part of a space at once, past the log (an index build,
-    /// a restore). Visible and safe as after [`Txn::commit`]. `next` writes the next key and value
-    /// into the buffers and answers `false` at the end; keys must ascend.
+    /// Adds sorted, unique keys to an empty part of a space at once, without the log (an index
+    /// build, a restore). Visible and safe as after [`Txn::commit`]. `next` writes the next key and
+    /// value into the buffers and returns `false` at the end; keys must ascend.
     fn ingest(
         &self,
         space: Space,
         next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>,
     ) -> Result<()>;
 
-    /// Removes a range that nobody reads any more (a dropped collection) but in views of earlier
-    /// moments, where it stays readable; gives its disk space back soon, or once those are gone.
-    /// Takes time with the size of the range at worst: call it from the background. Idempotent.
+    /// Removes a range that has no readers left (a dropped collection) except views of earlier
+    /// moments, where it stays readable. Frees its disk space soon, or once those views are gone.
+    /// The time is at worst proportional to the size of the range: call it from the background.
+    /// Idempotent.
     fn drop_range(&self, space: Space, range: &KeyRange) -> Result<()>;
 
-    /// Rewrites a range in its most compact form; as long as it takes. `progress` is called now and
-    /// then and answers whether to go on.
+    /// Rewrites a range in its most compact form. The time is not bounded; `progress` is called
+    /// periodically and returns whether to continue.
     fn compact(
         &self,
         space: Space,
@@ -415,20 +418,20 @@ pub trait Store: View + 'static {
         progress: &mut dyn FnMut() -> bool,
     ) -> Result<()>;
 
-    /// Approximate statistics of a range, in microseconds.
+    /// Approximate statistics of a range. Takes microseconds.
     fn range_stats(&self, space: Space, range: &KeyRange) -> Result<RangeStats>;
 
-    /// Keys that cut a range into about `parts` parts of like size, ascending; fewer when it is
-    /// small.
+    /// Keys that split a range into about `parts` parts of similar size, ascending; fewer when the
+    /// range is small.
     fn split_points(&self, space: Space, range: &KeyRange, parts: usize) -> Result<Vec<Vec<u8>>>;
 
-    /// The engine's counters for diagnostics: dotted names and values, such as
-    /// `("block cache.bytes currently in the cache", 1024)`.
+    /// Engine counters for diagnostics: dotted names and values, such as `("block cache.bytes
+    /// currently in the cache", 1024)`.
     fn statistics(&self) -> Vec<(String, i64)>;
 
-    /// Checks the engine's own invariants and checksums; answers what is wrong, one line each.
+    /// Checks the engine's invariants and checksums; returns one line per fault.
     fn check(&self) -> Result<Vec<String>>;
 
-    /// Syncs and closes: no transaction or read may start after it. Idempotent.
+    /// Syncs and closes the store; no transaction or read may start afterwards. Idempotent.
     fn close(&self) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! A writing process is killed; what it had acknowledged is there, and of each writer exactly a
+//! A writing process is killed; all acknowledged writes are present, and of each writer exactly a
 //! prefix.
 //!
 //! Each *writer* commits batches 0, 1, 2, …: a record, an index entry, two counters, now and then a
@@ -19,10 +19,10 @@ use crate::{CHILD_ARGUMENTS, as_child, entries, number, open};
 
 const WRITERS: usize = 3;
 
-/// Every so many batches a writer clears its old records.
+/// A writer clears its old records once per this number of batches.
 const CLEAR_EVERY: u64 = 50;
 
-/// Kills and reopens; `MARULA_CRASH_ROUNDS` asks for more rounds than the usual few.
+/// Kills and reopens; `MARULA_CRASH_ROUNDS` sets the number of rounds.
 #[test]
 fn a_killed_process_leaves_a_prefix() {
     let rounds = std::env::var("MARULA_CRASH_ROUNDS").ok().and_then(|text| text.parse().ok());
@@ -37,7 +37,7 @@ fn a_killed_process_leaves_a_prefix() {
     }
 }
 
-/// Runs a child until it has printed `lines`, kills it, and notes what it has acknowledged.
+/// Runs a child until it has printed `lines`, kills it, and records the acknowledged batches.
 fn kill_after(lines: u64, folder: &Path, acknowledged: &mut [Option<u64>; WRITERS]) {
     let binary = std::env::current_exe().expect("this test is a file");
     let mut command = Command::new(binary);
@@ -48,7 +48,7 @@ fn kill_after(lines: u64, folder: &Path, acknowledged: &mut [Option<u64>; WRITER
     for line in output.lines() {
         let line = line.expect("it is text");
         let Some(line) = line.strip_prefix("committed ") else { continue };
-        // The kill may cut the last line short; then its end is missing.
+        // The kill may cut the last line short; then its final dot is missing.
         let Some((writer, batch)) = line.strip_suffix('.').and_then(|line| line.split_once(' '))
         else {
             continue;
@@ -64,7 +64,7 @@ fn kill_after(lines: u64, folder: &Path, acknowledged: &mut [Option<u64>; WRITER
     assert!(count >= lines, "the child ended by itself: {status}");
 }
 
-/// Compares the store with what was acknowledged.
+/// Compares the store with the acknowledged batches.
 fn check(folder: &Path, acknowledged: &mut [Option<u64>; WRITERS]) {
     let store = open(folder);
     let mut batches = 0;
@@ -110,11 +110,11 @@ fn newest(store: &dyn Store, writer: usize) -> Option<u64> {
     entries(store, Space::Indexes, &[writer as u8]).last().map(|(key, _)| batch_of(key))
 }
 
-/// Goes on where the last child was killed, until it is killed itself.
+/// Continues where the last child was killed, until it is killed itself.
 pub(crate) fn child(folder: &Path) {
     let store = open(folder);
     let store: &dyn Store = &store;
-    // One write call per line: a line that is read was written after its commit.
+    // One write call per line: a line that arrives was written after its commit.
     let output = Mutex::new(std::io::stdout());
     let output = &output;
     thread::scope(|scope| {

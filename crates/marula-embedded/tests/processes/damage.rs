@@ -1,5 +1,5 @@
-//! A damaged log: a store whose synced writes are gone is refused unless its owner takes what is
-//! left; what opens has a prefix of what was written, and a line in the log says what is missing.
+//! A damaged log: a store that has lost synced writes is refused unless its owner accepts the loss;
+//! a store that opens has a prefix of the writes, and a line in the log describes the loss.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,12 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::{entries, number, open};
 
-/// Records written, each in a commit of its own.
+/// The number of records written, each in its own commit.
 const COUNT: u64 = 200;
 
 #[test]
 fn a_damaged_log_leaves_a_prefix_and_a_warning() {
-    // Without one that hears everything, a test beside this one can have the warning's place marked
-    // as unheard.
+    // Without a global subscriber, a concurrent test can cache the warning's callsite as disabled.
     tracing::subscriber::set_global_default(Warnings::default()).expect("no other test sets one");
     let damages: [(fn(&Path), bool); 3] =
         [(cut_short, true), (flip_in_the_middle, true), (append_garbage, false)];
@@ -63,7 +62,7 @@ fn a_damaged_log_leaves_a_prefix_and_a_warning() {
         let is_told = warnings.iter().any(|text| text.contains(told));
         assert!(is_told, "{warnings:?}");
         drop(warnings);
-        // What is written from here on is kept, although it follows damage.
+        // Writes after the damage are kept.
         let mut txn = store.begin();
         txn.put(Space::Records, &[2; 9], b"");
         txn.commit().expect("it commits");
@@ -106,7 +105,7 @@ fn append_garbage(log: &Path) {
     fs::write(log, bytes).expect("it writes");
 }
 
-/// Keeps what is logged as a warning or worse.
+/// Collects log entries of level WARN and above.
 #[derive(Clone, Default)]
 struct Warnings {
     texts: Arc<Mutex<Vec<String>>>,

@@ -1,10 +1,10 @@
-//! Failures of the environment other than a full disk: files that cannot be made, damaged and lost
-//! tables.
+//! Failures of the environment other than a full disk: files that cannot be created, damaged and
+//! lost tables.
 //!
-//! Each is made under an open store, or between two openings, by what a file system lets anybody
-//! do: the folder of files is moved away, something else stands in its place, a table is cut short.
-//! While it lasts, what cannot be done is answered with an error; when it is over, everything
-//! acknowledged is there.
+//! Each is caused under an open store, or between two openings, by operations on the file system:
+//! the folder of files is moved away, another file takes its place, a table is cut short. While the
+//! failure lasts, affected operations return an error; afterwards all acknowledged writes are
+//! present.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,8 +40,8 @@ fn files_that_cannot_be_made_stop_writes_until_a_restart() {
             thread::sleep(Duration::from_millis(100));
         }
         check(&store, count);
-        // Bulk work needs files of its own, and fails or not as it meets the failure; it adds all
-        // or nothing.
+        // Bulk work needs its own files, so it may or may not meet the failure; it adds all or
+        // nothing.
         let is_ingested = ingest(&store).is_ok();
         put_back(&files, &aside);
         check(&store, count);
@@ -81,7 +81,7 @@ fn damaged_and_lost_tables_are_told_and_lose_nothing_else() {
         let table = largest_table(folder.path());
         let bytes = fs::read(&table).expect("it reads");
         damage(&table, &bytes);
-        // Either the store is not opened, or what reads the damage is told so.
+        // Either the store is not opened, or reads of the damaged part return an error.
         match Embedded::open(EmbeddedOptions::new(folder.path())) {
             Err(error) => assert!(matches!(error, Error::Corrupt(_) | Error::Io(_)), "{error:?}"),
             Ok(store) => {
@@ -108,7 +108,7 @@ fn a_table_cut_short_under_an_open_store_is_told() {
     let count = fill(&store, 0, 600).expect("nothing is wrong yet");
     drop(store);
     let table = largest_table(folder.path());
-    // Opened anew with next to no cache, so that reads meet the file.
+    // Opened with a tiny cache, so that reads reach the file.
     let mut options = EmbeddedOptions::new(folder.path());
     options.cache_bytes = 1 << 20;
     let store = Embedded::open(options).expect("the store opens");
@@ -156,8 +156,7 @@ fn overwrite_the_middle(table: &Path, bytes: &[u8]) {
     fs::write(table, bytes).expect("it is written");
 }
 
-/// The largest file of records. Opening the store first has the log's records written into such
-/// files.
+/// The largest file of records. Opening the store first writes the log's records into files.
 fn largest_table(folder: &Path) -> PathBuf {
     drop(open(folder));
     let files = fs::read_dir(folder.join("store")).expect("it is there");
@@ -166,7 +165,7 @@ fn largest_table(folder: &Path) -> PathBuf {
     tables.max_by_key(|path| fs::metadata(path).expect("it is there").len()).expect("a table")
 }
 
-/// Writes the records from `first` to before `end`; answers `end`.
+/// Writes the records from `first` to `end`, exclusive; returns `end`.
 fn fill(store: &dyn Store, first: u64, end: u64) -> Result<u64, Error> {
     for id in first..end {
         write(store, id)?;

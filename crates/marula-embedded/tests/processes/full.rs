@@ -1,6 +1,6 @@
-//! A disk that is full: writes are refused, reads go on, and writes go on once there is room again.
+//! A full disk: writes are refused, reads continue, and writes resume once there is room again.
 //!
-//! The disk is a small file system in memory, mounted in a namespace of the child's own, which
+//! The disk is a small in-memory file system, mounted in a namespace of the child process, which
 //! needs no privileges where the kernel allows such namespaces. Where it does not, the test says so
 //! and passes.
 
@@ -28,7 +28,7 @@ fn a_full_disk_refuses_writers_that_were_held_back() {
     on_a_small_disk("full, held back");
 }
 
-/// Has a child do its part on a disk of its own.
+/// Runs a child's part on its own small disk.
 fn on_a_small_disk(part: &str) {
     let folder = Folder::new();
     let mount = "mount -t tmpfs -o size=48m none \"$0\" || exit 77; exec \"$@\"";
@@ -58,12 +58,12 @@ fn on_a_small_disk(part: &str) {
     }
 }
 
-/// Whether `unshare` itself was refused.
+/// Returns whether `unshare` itself was refused.
 fn is_denied(text: &[u8]) -> bool {
     String::from_utf8_lossy(text).starts_with("unshare:")
 }
 
-/// Fills the disk, finds writes refused and reads served, makes room, and goes on.
+/// Fills the disk, checks that writes are refused and reads served, frees space, and continues.
 pub(crate) fn child(folder: &Path) {
     let data = folder.join("data");
     fs::write(folder.join(BALLAST), vec![1; 16 << 20]).expect("there is room yet");
@@ -108,8 +108,8 @@ pub(crate) fn child(folder: &Path) {
     println!("went through a full disk");
 }
 
-/// Fills the disk by more writers than memory has room for, so that some wait until it is written
-/// to files, and finds all of them refused once that cannot be.
+/// Fills the disk with more concurrent writers than memory has room for, so that some wait for a
+/// flush, and checks that all are refused once a flush is impossible.
 pub(crate) fn child_of_many(folder: &Path) {
     fs::write(folder.join(BALLAST), vec![1; 16 << 20]).expect("there is room yet");
     let store = open(&folder.join("data"));
@@ -130,7 +130,7 @@ pub(crate) fn child_of_many(folder: &Path) {
     println!("went through a full disk");
 }
 
-/// Values that do not compress, so that the disk fills soon.
+/// A value that does not compress, so that the disk fills soon.
 fn value_of(id: u64) -> Vec<u8> {
     let mut number = id | 1;
     let mut value = Vec::new();

@@ -1,7 +1,7 @@
-//! Tests of what may happen around a store: its process is killed, its disk is full, its files are
-//! damaged or gone.
+//! Tests of failures around a store: its process is killed, its disk is full, its files are damaged
+//! or lost.
 //!
-//! A test runs this same binary again with the name of its child's part in [`CHILD`].
+//! A test runs this binary again with the name of its child's part in [`CHILD`].
 
 mod crash;
 mod damage;
@@ -14,13 +14,14 @@ use std::process::Command;
 use marula_embedded::{Embedded, EmbeddedOptions};
 use marula_storage::{Direction, KeyRange, Space, View};
 
-/// Names the part that a child process plays; its data folder is in [`FOLDER`].
+/// The environment variable that names the part of a child process; [`FOLDER`] names its data
+/// folder.
 const CHILD: &str = "MARULA_TEST_CHILD";
 
-/// The data folder of a child process.
+/// The environment variable with the data folder of a child process.
 const FOLDER: &str = "MARULA_TEST_FOLDER";
 
-/// What a child process does: does nothing when the tests run without one.
+/// The entry point of a child process; does nothing in an ordinary test run.
 #[test]
 fn child() {
     let Ok(part) = std::env::var(CHILD) else { return };
@@ -38,10 +39,10 @@ fn as_child<'c>(command: &'c mut Command, part: &str, folder: &Path) -> &'c mut 
     command.env(CHILD, part).env(FOLDER, folder)
 }
 
-/// The arguments by which this binary runs the child's part.
+/// The arguments with which this binary runs the child's part.
 const CHILD_ARGUMENTS: [&str; 4] = ["child", "--exact", "--nocapture", "--quiet"];
 
-/// A store with small memtables, so that files are written all the time.
+/// A store with small memtables, so that files are written continuously.
 fn open(folder: &Path) -> Embedded {
     let mut options = EmbeddedOptions::new(folder);
     options.cache_bytes = 16 << 20;

@@ -1,4 +1,4 @@
-//! What stamps, syncs, closing and reopening promise.
+//! Promises about stamps, syncs, closing and reopening.
 
 use std::sync::mpsc;
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// A commit that starts after another has ended has the greater stamp.
+/// A commit that starts after another commit has ended has the greater stamp.
 pub fn stamps_ascend(open: Open) {
     let store = Fixture::new(open);
     let mut last = store.moment();
@@ -38,7 +38,7 @@ pub fn sync_returns(open: Open) {
     store.sync(Stamp::default()).expect("a sync of the past succeeds");
 }
 
-/// `on_sync` calls back once, for every stamp, and does not hold its caller.
+/// `on_sync` calls back exactly once per stamp and does not block its caller.
 pub fn on_sync_calls_back(open: Open) {
     let store = Fixture::new(open);
     let (called, calls) = mpsc::channel();
@@ -62,7 +62,7 @@ pub fn on_sync_calls_back(open: Open) {
     assert!(numbers.iter().copied().eq(0..100));
 }
 
-/// What was committed is there when a persistent store is opened again, also without
+/// Committed data is present after a persistent store is opened again, also without
 /// [`Store::close`].
 pub fn commits_survive_reopening(open: Open) {
     let folder = Folder::new();
@@ -97,7 +97,7 @@ pub fn commits_survive_reopening(open: Open) {
     }
 }
 
-/// After `close` nothing starts, and closing again does nothing.
+/// After `close` no transaction or read starts; closing again does nothing.
 pub fn close_ends_it(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a"]);

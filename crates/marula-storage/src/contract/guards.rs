@@ -1,4 +1,4 @@
-//! What guards and counters promise when transactions meet.
+//! Promises about guards and counters of concurrent transactions.
 
 use std::sync::Barrier;
 use std::sync::mpsc;
@@ -8,19 +8,20 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::store::Error;
 
-/// Of two transactions that guard the same key and write what they read, no write is lost.
+/// No write is lost when two transactions guard the same key and write the value they read plus
+/// one.
 pub fn guards_exclude(open: Open) {
     let store = Fixture::new(open);
     increment_concurrently(&*store, 8, 150, &["a", "b", "c"]);
 }
 
-/// Many threads on one key all get their turn.
+/// Many threads that guard one key all make progress.
 pub fn guards_of_one_key_starve_nobody(open: Open) {
     let store = Fixture::new(open);
     increment_concurrently(&*store, 64, 20, &["hot"]);
 }
 
-/// Threads increment numbers by guard, read and write; the sums tell whether one was lost.
+/// Threads increment numbers by guard, read and write; a wrong sum means a lost update.
 fn increment_concurrently(store: &dyn Store, threads: u64, rounds: u64, names: &[&str]) {
     let read = |name: &str| {
         let value = get(store, Space::Records, name);
@@ -45,7 +46,7 @@ fn increment_concurrently(store: &dyn Store, threads: u64, rounds: u64, names: &
     assert_eq!(sum, threads * rounds, "increments were lost");
 }
 
-/// Runs `attempt` until it does not conflict. Gives up after many tries, so that a test ends.
+/// Runs `attempt` until it does not conflict. Panics after 1,000 conflicts, so that a test ends.
 fn retry<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
     for _ in 0..1000 {
         match attempt() {
@@ -57,7 +58,7 @@ fn retry<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> T {
     panic!("a transaction conflicts 1000 times: it starves");
 }
 
-/// The end of a transaction, either way, lets others have its keys; a guard twice is a guard once.
+/// A transaction releases its keys when it ends, committed or not; guarding a key twice is allowed.
 pub fn guards_release(open: Open) {
     let store = Fixture::new(open);
     let key: (Space, &[u8]) = (Space::Records, b"k");
@@ -77,14 +78,14 @@ pub fn guards_release(open: Open) {
     let mut txn = store.begin();
     txn.guard(&[]).expect("nothing is guarded");
     txn.guard(&[key]).expect("a released key is guarded");
-    // A guarded transaction may end on another thread than it began.
+    // A guarded transaction may end on another thread than the one that began it.
     thread::scope(|scope| {
         scope.spawn(move || drop(txn));
     });
     store.begin().guard(&[key]).expect("a released key is guarded");
 }
 
-/// After a guard, a read shows what the last holder committed.
+/// A read after a guard shows the value that the last holder committed.
 pub fn guards_show_the_newest(open: Open) {
     let store = Fixture::new(open);
     let store: &dyn Store = &*store;
@@ -109,21 +110,22 @@ pub fn guards_show_the_newest(open: Open) {
     });
 }
 
-/// A guard without patience conflicts at once when another holds the key, either at the guard or,
-/// where guards are optimistic, at the commit; with patience it conflicts in bounded time.
-pub fn guards_without_patience_conflict_at_once(open: Open) {
+/// A guard with a timeout of zero conflicts at once when another transaction holds the key, either
+/// at the guard or, where guards are optimistic, at the commit; with a timeout it conflicts in
+/// bounded time.
+pub fn guards_without_timeout_conflict_at_once(open: Open) {
     let store = Fixture::new(open);
     let keys: [(Space, &[u8]); 2] = [(Space::Records, b"k"), (Space::Records, b"free")];
     let mut holder = store.begin();
     holder.guard(&keys[..1]).expect("a free key is guarded");
-    for patience in [Duration::ZERO, Duration::from_millis(20)] {
+    for timeout in [Duration::ZERO, Duration::from_millis(20)] {
         let started = Instant::now();
         let mut txn = store.begin();
-        let guarded = txn.guard_within(&keys, patience);
+        let guarded = txn.guard_within(&keys, timeout);
         assert!(started.elapsed() < Duration::from_secs(5), "a guard waits for ever");
         if let Err(error) = guarded {
             assert!(matches!(error, Error::Conflict), "{error}");
-            // What the failed call took is free again.
+            // The keys that the failed call had claimed are free again.
             store.begin().guard_within(&keys[1..], Duration::ZERO).expect("a free key is guarded");
         }
     }
@@ -131,7 +133,7 @@ pub fn guards_without_patience_conflict_at_once(open: Open) {
     holder.commit().expect("the holder commits");
 }
 
-/// Transactions that guard in opposite orders never wait for each other for ever.
+/// Transactions that guard keys in opposite orders never deadlock.
 pub fn guards_in_opposite_orders_end(open: Open) {
     let store = Fixture::new(open);
     let store: &dyn Store = &*store;
@@ -144,7 +146,7 @@ pub fn guards_in_opposite_orders_end(open: Open) {
                 let mut random = Random::new(thread + 1);
                 barrier.wait();
                 for round in 0..60 {
-                    // The order is another one at each try.
+                    // Each attempt uses another order.
                     retry(|| {
                         let mut order: Vec<&String> = names.iter().collect();
                         if (thread + round) % 2 == 0 {
@@ -164,8 +166,8 @@ pub fn guards_in_opposite_orders_end(open: Open) {
     });
 }
 
-/// What a transaction's view shows of guarded keys stays so until its end, in values of all sizes
-/// and in keys that are not there; who writes them meanwhile is refused, or has it refused.
+/// Guarded keys do not change in a transaction's view until its end, for values of all sizes and
+/// for missing keys; of two writers of such a key one is rejected.
 pub fn guarded_keys_stay_in_the_view(open: Open) {
     let store = Fixture::new(open);
     let large = vec![7; 300_000];
@@ -200,7 +202,8 @@ pub fn guarded_keys_stay_in_the_view(open: Open) {
     }
 }
 
-/// Counters lose nothing, without guards, among other writes, and survive what the store survives.
+/// Counter increments are never lost: without guards, among other writes, and after reopening a
+/// persistent store.
 pub fn counters_commute(open: Open) {
     let folder = Folder::new();
     let store = open(folder.path());
@@ -240,8 +243,8 @@ pub fn counters_commute(open: Open) {
     }
 }
 
-/// A transaction that was begun since a view guards keys that are as they were there, and no
-/// others; what it decides by is that view.
+/// A transaction that began since a view guards only keys that are unchanged since that view, and
+/// reads that view.
 pub fn guards_since_a_view_conflict_on_changed_keys(open: Open) {
     let store = Fixture::new(open);
     let key = |name: &'static str| (Space::Records, name.as_bytes());

@@ -1,8 +1,8 @@
 //! The tests that every engine passes.
 //!
-//! A *promise* is a function that takes an [`Open`], what opens the engine under test on a folder,
-//! and panics when the engine breaks it. An engine's tests make a `#[test]` of each with
-//! [`for_each_promise!`](crate::for_each_promise):
+//! A *promise* is a function that takes an [`Open`], a function that opens the engine under test on
+//! a folder, and panics when the engine breaks the promise. The tests of an engine generate one
+//! `#[test]` per promise with [`for_each_promise!`](crate::for_each_promise):
 //!
 //! ```ignore
 //! macro_rules! tests {
@@ -32,16 +32,16 @@ pub use durability::{
 pub use guards::{
     counters_commute, guarded_keys_stay_in_the_view, guards_exclude, guards_in_opposite_orders_end,
     guards_of_one_key_starve_nobody, guards_release, guards_show_the_newest,
-    guards_since_a_view_conflict_on_changed_keys, guards_without_patience_conflict_at_once,
+    guards_since_a_view_conflict_on_changed_keys, guards_without_timeout_conflict_at_once,
 };
 pub use model::random_writes_match_a_model;
 pub use reads::{
     cursors_go_both_ways, cursors_keep_to_their_range, cursors_pass_keys, cursors_see_one_moment,
-    cursors_seek, fixed_views_never_move, get_many_answers_by_place, get_many_holds_what_it_read,
+    cursors_seek, fixed_views_never_move, get_many_holds_what_it_read, get_many_keeps_positions,
     keys_are_ordered_bytes, reads_never_go_back, spaces_are_apart,
 };
 pub use upkeep::{
-    check_finds_nothing_wrong, compaction_keeps_the_data, compaction_stops_when_told,
+    check_finds_nothing_wrong, compaction_keeps_the_data, compaction_stops_on_request,
     dropped_ranges_are_gone, dropped_ranges_stay_in_older_views, ingested_keys_are_there,
     ranges_are_estimated, split_points_cut_a_range, statistics_have_names,
 };
@@ -50,12 +50,12 @@ pub use writes::{
     large_values_are_kept, later_writes_win, undone_when_dropped, write_sizes_add_up,
 };
 
-/// Calls a macro with the name of every promise.
+/// Calls a macro with the names of all promises.
 #[macro_export]
 macro_rules! for_each_promise {
     ($callback:ident) => {
         $callback! {
-            keys_are_ordered_bytes spaces_are_apart get_many_answers_by_place
+            keys_are_ordered_bytes spaces_are_apart get_many_keeps_positions
             get_many_holds_what_it_read
             cursors_pass_keys reads_never_go_back
             cursors_go_both_ways cursors_keep_to_their_range cursors_seek cursors_see_one_moment
@@ -63,21 +63,21 @@ macro_rules! for_each_promise {
             commits_are_atomic undone_when_dropped later_writes_win clear_range_clears_what_it_should
             empty_keys_and_values_are_kept large_values_are_kept write_sizes_add_up
             guards_exclude guards_release guards_show_the_newest guards_in_opposite_orders_end
-            guards_of_one_key_starve_nobody guards_without_patience_conflict_at_once
+            guards_of_one_key_starve_nobody guards_without_timeout_conflict_at_once
             guards_since_a_view_conflict_on_changed_keys guarded_keys_stay_in_the_view counters_commute
             stamps_ascend sync_returns on_sync_calls_back commits_survive_reopening close_ends_it
             ingested_keys_are_there dropped_ranges_are_gone
-            dropped_ranges_stay_in_older_views compaction_keeps_the_data compaction_stops_when_told ranges_are_estimated split_points_cut_a_range
+            dropped_ranges_stay_in_older_views compaction_keeps_the_data compaction_stops_on_request ranges_are_estimated split_points_cut_a_range
             statistics_have_names check_finds_nothing_wrong
             random_writes_match_a_model
         }
     };
 }
 
-/// Opens the engine under test on a folder that exists, and that the engine may have filled before.
+/// Opens the engine under test on an existing folder, empty or filled by the same engine before.
 pub type Open<'o> = &'o (dyn Fn(&Path) -> Arc<dyn Store> + Sync);
 
-/// A folder of a test, removed with all that is in it when dropped.
+/// A folder for one test; dropping it removes it with its contents.
 pub struct Folder {
     path: PathBuf,
 }
@@ -89,7 +89,7 @@ impl Default for Folder {
 }
 
 impl Folder {
-    /// Makes an empty folder.
+    /// Creates an empty folder.
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl Folder {
         Folder { path }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -111,7 +111,7 @@ impl Drop for Folder {
     }
 }
 
-/// A store of its own for one promise.
+/// A store opened for one promise.
 struct Fixture {
     store: Arc<dyn Store>,
     _folder: Folder,
@@ -140,7 +140,7 @@ impl std::ops::Deref for Fixture {
 /// Keys and values.
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Random numbers that repeat by seed (xorshift64*).
+/// A repeatable random number generator (xorshift64*).
 struct Random {
     state: u64,
 }
@@ -174,14 +174,14 @@ fn range(start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> KeyRange {
     KeyRange { start: start.as_ref().to_vec(), end: end.as_ref().to_vec() }
 }
 
-/// Commits what `fill` writes.
+/// Commits the writes of `fill`.
 fn commit(store: &dyn Store, fill: impl FnOnce(&mut dyn Txn)) -> Stamp {
     let mut txn = store.begin();
     fill(&mut *txn);
     txn.commit().expect("a commit succeeds")
 }
 
-/// Commits records with these keys, each with the key as its value.
+/// Commits records with these keys; the value of each record is its key.
 fn put_records<K: AsRef<[u8]>>(store: &dyn Store, keys: impl IntoIterator<Item = K>) {
     commit(store, |txn| {
         for key in keys {
@@ -214,7 +214,7 @@ fn scan(read: &dyn View, space: Space, range: &KeyRange, direction: Direction) -
     entries
 }
 
-/// The keys of a space, as text.
+/// The keys of a space as text.
 fn keys(read: &dyn View, space: Space) -> Vec<String> {
     scan(read, space, &everything(), Direction::Forward)
         .into_iter()

@@ -6,10 +6,10 @@ use super::*;
 
 type Model = [BTreeMap<Vec<u8>, Vec<u8>>; Space::ALL.len()];
 
-/// A store answers as a [`BTreeMap`] does, through random writes, snapshots, compactions and
-/// reopenings.
+/// A store returns the same results as a [`BTreeMap`] through random writes, snapshots, compactions
+/// and reopenings.
 ///
-/// `MARULA_SEED` repeats one run, `MARULA_RUNS` asks for more of them.
+/// `MARULA_SEED` repeats one run; `MARULA_RUNS` sets the number of runs.
 pub fn random_writes_match_a_model(open: Open) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("MARULA_SEED") {
@@ -60,7 +60,7 @@ fn run(open: Open, seed: u64) {
     assert_eq!(store.check().expect("a check succeeds"), Vec::<String>::new());
 }
 
-/// A key of few bytes from few, so that keys meet, and sometimes a long one.
+/// A short key over a small alphabet, so that keys collide; one in twenty is long.
 fn random_key(random: &mut Random) -> Vec<u8> {
     let len = if random.below(20) == 0 { 40 } else { random.below(4) };
     (0..len).map(|_| [0x00, 0x01, 0x41, 0x42, 0xFE][random.below(5)]).collect()
@@ -75,7 +75,7 @@ fn clear(model: &mut Model, space: Space, range: &KeyRange) {
     model[space as usize].retain(|key, _| *key < range.start || *key >= range.end);
 }
 
-/// Commits, or drops, a random transaction.
+/// Runs a random transaction; commits it or drops it.
 fn write(store: &dyn Store, model: &mut Model, random: &mut Random) {
     let mut changed = model.clone();
     let mut txn = store.begin();
@@ -140,7 +140,7 @@ fn compare(read: &dyn View, model: &Model, random: &mut Random) {
     }
 }
 
-/// Walks a cursor by random seeks and moves and compares where it stands.
+/// Moves a cursor by random seeks and advances and compares its key after each move.
 fn compare_walk(
     read: &dyn View,
     space: Space,
@@ -151,7 +151,7 @@ fn compare_walk(
     let is_forward = random.below(2) == 0;
     let direction = if is_forward { Direction::Forward } else { Direction::Backward };
     let mut cursor = read.cursor(space, range, direction).expect("a cursor opens");
-    // The index of the model's cursor among the keys in its direction.
+    // The keys in the cursor's direction; `at` is the model's index into them.
     let ordered: Vec<&Vec<u8>> = if is_forward {
         wanted.iter().map(|(key, _)| key).collect()
     } else {

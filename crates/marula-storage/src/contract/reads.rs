@@ -1,10 +1,10 @@
-//! What reads, cursors and snapshots promise.
+//! Promises about reads, cursors and snapshots.
 
 use std::thread;
 
 use super::*;
 
-/// Keys are bytes, ordered as unsigned bytes, a prefix before what it begins.
+/// Keys are ordered as unsigned bytes; a prefix sorts before the keys that it begins.
 pub fn keys_are_ordered_bytes(open: Open) {
     let store = Fixture::new(open);
     let sorted: [&[u8]; 9] =
@@ -18,7 +18,7 @@ pub fn keys_are_ordered_bytes(open: Open) {
     assert_eq!(get(&*store, Space::Records, "aa"), None);
 }
 
-/// The same key in two spaces is two keys.
+/// The same key in two spaces is two entries.
 pub fn spaces_are_apart(open: Open) {
     let store = Fixture::new(open);
     for space in Space::ALL {
@@ -31,8 +31,8 @@ pub fn spaces_are_apart(open: Open) {
     assert_eq!(get(&*store, Space::Indexes, "k").as_deref(), Some(&b"Indexes"[..]));
 }
 
-/// `get_many` finds every key at its place, in the caller's order, duplicates and missing ones too.
-pub fn get_many_answers_by_place(open: Open) {
+/// `get_many` returns each value at the position of its key, also for duplicate and missing keys.
+pub fn get_many_keeps_positions(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a", "b", "d"]);
     let asked: [&[u8]; 6] = [b"d", b"c", b"a", b"a", b"", b"b"];
@@ -51,8 +51,8 @@ pub fn get_many_answers_by_place(open: Open) {
     }
 }
 
-/// What `get_many` has read stays as it was while others write; what it leaves unread is found by
-/// `get`.
+/// Values read by `get_many` stay unchanged while others write; keys that it leaves unread are
+/// found by `get`.
 pub fn get_many_holds_what_it_read(open: Open) {
     let store = Fixture::new(open);
     let keys: Vec<String> = (0..100).map(|n| format!("key{n:03}")).collect();
@@ -81,7 +81,7 @@ pub fn get_many_holds_what_it_read(open: Open) {
     }
 }
 
-/// A cursor goes up or down, over more keys than fit in one node, block or buffer.
+/// A cursor walks in both directions over more keys than fit in one node, block or buffer.
 pub fn cursors_go_both_ways(open: Open) {
     let store = Fixture::new(open);
     let names: Vec<String> = (0..5000).map(|n| format!("key{n:06}")).collect();
@@ -97,7 +97,7 @@ pub fn cursors_go_both_ways(open: Open) {
     assert_eq!(scan(&*snapshot, Space::Records, &everything(), Direction::Backward), found);
 }
 
-/// The start of a range is in it, its end is not; a range may be empty or the wrong way round.
+/// The start of a range is inclusive, its end exclusive; a range may be empty or inverted.
 pub fn cursors_keep_to_their_range(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a", "b", "ba", "c", "d"]);
@@ -127,8 +127,8 @@ pub fn cursors_keep_to_their_range(open: Open) {
     }
 }
 
-/// `seek` goes to the nearest key in the cursor's direction, either way, never out of the range,
-/// and a cursor goes on from there.
+/// `seek` moves to the nearest key in the cursor's direction, forwards or back, within the range;
+/// `advance` continues from there.
 pub fn cursors_seek(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a", "c", "e", "g", "i"]);
@@ -173,7 +173,7 @@ pub fn cursors_seek(open: Open) {
     assert_eq!(unused.key(), b"c");
 }
 
-/// A cursor sees what was committed when it was opened, whatever happens while it goes.
+/// A cursor shows the data that was committed when it was opened, whatever is committed later.
 pub fn cursors_see_one_moment(open: Open) {
     let store = Fixture::new(open);
     let names: Vec<String> = (0..300).map(|n| format!("{n:03}")).collect();
@@ -205,8 +205,7 @@ pub fn cursors_see_one_moment(open: Open) {
     }
 }
 
-/// A view of one moment stays as it was, over all spaces and all kinds of writes; the store itself
-/// moves.
+/// A fixed view stays unchanged over all spaces and all kinds of writes; the store itself moves.
 pub fn fixed_views_never_move(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a", "b", "c"]);
@@ -250,8 +249,8 @@ pub fn fixed_views_never_move(open: Open) {
     assert_eq!(view(&*second), between);
 }
 
-/// A cursor that passes keys stands where one that has advanced as often does, in either direction
-/// and from anywhere.
+/// After `pass(n)` a cursor is on the same key as after `n` calls of `advance`, in both directions
+/// and from any position.
 pub fn cursors_pass_keys(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, (0..20_u8).map(|number| [b'p', number]));
@@ -270,7 +269,7 @@ pub fn cursors_pass_keys(open: Open) {
                 }
             }
             let passed = passing.pass(count).expect("a cursor passes keys");
-            let case = format!("{direction:?}, {count} behind {first}");
+            let case = format!("{direction:?}, {count} after {first}");
             assert_eq!(passed, stepped, "{case}");
             if passed == count && first + count > 0 {
                 assert_eq!(passing.key(), stepping.key(), "{case}");
@@ -281,8 +280,7 @@ pub fn cursors_pass_keys(open: Open) {
     }
 }
 
-/// What a commit has written is what every read sees that begins after it, while others write and
-/// read the same keys.
+/// A read that begins after a commit sees that commit, while others write and read the same keys.
 pub fn reads_never_go_back(open: Open) {
     const KEYS: usize = 4;
     const WRITES: u64 = 3000;
@@ -296,7 +294,7 @@ pub fn reads_never_go_back(open: Open) {
         for (key, count) in keys.iter().zip(committed) {
             scope.spawn(move || {
                 for number in 1..=WRITES {
-                    // Some values are large, some are none.
+                    // Some values are large, some keys are absent.
                     let mut value = number.to_le_bytes().to_vec();
                     value.resize(8 + (number % 7 * 300) as usize, 0);
                     commit(store, |txn| match number % 5 {
@@ -338,7 +336,7 @@ pub fn reads_never_go_back(open: Open) {
                     Some(seen) => {
                         assert!(seen >= least && seen <= newest, "{least} {seen} {newest}")
                     }
-                    // Only every fifth write takes it away.
+                    // Only every fifth write removes the key.
                     None => {
                         assert!((least..=newest).any(|number| number % 5 == 0), "{least} {newest}")
                     }

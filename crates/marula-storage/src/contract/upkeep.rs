@@ -1,8 +1,8 @@
-//! What ingestion, dropping, compaction, statistics and checks promise.
+//! Promises about ingestion, dropped ranges, compaction, statistics and checks.
 
 use super::*;
 
-/// Ingests `count` keys of 8 bytes, from `first` up, with values of `size` bytes.
+/// Ingests `count` keys of 8 bytes, ascending from `first`, with values of `size` bytes.
 fn ingest(store: &dyn Store, space: Space, first: u64, count: u64, size: usize) {
     let mut next = first;
     store
@@ -20,8 +20,8 @@ fn ingest(store: &dyn Store, space: Space, first: u64, count: u64, size: usize) 
         .expect("an ingestion succeeds");
 }
 
-/// What was ingested is there at once, beside other keys, changeable, and survives what commits
-/// survive.
+/// Ingested keys are visible at once together with other keys, can be changed, and survive what
+/// commits survive.
 pub fn ingested_keys_are_there(open: Open) {
     let folder = Folder::new();
     let mut store = open(folder.path());
@@ -46,7 +46,7 @@ pub fn ingested_keys_are_there(open: Open) {
         store = open(folder.path());
         check(&*store, b"changed");
     }
-    // A source that fails leaves nothing behind.
+    // A source that fails leaves no keys in the store.
     let mut count = 0;
     store
         .ingest(Space::Records, &mut |key, value| {
@@ -63,7 +63,7 @@ pub fn ingested_keys_are_there(open: Open) {
     check(&*store, b"changed");
 }
 
-/// A dropped range is empty, its neighbours are not, and dropping again does nothing.
+/// A dropped range is empty, its neighbours are not, and dropping it again does nothing.
 pub fn dropped_ranges_are_gone(open: Open) {
     let folder = Folder::new();
     let mut store = open(folder.path());
@@ -92,8 +92,8 @@ pub fn dropped_ranges_are_gone(open: Open) {
     assert_eq!(scan(&*store, Space::Records, &dropped, Direction::Forward).len(), 1);
 }
 
-/// What is dropped stays in the views of earlier moments, whatever becomes of the range, and is
-/// gone from all others.
+/// A dropped range stays readable in views of earlier moments, whatever is written into the range
+/// later, and is empty in all other views.
 pub fn dropped_ranges_stay_in_older_views(open: Open) {
     let store = Fixture::new(open);
     for part in 0..3u8 {
@@ -117,7 +117,7 @@ pub fn dropped_ranges_stay_in_older_views(open: Open) {
     assert_eq!(get(&*store, Space::Records, [1, 8]).as_deref(), Some(&b"new"[..]));
 }
 
-/// A compaction changes nothing but the space that the data take.
+/// A compaction changes only the space that the data takes.
 pub fn compaction_keeps_the_data(open: Open) {
     let store = Fixture::new(open);
     let mut random = Random::new(3);
@@ -143,8 +143,8 @@ pub fn compaction_keeps_the_data(open: Open) {
     );
 }
 
-/// A compaction whose `progress` says so ends early, without an error and without harm.
-pub fn compaction_stops_when_told(open: Open) {
+/// A compaction ends early, without an error and without damage, when `progress` returns `false`.
+pub fn compaction_stops_on_request(open: Open) {
     let store = Fixture::new(open);
     ingest(&*store, Space::Records, 0, 2000, 100);
     store.compact(Space::Records, &everything(), &mut || false).expect("a compaction stops");
@@ -152,7 +152,7 @@ pub fn compaction_stops_when_told(open: Open) {
     put_records(&*store, ["more"]);
 }
 
-/// Estimates are of the right size once the data lie in the store's files.
+/// Estimates have the right magnitude once the data is in the store's files.
 pub fn ranges_are_estimated(open: Open) {
     let store = Fixture::new(open);
     let empty = store.range_stats(Space::Records, &everything()).expect("an estimate succeeds");
@@ -175,11 +175,11 @@ pub fn ranges_are_estimated(open: Open) {
     }
 }
 
-/// Split points ascend within the range and leave no part with nearly everything.
+/// Split points ascend within the range and leave no part with nearly all keys.
 pub fn split_points_cut_a_range(open: Open) {
     let store = Fixture::new(open);
     assert!(store.split_points(Space::Records, &everything(), 4).expect("it splits").is_empty());
-    // Values that do not compress, so that the store has several blocks and files to cut between.
+    // The values do not compress, so that the store has several blocks and files to split between.
     let mut random = Random::new(4);
     let mut next = 0u64;
     store
@@ -214,7 +214,7 @@ pub fn split_points_cut_a_range(open: Open) {
     assert!(store.split_points(Space::Records, &range("b", "a"), 4).expect("it splits").is_empty());
 }
 
-/// Statistics have names, each once.
+/// Each statistic has a unique, non-empty name.
 pub fn statistics_have_names(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a"]);
@@ -225,7 +225,7 @@ pub fn statistics_have_names(open: Open) {
     assert!(names.is_sorted_by(|left, right| left < right), "a name is there twice: {names:?}");
 }
 
-/// A sound store has nothing wrong.
+/// `check` finds nothing wrong in an intact store.
 pub fn check_finds_nothing_wrong(open: Open) {
     let store = Fixture::new(open);
     assert_eq!(store.check().expect("a check succeeds"), Vec::<String>::new());

@@ -1,11 +1,11 @@
-//! What transactions promise about their writes.
+//! Promises about the writes of transactions.
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use super::*;
 
-/// A reader sees all of a commit or nothing of it.
+/// A reader sees all writes of a commit or none of them.
 pub fn commits_are_atomic(open: Open) {
     let fixture = Fixture::new(open);
     let store: &dyn Store = &*fixture;
@@ -40,7 +40,7 @@ pub fn commits_are_atomic(open: Open) {
     });
 }
 
-/// What was not committed never was; reads do not see what is not committed.
+/// Writes of a transaction that was dropped are never visible; reads do not see uncommitted writes.
 pub fn undone_when_dropped(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["a"]);
@@ -57,7 +57,7 @@ pub fn undone_when_dropped(open: Open) {
     assert_eq!(counter(&*store, "count"), 0);
 }
 
-/// Of several writes to a key in one transaction the last one counts.
+/// The last write to a key in a transaction wins.
 pub fn later_writes_win(open: Open) {
     let store = Fixture::new(open);
     put_records(&*store, ["old", "oldest"]);
@@ -85,7 +85,7 @@ pub fn later_writes_win(open: Open) {
     assert_eq!(keys(&*store, Space::Records), ["a", "c", "old"]);
 }
 
-/// `clear_range` removes the keys of its range, of its space, committed before, and no others.
+/// `clear_range` removes exactly the committed keys of its range and space.
 pub fn clear_range_clears_what_it_should(open: Open) {
     let store = Fixture::new(open);
     let fill = || {
@@ -144,7 +144,7 @@ pub fn empty_keys_and_values_are_kept(open: Open) {
     }
 }
 
-/// A value may have every size up to the largest document, 16 MB, and what comes on top of it.
+/// Values of every size up to the largest document, 16 MB, plus its overhead are kept.
 pub fn large_values_are_kept(open: Open) {
     let store = Fixture::new(open);
     let limit = store.caps().value_bytes_max;
@@ -164,7 +164,7 @@ pub fn large_values_are_kept(open: Open) {
     assert_eq!(get(&*store, Space::Indexes, &long).as_deref(), Some(&b"of a long key"[..]));
 }
 
-/// `size` grows by at least what was written, and does not count what was not.
+/// `size` grows by at least the bytes written and starts at zero for each transaction.
 pub fn write_sizes_add_up(open: Open) {
     let store = Fixture::new(open);
     let mut txn = store.begin();

@@ -1,8 +1,8 @@
 //! The simplest engine: ordered maps in memory.
 //!
-//! The *state* is one [`Tree`](tree::Tree) per space and the stamp of the newest commit, behind one
-//! lock. A commit applies its writes under it; a snapshot or a cursor copies three pointers and
-//! reads on its own. Nothing survives the end of the process, so a sync has nothing to wait for.
+//! The *state* is one [`Tree`](tree::Tree) per space and the stamp of the newest commit, under one
+//! lock. A commit applies its writes under the lock; a snapshot or a cursor copies three pointers
+//! and then reads without it. Nothing survives the end of the process, so `sync` returns at once.
 
 pub mod tree;
 
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use self::tree::{Bytes, Place, Tree, Weight};
-use crate::latch::{Held, Latches};
+use self::tree::{Bytes, EntryPosition, Tree, Weight};
+use crate::latch::{HeldStripes, Latches};
 use crate::store::{
     Caps, Cursor, Direction, Error, KeyRange, Looked, RangeStats, Result, Space, Stamp, Store, Txn,
     Values, View,
@@ -33,16 +33,16 @@ struct State {
     is_closed: bool,
 }
 
-/// The view of one moment.
+/// A view of one moment.
 struct Snapshot {
     state: State,
 }
 
 struct MemoryTxn<'s> {
     store: &'s Memory,
-    /// What it decides by, where that is not the newest state.
+    /// The view of a transaction that began since one; `None` means the newest state.
     since: Option<&'s dyn View>,
-    held: Held<'s>,
+    held: HeldStripes<'s>,
     writes: Vec<Write>,
     size: usize,
 }
@@ -62,9 +62,9 @@ pub(crate) struct MemoryCursor {
 }
 
 enum Position {
-    Before,
-    On(Place),
-    Behind,
+    BeforeStart,
+    On(EntryPosition),
+    AfterEnd,
 }
 
 impl Default for Memory {
@@ -161,8 +161,8 @@ impl Values for MemoryValues {
 
 impl View for Memory {
     fn moment(&self) -> Stamp {
-        // It is asked for while an entry is shown too, which holds the lock, and must not wait for
-        // a writer that waits.
+        // Also called while an entry is visited under the read lock, so it must not wait for a
+        // waiting writer.
         self.state.read_recursive().newest
     }
 
@@ -223,15 +223,15 @@ impl View for Snapshot {
 
 impl MemoryCursor {
     pub(crate) fn new(tree: &Tree, range: &KeyRange, direction: Direction) -> Self {
-        let position = Position::Before;
+        let position = Position::BeforeStart;
         MemoryCursor { tree: tree.clone(), range: range.clone(), direction, position }
     }
 
-    /// Stands on `place` when it is in the range.
-    fn stand(&mut self, place: Option<Place>) -> bool {
+    /// Moves to `position` if it is in the range, otherwise to the end.
+    fn move_to(&mut self, place: Option<EntryPosition>) -> bool {
         self.position = match place {
             Some(place) if self.contains(place.key()) => Position::On(place),
-            _ => Position::Behind,
+            _ => Position::AfterEnd,
         };
         matches!(self.position, Position::On(_))
     }
@@ -240,7 +240,7 @@ impl MemoryCursor {
         *self.range.start <= *key && *key < *self.range.end
     }
 
-    fn place(&self) -> &Place {
+    fn place(&self) -> &EntryPosition {
         match &self.position {
             Position::On(place) => place,
             _ => panic!("the cursor stands on no key"),
@@ -250,9 +250,9 @@ impl MemoryCursor {
 
 impl Cursor for MemoryCursor {
     fn advance(&mut self) -> Result<bool> {
-        let place = match std::mem::replace(&mut self.position, Position::Behind) {
-            Position::Behind => None,
-            Position::Before => match self.direction {
+        let place = match std::mem::replace(&mut self.position, Position::AfterEnd) {
+            Position::AfterEnd => None,
+            Position::BeforeStart => match self.direction {
                 Direction::Forward => self.tree.at_or_above(&self.range.start, Ordering::Equal),
                 Direction::Backward => self.tree.at_or_below(&self.range.end, Ordering::Less),
             },
@@ -263,7 +263,7 @@ impl Cursor for MemoryCursor {
                 Direction::Backward => self.tree.at_or_below(place.key(), Ordering::Less),
             },
         };
-        Ok(self.stand(place))
+        Ok(self.move_to(place))
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
@@ -276,7 +276,7 @@ impl Cursor for MemoryCursor {
             }
             Direction::Backward => self.tree.at_or_below(key, Ordering::Equal),
         };
-        Ok(self.stand(place))
+        Ok(self.move_to(place))
     }
 
     fn is_on(&self) -> bool {
@@ -297,8 +297,8 @@ impl Txn for MemoryTxn<'_> {
         self.since.unwrap_or(self.store)
     }
 
-    fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
-        self.held.take(keys, patience)?;
+    fn guard_within(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
+        self.held.take(keys, timeout)?;
         match self.since {
             Some(view) => self.store.check_unchanged(keys, view),
             None => Ok(()),
@@ -431,7 +431,7 @@ impl Store for Memory {
     }
 }
 
-/// What lies in a range, which may be empty or the wrong way round.
+/// The weight of a range, which may be empty or inverted.
 fn weight_of(view: &Snapshot, space: Space, range: &KeyRange) -> Weight {
     if range.start >= range.end {
         return Weight::default();

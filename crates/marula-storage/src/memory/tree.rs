@@ -1,66 +1,72 @@
-//! An ordered map whose copies are free: a B+ tree of shared nodes.
+//! An ordered map with cheap copies: a B+ tree of shared nodes.
 //!
-//! A *leaf* holds entries in key order, a *branch* holds children and the least key below each.
-//! Copying a [`Tree`] copies one pointer; a write afterwards copies only the nodes on its path that
-//! somebody else still shares ([`Arc::make_mut`]). Each node knows its *weight*, so ranks and split
-//! points cost one descent. Nodes that run low are not merged, only empty ones removed: the tree
-//! stays right, at worst sparse.
+//! ```text
+//!    Tree ──► Branch ─┬─ least key, child ──► Leaf [entry, entry, …]
+//!                     ├─ least key, child ──► Leaf [entry, …]
+//!                     └─ least key, child ──► Leaf        ◄── also shared by copies of the tree
+//! ```
+//!
+//! A *leaf* holds entries in key order; a *branch* holds children and the least key below each.
+//! Copying a [`Tree`] copies one pointer; a later write copies only the nodes on its path that
+//! another tree still shares ([`Arc::make_mut`]). Each node stores its *weight*, so ranks and split
+//! points cost one descent. Sparse nodes are not merged, only empty ones removed: the tree stays
+//! correct, at worst sparse.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Entries of a leaf and children of a branch, at most.
+/// The maximum number of entries of a leaf and of children of a branch.
 const NODE_MAX: usize = 64;
 
 /// Bytes that several trees share.
 pub type Bytes = Arc<[u8]>;
 
-/// Keys and values in key order.
+/// An ordered map from keys to values.
 #[derive(Clone)]
 pub struct Tree {
-    root: Arc<Node>,
+    root: Arc<TreeNode>,
 }
 
-/// How much lies below a node.
+/// The number and size of the entries below a node.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Weight {
-    /// Entries.
+    /// Number of entries.
     pub keys: u64,
-    /// Bytes of keys and values.
+    /// Total bytes of keys and values.
     pub bytes: u64,
 }
 
 #[derive(Clone)]
-enum Node {
+enum TreeNode {
     Leaf { entries: Vec<(Bytes, Bytes)>, weight: Weight },
-    Branch { children: Vec<(Bytes, Arc<Node>)>, weight: Weight },
+    Branch { children: Vec<(Bytes, Arc<TreeNode>)>, weight: Weight },
 }
 
-/// Where an entry stands: its leaf and its index there.
-pub struct Place {
-    leaf: Arc<Node>,
+/// The position of an entry: its leaf and its index in the leaf.
+pub struct EntryPosition {
+    leaf: Arc<TreeNode>,
     index: usize,
 }
 
-impl Place {
-    /// The key here.
+impl EntryPosition {
+    /// The key of the entry.
     pub fn key(&self) -> &[u8] {
         &self.entry().0
     }
 
-    /// The value here.
+    /// The value of the entry.
     pub fn value(&self) -> &[u8] {
         &self.entry().1
     }
 
-    /// Moves to the next entry of the same leaf; answers whether there is one.
+    /// Moves to the next entry of the same leaf; returns whether there is one.
     pub fn step_up(&mut self) -> bool {
         let is_there = self.index + 1 < self.leaf.entries().len();
         self.index += usize::from(is_there);
         is_there
     }
 
-    /// Moves to the previous entry of the same leaf; answers whether there is one.
+    /// Moves to the previous entry of the same leaf; returns whether there is one.
     pub fn step_down(&mut self) -> bool {
         let is_there = self.index > 0;
         self.index -= usize::from(is_there);
@@ -74,7 +80,7 @@ impl Place {
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { root: Arc::new(Node::Leaf { entries: Vec::new(), weight: Weight::default() }) }
+        Tree { root: Arc::new(TreeNode::Leaf { entries: Vec::new(), weight: Weight::default() }) }
     }
 }
 
@@ -84,11 +90,11 @@ impl Tree {
         let mut node = &self.root;
         loop {
             match &**node {
-                Node::Leaf { entries, .. } => {
+                TreeNode::Leaf { entries, .. } => {
                     let at = entries.binary_search_by(|(other, _)| (**other).cmp(key)).ok()?;
                     return Some(&entries[at].1);
                 }
-                Node::Branch { children, .. } => node = &children[child_of(children, key)].1,
+                TreeNode::Branch { children, .. } => node = &children[child_of(children, key)].1,
             }
         }
     }
@@ -98,66 +104,66 @@ impl Tree {
         let Some((least, right)) = Arc::make_mut(&mut self.root).insert(key, value) else { return };
         let left = self.root.clone();
         let weight = left.weight().plus(right.weight());
-        // The least key of the first child is never compared with, so any stands for it.
+        // The least key of the first child is never compared, so it may be empty.
         let children = vec![(Bytes::from(&[][..]), left), (least, right)];
-        self.root = Arc::new(Node::Branch { children, weight });
+        self.root = Arc::new(TreeNode::Branch { children, weight });
     }
 
-    /// Removes `key`, if it is there.
+    /// Removes `key` if it is present.
     pub fn remove(&mut self, key: &[u8]) {
-        // A miss must not copy the path, which readers may share.
+        // Removing an absent key must not copy the path, which readers may share.
         if self.get(key).is_none() {
             return;
         }
         Arc::make_mut(&mut self.root).remove(key);
         loop {
             match &*self.root {
-                Node::Branch { children, .. } if children.len() == 1 => {
+                TreeNode::Branch { children, .. } if children.len() == 1 => {
                     let only = children[0].1.clone();
                     self.root = only;
                 }
-                Node::Branch { children, .. } if children.is_empty() => *self = Tree::default(),
+                TreeNode::Branch { children, .. } if children.is_empty() => *self = Tree::default(),
                 _ => return,
             }
         }
     }
 
-    /// Removes every key from `start`, included, to `end`, excluded.
+    /// Removes every key from `start` (inclusive) to `end` (exclusive).
     pub fn clear(&mut self, start: &[u8], end: &[u8]) {
         while let Some(place) = self.at_or_above(start, Ordering::Equal) {
             if place.key() >= end {
                 return;
             }
             let key = Bytes::from(place.key());
-            // Let go of the leaf first, or the removal copies it.
+            // Drop the reference to the leaf first, or the removal copies it.
             drop(place);
             self.remove(&key);
         }
     }
 
     /// The least key ≥ `key`, or > `key` when `least` is [`Ordering::Greater`].
-    pub fn at_or_above(&self, key: &[u8], least: Ordering) -> Option<Place> {
+    pub fn at_or_above(&self, key: &[u8], least: Ordering) -> Option<EntryPosition> {
         above(&self.root, key, least)
     }
 
     /// The greatest key ≤ `key`, or < `key` when `most` is [`Ordering::Less`].
-    pub fn at_or_below(&self, key: &[u8], most: Ordering) -> Option<Place> {
+    pub fn at_or_below(&self, key: &[u8], most: Ordering) -> Option<EntryPosition> {
         below(&self.root, key, most)
     }
 
-    /// What lies below `key`, itself excluded.
+    /// The weight of all keys below `key`, which is excluded.
     pub fn weight_below(&self, key: &[u8]) -> Weight {
         let mut sum = Weight::default();
         let mut node = &self.root;
         loop {
             match &**node {
-                Node::Leaf { entries, .. } => {
+                TreeNode::Leaf { entries, .. } => {
                     return entries
                         .iter()
                         .take_while(|(other, _)| **other < *key)
                         .fold(sum, |sum, (key, value)| sum.plus(Weight::of(key, value)));
                 }
-                Node::Branch { children, .. } => {
+                TreeNode::Branch { children, .. } => {
                     let at = child_of(children, key);
                     sum = children[..at].iter().fold(sum, |sum, (_, left)| sum.plus(left.weight()));
                     node = &children[at].1;
@@ -166,15 +172,15 @@ impl Tree {
         }
     }
 
-    /// The key that has `rank` keys below it.
+    /// The key of rank `rank`: the one with `rank` keys below it.
     pub fn key_of_rank(&self, mut rank: u64) -> Option<&Bytes> {
         let mut node = &self.root;
         loop {
             match &**node {
-                Node::Leaf { entries, .. } => {
+                TreeNode::Leaf { entries, .. } => {
                     return entries.get(usize::try_from(rank).ok()?).map(|(key, _)| key);
                 }
-                Node::Branch { children, .. } => {
+                TreeNode::Branch { children, .. } => {
                     node = &children
                         .iter()
                         .find(|(_, child)| {
@@ -191,12 +197,12 @@ impl Tree {
         }
     }
 
-    /// What the whole tree weighs.
+    /// The weight of the whole tree.
     pub fn weight(&self) -> Weight {
         self.root.weight()
     }
 
-    /// What is wrong with the tree, one line each.
+    /// Checks the order of keys and the weights; returns one line per fault.
     pub fn check(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut last = None;
@@ -205,56 +211,57 @@ impl Tree {
     }
 }
 
-/// The index of the child that holds `key`, if any does.
-fn child_of(children: &[(Bytes, Arc<Node>)], key: &[u8]) -> usize {
+/// The index of the child that may hold `key`.
+fn child_of(children: &[(Bytes, Arc<TreeNode>)], key: &[u8]) -> usize {
     children[1..].partition_point(|(least, _)| **least <= *key)
 }
 
-fn above(node: &Arc<Node>, key: &[u8], least: Ordering) -> Option<Place> {
+fn above(node: &Arc<TreeNode>, key: &[u8], least: Ordering) -> Option<EntryPosition> {
     match &**node {
-        Node::Leaf { entries, .. } => {
+        TreeNode::Leaf { entries, .. } => {
             let index = entries.partition_point(|(other, _)| (**other).cmp(key) < least);
-            (index < entries.len()).then(|| Place { leaf: node.clone(), index })
+            (index < entries.len()).then(|| EntryPosition { leaf: node.clone(), index })
         }
-        // No child but the first can fail: they are not empty, and their keys are greater.
-        Node::Branch { children, .. } => children[child_of(children, key)..]
+        // Only the first child can have no such key: the others are not empty and their keys are
+        // greater.
+        TreeNode::Branch { children, .. } => children[child_of(children, key)..]
             .iter()
             .find_map(|(_, child)| above(child, key, least)),
     }
 }
 
-fn below(node: &Arc<Node>, key: &[u8], most: Ordering) -> Option<Place> {
+fn below(node: &Arc<TreeNode>, key: &[u8], most: Ordering) -> Option<EntryPosition> {
     match &**node {
-        Node::Leaf { entries, .. } => {
-            let behind = entries.partition_point(|(other, _)| (**other).cmp(key) <= most);
-            let index = behind.checked_sub(1)?;
-            Some(Place { leaf: node.clone(), index })
+        TreeNode::Leaf { entries, .. } => {
+            let end = entries.partition_point(|(other, _)| (**other).cmp(key) <= most);
+            let index = end.checked_sub(1)?;
+            Some(EntryPosition { leaf: node.clone(), index })
         }
-        Node::Branch { children, .. } => children[..=child_of(children, key)]
+        TreeNode::Branch { children, .. } => children[..=child_of(children, key)]
             .iter()
             .rev()
             .find_map(|(_, child)| below(child, key, most)),
     }
 }
 
-impl Node {
+impl TreeNode {
     fn weight(&self) -> Weight {
         match self {
-            Node::Leaf { weight, .. } | Node::Branch { weight, .. } => *weight,
+            TreeNode::Leaf { weight, .. } | TreeNode::Branch { weight, .. } => *weight,
         }
     }
 
     fn entries(&self) -> &[(Bytes, Bytes)] {
         match self {
-            Node::Leaf { entries, .. } => entries,
-            Node::Branch { .. } => unreachable!("a place is in a leaf"),
+            TreeNode::Leaf { entries, .. } => entries,
+            TreeNode::Branch { .. } => unreachable!("a place is in a leaf"),
         }
     }
 
-    /// Sets `key`; answers the upper half, and its least key, when the node had to be split.
-    fn insert(&mut self, key: &[u8], value: Bytes) -> Option<(Bytes, Arc<Node>)> {
+    /// Sets `key`; if the node had to be split, returns the upper half and its least key.
+    fn insert(&mut self, key: &[u8], value: Bytes) -> Option<(Bytes, Arc<TreeNode>)> {
         match self {
-            Node::Leaf { entries, weight } => {
+            TreeNode::Leaf { entries, weight } => {
                 match entries.binary_search_by(|(other, _)| (**other).cmp(key)) {
                     Ok(at) => {
                         weight.bytes -= entries[at].1.len() as u64;
@@ -276,9 +283,9 @@ impl Node {
                     .fold(Weight::default(), |sum, (key, value)| sum.plus(Weight::of(key, value)));
                 *weight = weight.minus(upper_weight);
                 let least = upper[0].0.clone();
-                Some((least, Arc::new(Node::Leaf { entries: upper, weight: upper_weight })))
+                Some((least, Arc::new(TreeNode::Leaf { entries: upper, weight: upper_weight })))
             }
-            Node::Branch { children, weight } => {
+            TreeNode::Branch { children, weight } => {
                 let at = child_of(children, key);
                 let child = Arc::make_mut(&mut children[at].1);
                 *weight = weight.minus(child.weight());
@@ -301,22 +308,22 @@ impl Node {
                     .fold(Weight::default(), |sum, (_, child)| sum.plus(child.weight()));
                 *weight = weight.minus(upper_weight);
                 let least = upper[0].0.clone();
-                Some((least, Arc::new(Node::Branch { children: upper, weight: upper_weight })))
+                Some((least, Arc::new(TreeNode::Branch { children: upper, weight: upper_weight })))
             }
         }
     }
 
-    /// Removes `key`, which is there.
+    /// Removes `key`, which must be present.
     fn remove(&mut self, key: &[u8]) {
         match self {
-            Node::Leaf { entries, weight } => {
+            TreeNode::Leaf { entries, weight } => {
                 let at = entries
                     .binary_search_by(|(other, _)| (**other).cmp(key))
                     .expect("the key was found before it is removed");
                 let (key, value) = entries.remove(at);
                 *weight = weight.minus(Weight::of(&key, &value));
             }
-            Node::Branch { children, weight } => {
+            TreeNode::Branch { children, weight } => {
                 let at = child_of(children, key);
                 let child = Arc::make_mut(&mut children[at].1);
                 *weight = weight.minus(child.weight());
@@ -332,7 +339,7 @@ impl Node {
     fn check<'n>(&'n self, last: &mut Option<&'n Bytes>, wrong: &mut Vec<String>) {
         let mut sum = Weight::default();
         match self {
-            Node::Leaf { entries, .. } => {
+            TreeNode::Leaf { entries, .. } => {
                 for (key, value) in entries {
                     if last.is_some_and(|last| last >= key) {
                         wrong.push(format!("key {key:02x?} is not above the key before it"));
@@ -341,7 +348,7 @@ impl Node {
                     sum = sum.plus(Weight::of(key, value));
                 }
             }
-            Node::Branch { children, .. } => {
+            TreeNode::Branch { children, .. } => {
                 for (_, child) in children {
                     child.check(last, wrong);
                     sum = sum.plus(child.weight());
@@ -349,13 +356,13 @@ impl Node {
             }
         }
         if sum != self.weight() {
-            wrong.push(format!("a node weighs {sum:?} and says {:?}", self.weight()));
+            wrong.push(format!("a node has weight {sum:?} and records {:?}", self.weight()));
         }
     }
 }
 
-/// Where to cut a node that is over-full: in the middle, but behind all old entries when keys
-/// ascend, as record ids do, so that the nodes left behind are full.
+/// Returns where to split a full node: in the middle, or after all old entries when keys ascend, as
+/// record ids do, so that the lower nodes stay full.
 fn split_at(len: usize, last: &[u8], key: &[u8]) -> usize {
     if *last <= *key { len - 1 } else { len / 2 }
 }
@@ -369,7 +376,7 @@ impl Weight {
         Weight { keys: self.keys + other.keys, bytes: self.bytes + other.bytes }
     }
 
-    /// What is left of a weight without a part of it.
+    /// Subtracts the weight of a part.
     pub fn minus(self, other: Weight) -> Weight {
         Weight { keys: self.keys - other.keys, bytes: self.bytes - other.bytes }
     }
