@@ -1,19 +1,19 @@
-//! What the database does beside its clients, counted for diagnostics.
+//! Counters of background work, for diagnostics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The counters, since the start.
+/// The counters since the start of the server.
 #[derive(Default, Debug)]
 pub struct Activity {
-    /// Builds of indexes that sort entries before they are stored.
+    /// Index builds that sort entries before they are stored.
     pub bulk_builds: Count,
-    /// Sorted runs that such builds put aside for want of memory.
+    /// Sorted runs that index builds spilled to the store for lack of memory.
     pub spilled_runs: Count,
-    /// Bytes of these runs.
+    /// Bytes of the spilled runs.
     pub spilled_bytes: Count,
-    /// How often entries at the oplog's old end were removed.
+    /// The number of times entries at the start of the oplog were removed.
     pub oplog_trims: Count,
-    /// The time that took, in microseconds.
+    /// The total time of these removals in microseconds.
     pub oplog_trim_us: Count,
 }
 

@@ -1,8 +1,8 @@
 //! A collection: its documents and its indexes in the store.
 //!
-//! Readers take the collection's [`State`] (options and indexes) once and work on it; writers hold
-//! the collection shared while they write, so that a change of the state (a new index, a drop)
-//! waits for them and they see it afterwards.
+//! Readers take the collection's [`State`] (options and indexes) once and use that; writers lock
+//! the collection in shared mode while they write, so that a change of the state (a new index, a
+//! drop) waits for them and later writers see it.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -35,68 +35,68 @@ errors! {
     corrupt_index(index: &str) = 8_000_004, "an entry of index '{index}' is not of an index's shape";
 }
 
-/// How documents are keyed.
+/// The kind of record key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// By record id, in the order of insertion, with an index on `_id`.
+    /// A record id in insertion order, with an index on `_id`.
     RecordId,
-    /// By the key string of `_id`.
+    /// The key string of `_id`.
     Clustered,
 }
 
-/// What of a collection may change while it lives.
+/// The part of a collection that may change during its life.
 #[derive(Clone)]
 pub struct State {
     /// Its options.
     pub options: CollectionOptions,
-    /// Its indexes, `_id` first.
+    /// The complete indexes, `_id` first.
     pub indexes: Vec<Arc<Index>>,
-    /// Indexes that are being built: writers keep them in step too, readers do not see them.
+    /// Indexes being built: writers maintain them too, readers do not see them.
     pub building: Vec<Arc<Build>>,
 }
 
 impl State {
-    /// The index of this name.
+    /// The index with this name.
     pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
         self.indexes.iter().find(|index| index.spec.name == name)
     }
 
-    /// Whether the collection is clustered under this name: `clusteredIndex.name`.
+    /// Returns whether the collection is clustered under this name: `clusteredIndex.name`.
     pub fn is_clustered_as(&self, name: &str) -> bool {
         let clustered = self.options.clustered.as_ref();
         let own = clustered.and_then(|clustered| clustered.as_doc().get("name"));
         own.and_then(|own| own.as_str()).is_some_and(|own| own == name)
     }
 
-    /// How documents are keyed.
+    /// The kind of record key.
     pub fn shape(&self) -> Shape {
         if self.options.clustered.is_some() { Shape::Clustered } else { Shape::RecordId }
     }
 }
 
-/// How often queries read a collection from end to end.
+/// The number of collection scans by queries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scans {
-    /// All of them.
+    /// All scans.
     pub total: i64,
-    /// Those that go on with what comes in.
+    /// Scans of tailable queries.
     pub tailable: i64,
 }
 
-/// Someone to be told once when documents come in.
+/// A function called once when documents are inserted.
 pub type Listener = Box<dyn FnOnce() + Send>;
 
-/// Listeners whose time is over are cleared out once there are so many.
+/// The number of listeners from which on expired ones are removed.
 const LISTENERS_KEPT: usize = 64;
 
-/// How often a change of the catalogue looks whether transactions have ended.
+/// The interval at which a catalogue change checks whether transactions have ended.
 const QUIET_STEP: Duration = Duration::from_millis(5);
 
-/// How often a collection had been renamed at some moment.
+/// The number of renames of a collection at some moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Renames(u32);
 
-/// How many times documents had come in when someone looked: see [`Collection::on_insert`].
+/// The number of inserts at some moment: see [`Collection::on_insert`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrivals(u64);
 
@@ -108,13 +108,13 @@ pub struct Collection {
     is_oplog: bool,
     namespace: RwLock<Namespace>,
     state: RwLock<Arc<State>>,
-    /// Held shared by writers of documents, exclusively by changes of the state.
+    /// Locked in shared mode by writers of documents, exclusively by changes of the state.
     pub(crate) writers: RwLock<()>,
-    /// How many open transactions have touched it.
+    /// The number of open transactions that have touched it.
     transactions: AtomicUsize,
-    /// How many changes of its shape are under way, or wait.
+    /// The number of changes of its state that are running or waiting.
     changes: AtomicUsize,
-    /// The commit that has given it its name.
+    /// The commit that gave it its current name.
     shaped_at: Mutex<Stamp>,
     /// The commit of the newest change of its indexes.
     indexed_at: Mutex<Stamp>,
@@ -124,23 +124,22 @@ pub struct Collection {
     count: AtomicI64,
     size_bytes: AtomicI64,
     last_record_id: AtomicI64,
-    /// Held by inserts into a capped collection: they are one after the other, since each may
-    /// remove the oldest documents.
+    /// Serializes inserts into a capped collection, since each may remove the oldest documents.
     pub(crate) capped: Mutex<()>,
-    /// Of a collection of buckets: which of them take more measurements.
+    /// The open buckets, if it is a bucket collection.
     open_buckets: OnceLock<OpenBuckets>,
     arrivals: AtomicU64,
     scans: AtomicI64,
     tailable_scans: AtomicI64,
-    /// Of a collection that commands have named; those are fewer than there may be.
+    /// Allocated for collections that commands have used, which are fewer than all collections.
     latencies: OnceLock<Box<(Latencies, Usage)>>,
     listeners: Mutex<Vec<(Instant, Listener)>>,
-    /// What a layer above remembers of it.
+    /// Data that the layer above keeps for this collection.
     memory: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Collection {
-    /// A collection that has just been created.
+    /// Creates a new collection.
     pub fn new(ident: Ident, uuid: Uuid, namespace: Namespace, state: State) -> Self {
         Collection {
             ident,
@@ -171,27 +170,27 @@ impl Collection {
         }
     }
 
-    /// How long operations on it took since the server was started.
+    /// The latencies of operations on it since the start of the server.
     pub fn latencies(&self) -> &Latencies {
         &self.latencies.get_or_init(Box::default).0
     }
 
-    /// How often it was used since the server was started.
+    /// The usage counters since the start of the server.
     pub fn usage(&self) -> &Usage {
         &self.latencies.get_or_init(Box::default).1
     }
 
-    /// Notes that a query reads the collection from end to end.
+    /// Counts a collection scan of a query.
     pub fn note_scan(&self) {
         self.scans.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that the query of the last scan noted goes on with what comes in.
+    /// Counts the last counted scan as tailable.
     pub fn note_tailable(&self) {
         self.tailable_scans.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often queries read the collection from end to end since the server was started.
+    /// The number of collection scans by queries since the start of the server.
     pub fn scans(&self) -> Scans {
         Scans {
             total: self.scans.load(Ordering::Relaxed),
@@ -199,7 +198,7 @@ impl Collection {
         }
     }
 
-    /// A collection as the store has it: reads its counters and its last record id.
+    /// Loads a collection from the store, with its counters and its last record id.
     pub fn load(
         ident: Ident,
         uuid: Uuid,
@@ -221,76 +220,77 @@ impl Collection {
         Ok(collection)
     }
 
-    /// Its name in the store.
+    /// Its ident in the store.
     pub fn ident(&self) -> Ident {
         self.ident
     }
 
-    /// Its identity, which outlives a rename.
+    /// Its UUID, which a rename does not change.
     pub fn uuid(&self) -> &Uuid {
         &self.uuid
     }
 
-    /// Whether it is the oplog's.
+    /// Returns whether it is the oplog.
     #[inline]
     pub(crate) fn is_oplog(&self) -> bool {
         self.is_oplog
     }
 
-    /// How its documents are keyed.
+    /// The kind of record key of its documents.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Which of its buckets take more measurements, where it is a collection of buckets.
+    /// The open buckets of a bucket collection.
     pub fn open_buckets(&self) -> &OpenBuckets {
         self.open_buckets.get_or_init(OpenBuckets::default)
     }
 
-    /// Its name now.
+    /// Its current namespace.
     pub fn namespace(&self) -> Namespace {
         self.namespace.read().clone()
     }
 
-    /// What the layer above remembers of this collection, as long as it lives: made when it is
-    /// first asked for. There is one such layer; `None` where another type was asked for before.
+    /// Data that the layer above keeps for this collection during its life, created on first use.
+    /// There is one such layer; `None` if another type was requested before.
     pub fn memory<T: Any + Send + Sync + Default>(&self) -> Option<Arc<T>> {
         let memory = self.memory.get_or_init(|| Arc::new(T::default()));
         Arc::downcast(memory.clone()).ok()
     }
 
-    /// Its options and indexes now.
+    /// Its current options and indexes.
     #[inline]
     pub fn state(&self) -> Arc<State> {
         self.state.read().clone()
     }
 
-    /// Whether it has been dropped: what still reads it should stop.
+    /// Returns whether it has been dropped; readers should then stop.
     pub fn is_dropped(&self) -> bool {
         self.is_dropped.load(Ordering::Acquire)
     }
 
-    /// How often it has been given another name: what reads it should stop when that changes.
+    /// The number of its renames; readers should stop when it changes.
     pub fn renames(&self) -> Renames {
         Renames(self.renames.load(Ordering::Acquire))
     }
 
-    /// The name before the one that it has, where it had one since the start.
+    /// Its previous name, if it was renamed since the start of the server.
     pub fn former_name(&self) -> Option<Namespace> {
         self.former_name.lock().clone()
     }
 
-    /// How many documents it has.
+    /// The number of its documents.
     pub fn count(&self) -> i64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The bytes of its documents, uncompressed.
+    /// The uncompressed size of its documents in bytes.
     pub fn size_bytes(&self) -> i64 {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    /// Shows the document of `record`; answers whether there is one. `scratch` holds the key.
+    /// Visits the document of `record`; returns whether it exists. `scratch` is a buffer for the
+    /// key.
     #[inline]
     pub fn get(
         &self,
@@ -343,7 +343,7 @@ impl Collection {
         }
     }
 
-    /// The record key that a unique index's entry at this store key leads to.
+    /// The record key in a unique index's entry with this store key.
     pub fn find_unique(&self, store: &dyn View, key: &[u8]) -> Result<Option<RecordKey>> {
         let mut found = None;
         let shape = self.shape;
@@ -352,13 +352,13 @@ impl Collection {
         Ok(found)
     }
 
-    /// Walks the documents in record order.
+    /// Scans the documents in record order.
     pub fn scan<'r>(&self, store: &'r dyn View, direction: Direction) -> Result<RecordCursor<'r>> {
         let cursor = store.cursor(Space::Records, &self.ident.range(), direction).for_client()?;
         Ok(RecordCursor { cursor, ident: self.ident, key: Vec::new() })
     }
 
-    /// Walks the documents whose record keys lie in `range`.
+    /// Scans the documents whose record keys lie in `range`.
     pub fn scan_between<'r>(
         &self,
         store: &'r dyn View,
@@ -374,15 +374,15 @@ impl Collection {
         Ok(RecordCursor { cursor, ident: self.ident, key: Vec::new() })
     }
 
-    /// Fails where an index has been dropped: a walk that begins, or goes on, would miss what is
-    /// being cleared.
+    /// Returns an error if an index has been dropped: a scan would miss entries that are being
+    /// cleared.
     ///
     /// Errors: `index_dropped`.
     pub fn check_index(&self, index: &Index) -> Result<()> {
         if index.is_dropped() { Err(index_dropped(&index.spec.name)) } else { Ok(()) }
     }
 
-    /// Walks the entries of `index` whose key strings lie in `range` (without the ident).
+    /// Scans the entries of `index` whose key strings lie in `range` (without the ident).
     ///
     /// Errors: `index_dropped`.
     pub fn scan_index<'r>(
@@ -398,19 +398,19 @@ impl Collection {
             end: [&ident[..], &range.end].concat(),
         };
         let cursor = store.cursor(Space::Indexes, &range, direction).for_client()?;
-        // Looked at behind the opening: what the cursor sees was whole then.
+        // Checked after the cursor was opened: its snapshot is then complete.
         self.check_index(&index)?;
         Ok(EntryCursor { cursor, index, shape: self.shape, key: Vec::new() })
     }
 
-    /// How many times documents have come in; take it before reading, and give it to
+    /// The number of inserts so far; read it before reading documents, and pass it to
     /// [`Collection::on_insert`].
     pub fn arrivals(&self) -> Arrivals {
         Arrivals(self.arrivals.load(Ordering::SeqCst))
     }
 
-    /// Calls `listener` once, when documents come in after `seen` was taken, or the collection goes
-    /// away: at once when they have already. After `until` it may be forgotten.
+    /// Calls `listener` once, when documents are inserted after `seen` was read, or the collection
+    /// is dropped; at once if that has happened already. It may be discarded after `until`.
     pub fn on_insert(&self, seen: Arrivals, until: Instant, listener: Listener) {
         let mut listeners = self.listeners.lock();
         if self.arrivals() != seen || self.is_dropped() {
@@ -424,12 +424,12 @@ impl Collection {
         listeners.push((until, listener));
     }
 
-    /// Tells those who wait that documents have come in. The count moves first, so that who takes
-    /// the lock after it sees that it has moved.
-    pub(crate) fn tell_listeners(&self) {
+    /// Notifies listeners of inserts. The counter is incremented first, so that a listener that
+    /// locks later sees the change.
+    pub(crate) fn notify_listeners(&self) {
         self.arrivals.fetch_add(1, Ordering::SeqCst);
         if self.state().options.capped.is_none() && !self.is_dropped() {
-            // Only capped collections have cursors that wait.
+            // Only capped collections have tailable cursors.
             return;
         }
         let listeners = std::mem::take(&mut *self.listeners.lock());
@@ -438,7 +438,7 @@ impl Collection {
 
     /// Holds off changes of the state while documents are written.
     ///
-    /// Errors: the operation must end first.
+    /// Errors: the operation was interrupted.
     pub(crate) fn write_shared(&self) -> Result<RwLockReadGuard<'_, ()>> {
         match self.writers.try_read() {
             Some(shared) => Ok(shared),
@@ -446,7 +446,7 @@ impl Collection {
         }
     }
 
-    /// Like [`Collection::write_shared`], but answers `None` where it would wait.
+    /// Like [`Collection::write_shared`], but returns `None` instead of waiting.
     pub(crate) fn try_write_shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.writers.try_read()
     }
@@ -454,7 +454,7 @@ impl Collection {
     /// Waits for open transactions and writers of documents, and holds them off while the state
     /// changes.
     ///
-    /// Errors: the operation must end first.
+    /// Errors: the operation was interrupted.
     pub(crate) fn change(&self) -> Result<Change<'_>> {
         let quiet = self.quiesce()?;
         Ok(Change { _writers: self.hold_off()?, _quiet: quiet })
@@ -462,16 +462,16 @@ impl Collection {
 
     /// Waits for writers of documents, and holds them off.
     ///
-    /// Errors: the operation must end first.
+    /// Errors: the operation was interrupted.
     pub(crate) fn hold_off(&self) -> Result<RwLockWriteGuard<'_, ()>> {
         current::write(&self.writers)
     }
 
-    /// Waits until no open transaction has touched the collection, and keeps others from it. A
-    /// change of the catalogue waits here before it takes the catalogue's lock: a client may leave
-    /// a transaction open for long.
+    /// Waits until no open transaction has touched the collection, and prevents new ones from doing
+    /// so. A catalogue change waits here before it takes the catalogue's lock, because a client may
+    /// leave a transaction open for long.
     ///
-    /// Errors: the operation must end first.
+    /// Errors: the operation was interrupted.
     pub(crate) fn quiesce(&self) -> Result<Quiet<'_>> {
         self.changes.fetch_add(1, Ordering::SeqCst);
         let quiet = Quiet(self);
@@ -485,7 +485,7 @@ impl Collection {
         Ok(quiet)
     }
 
-    /// Notes that an open transaction touches the collection; answers whether it may.
+    /// Registers an open transaction that touches the collection; returns whether it may.
     pub(crate) fn enter_transaction(&self) -> bool {
         self.transactions.fetch_add(1, Ordering::SeqCst);
         let may_enter = self.changes.load(Ordering::SeqCst) == 0;
@@ -495,13 +495,13 @@ impl Collection {
         may_enter
     }
 
-    /// Notes that a transaction which has touched the collection has ended.
+    /// Unregisters a transaction that has ended.
     pub(crate) fn leave_transaction(&self) {
         self.transactions.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Checks that what sees this moment may read it: it has got its name before. A view has no
-    /// documents of its own.
+    /// Checks that a view of this moment may read the collection: it must have had its name by
+    /// then. Database views have no documents of their own and always pass.
     ///
     /// Errors: `snapshot_unavailable`.
     pub(crate) fn check_seen(&self, moment: Stamp) -> Result<()> {
@@ -511,7 +511,7 @@ impl Collection {
         }
     }
 
-    /// The commit of the newest change of its indexes: what sees an earlier moment does without
+    /// The commit of the newest change of its indexes: a view of an earlier moment must not use
     /// some of them.
     pub(crate) fn indexed_at(&self) -> Stamp {
         *self.indexed_at.lock()
@@ -533,33 +533,33 @@ impl Collection {
         let from = std::mem::replace(&mut *self.namespace.write(), namespace);
         *self.former_name.lock() = Some(from);
         self.renames.fetch_add(1, Ordering::Release);
-        self.tell_listeners();
+        self.notify_listeners();
     }
 
     pub(crate) fn mark_dropped(&self) {
         self.is_dropped.store(true, Ordering::Release);
         self.state().building.iter().for_each(|build| build.abort());
-        self.tell_listeners();
+        self.notify_listeners();
     }
 
     pub(crate) fn next_record_id(&self) -> i64 {
         self.last_record_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Notes in memory what a commit has added to the counters in the store.
+    /// Adds a commit's changes of the counters, which are already stored, to those in memory.
     pub(crate) fn counted(&self, documents: i64, bytes: i64) {
         self.count.fetch_add(documents, Ordering::Relaxed);
         self.size_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-/// A change of a collection's shape: no writer and no transaction is at it.
+/// A change of a collection's state: no writer and no transaction uses the collection.
 pub(crate) struct Change<'c> {
     _writers: RwLockWriteGuard<'c, ()>,
     _quiet: Quiet<'c>,
 }
 
-/// While it lives, no transaction touches the collection anew.
+/// While it exists, no further transaction touches the collection.
 pub(crate) struct Quiet<'c>(&'c Collection);
 
 impl Drop for Quiet<'_> {
@@ -568,12 +568,12 @@ impl Drop for Quiet<'_> {
     }
 }
 
-/// Documents that were read at once, held where the store has them: see [`Collection::get_many`].
+/// Documents read at once, held where the store has them: see [`Collection::get_many`].
 pub struct Documents<'r>(Box<dyn Values + 'r>);
 
 impl Documents<'_> {
-    /// The document of the record at `place`; `None` where there is none, or [`Collection::get`]
-    /// must be asked.
+    /// The document of the record at index `place`; `None` if it is absent or must be read by
+    /// [`Collection::get`].
     #[inline]
     pub fn get(&self, place: usize) -> Option<Doc<'_>> {
         match self.0.get(place) {
@@ -583,7 +583,7 @@ impl Documents<'_> {
     }
 }
 
-/// Walks documents in record order.
+/// Scans documents in record order.
 pub struct RecordCursor<'r> {
     cursor: Box<dyn Cursor + 'r>,
     ident: Ident,
@@ -591,37 +591,37 @@ pub struct RecordCursor<'r> {
 }
 
 impl RecordCursor<'_> {
-    /// Moves to the next document; answers whether there is one.
+    /// Moves to the next document; returns whether there is one.
     #[inline]
     pub fn advance(&mut self) -> Result<bool> {
         self.cursor.advance().for_client()
     }
 
-    /// Moves to `record`, or to the next document behind it in the cursor's direction.
+    /// Moves to `record`, or to the next document after it in the cursor's direction.
     pub fn seek(&mut self, record: &[u8]) -> Result<bool> {
         keys::record_key(self.ident, record, &mut self.key);
         self.cursor.seek(&self.key).for_client()
     }
 
-    /// Whether the cursor stands on a document: not after an error.
+    /// Returns whether the cursor is on a document; `false` after an error.
     pub fn is_on(&self) -> bool {
         self.cursor.is_on()
     }
 
-    /// The record key of the document that the cursor stands on.
+    /// The record key of the current document.
     #[inline]
     pub fn record(&self) -> &[u8] {
         &self.cursor.key()[IDENT_BYTES..]
     }
 
-    /// The document that the cursor stands on.
+    /// The current document.
     #[inline]
     pub fn doc(&self) -> Doc<'_> {
         Doc::trusted(self.cursor.value())
     }
 }
 
-/// Walks the entries of an index in key order.
+/// Scans the entries of an index in key order.
 pub struct EntryCursor<'r> {
     cursor: Box<dyn Cursor + 'r>,
     index: Arc<Index>,
@@ -630,36 +630,35 @@ pub struct EntryCursor<'r> {
 }
 
 impl EntryCursor<'_> {
-    /// Moves to the next entry; answers whether there is one.
+    /// Moves to the next entry; returns whether there is one.
     #[inline]
     pub fn advance(&mut self) -> Result<bool> {
         self.cursor.advance().for_client()
     }
 
-    /// Moves to the first entry whose key string is at or behind `key` in the cursor's direction.
+    /// Moves to the first entry whose key string is at or after `key` in the cursor's direction.
     pub fn seek(&mut self, key: &[u8]) -> Result<bool> {
         keys::record_key(self.index.ident, key, &mut self.key);
         self.cursor.seek(&self.key).for_client()
     }
 
-    /// Moves on by up to `count` entries that nobody looks at; answers by how many there were: see
-    /// [`Cursor::pass`].
+    /// Skips up to `count` entries; returns the number skipped: see [`Cursor::pass`].
     pub fn pass(&mut self, count: u64) -> Result<u64> {
         self.cursor.pass(count).for_client()
     }
 
-    /// Whether the cursor stands on an entry: not after an error.
+    /// Returns whether the cursor is on an entry; `false` after an error.
     pub fn is_on(&self) -> bool {
         self.cursor.is_on()
     }
 
-    /// The stored key of the entry, without the ident: where a parked cursor goes on.
+    /// The stored key of the entry, without the ident: the position where a parked cursor resumes.
     #[inline]
     pub fn position(&self) -> &[u8] {
         &self.cursor.key()[IDENT_BYTES..]
     }
 
-    /// The entry that the cursor stands on.
+    /// The current entry.
     ///
     /// Errors: `corrupt_index`.
     #[inline]
@@ -668,13 +667,13 @@ impl EntryCursor<'_> {
         self.decode(key, value)
     }
 
-    /// The entry's key and value as they are stored.
+    /// The entry's stored key and value.
     #[inline]
     pub fn stored(&self) -> (&[u8], &[u8]) {
         self.cursor.entry()
     }
 
-    /// The entry of the index that is stored so.
+    /// Decodes a stored entry of the index.
     ///
     /// Errors: `corrupt_index`.
     #[inline]
@@ -683,7 +682,7 @@ impl EntryCursor<'_> {
             .ok_or_else(|| corrupt_index(&self.index.spec.name))
     }
 
-    /// The index that is walked.
+    /// The index.
     pub fn index(&self) -> &Index {
         &self.index
     }

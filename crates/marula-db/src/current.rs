@@ -1,8 +1,8 @@
-//! The operation that this thread carries out: what ends it, and how much it may do here.
+//! The operation that runs on this thread: its interrupt, and its limit on document size.
 //!
-//! Waiting happens deep inside: for a latch, for the catalogue, for the writers of a collection.
-//! Nothing waits there longer than the operation may take, because every wait asks here; and a
-//! thread that others wait for says here how large a document may be that is looked at on it.
+//! Waits happen deep inside: for a latch, for the catalogue, for the writers of a collection. Every
+//! wait checks the interrupt here, so none outlasts its operation. A thread that others depend on
+//! sets a limit here on the size of documents that it processes.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::transaction::locks::LockedKey;
 
-/// How often a wait asks whether the operation must end.
-const ASK_EVERY: Duration = Duration::from_millis(10);
+/// The interval at which a wait checks the interrupt.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What becomes of a write that meets a key which an open transaction has locked.
+/// The behaviour of a write that meets a key locked by an open transaction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parking {
     /// It waits on its thread.
     Holds,
-    /// It is given up, so that its request is parked and made again: it has done nothing yet.
+    /// It is abandoned, so that its request can be parked and repeated: it has written nothing yet.
     Parks,
-    /// It is given up.
+    /// It has been abandoned.
     Blocked,
 }
 
@@ -35,12 +35,12 @@ thread_local! {
     static DOCUMENT_BYTES_MAX: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// While it lives, the thread carries out the operation.
+/// While it exists, the thread runs the operation.
 #[must_use]
 pub struct Current(());
 
-/// Notes the operation of this thread: what ends it, where anything does, and the largest document
-/// that it looks at here.
+/// Sets the operation of this thread: its interrupt, if any, and the largest document that it
+/// processes here.
 pub fn enter(interrupt: Option<Interrupt>, document_bytes_max: usize) -> Current {
     if interrupt.is_some() {
         INTERRUPT.set(interrupt);
@@ -51,36 +51,36 @@ pub fn enter(interrupt: Option<Interrupt>, document_bytes_max: usize) -> Current
 
 impl Drop for Current {
     fn drop(&mut self) {
-        // Nothing is set on a thread that waits for nothing.
+        // A thread that never waits has nothing set.
         if DOCUMENT_BYTES_MAX.replace(usize::MAX) == usize::MAX {
             INTERRUPT.set(None);
         }
     }
 }
 
-/// Whether the thread may wait for others.
+/// Returns whether the thread may wait for others.
 pub(crate) fn may_wait() -> bool {
     INTERRUPT.with_borrow(Option::is_some)
 }
 
-/// Has a write that meets a locked key be given up from now on, as long as it has done nothing.
+/// From now on, abandon a write that meets a locked key, as long as it has written nothing.
 pub fn begin_parking() {
     PARKING.set(Parking::Parks);
 }
 
-/// Has writes wait on their thread again. Answers the locked key for which one was given up.
+/// Makes writes wait on their thread again. Returns the locked key for which one was abandoned.
 pub fn end_parking() -> Option<LockedKey> {
     let was = PARKING.replace(Parking::Holds);
     let locked = if was == Parking::Holds { None } else { LOCKED.take() };
     locked.filter(|_| was == Parking::Blocked)
 }
 
-/// Whether the write is given up: nothing more of its request may be done now.
+/// Returns whether the write was abandoned: nothing more of its request may be done now.
 pub fn is_blocked() -> bool {
     PARKING.get() == Parking::Blocked
 }
 
-/// Notes that a write has met a locked key.
+/// Records that a write has met a locked key.
 #[cold]
 pub(crate) fn note_locked(key: LockedKey) {
     LOCKED.set(Some(key));
@@ -94,56 +94,56 @@ pub(crate) fn take_locked() -> Option<LockedKey> {
     LOCKED.take()
 }
 
-/// Notes that something is written: what comes now waits on its thread.
+/// Records that something was written: later writes wait on their thread.
 #[inline]
 pub(crate) fn note_written() {
     PARKING.set(Parking::Holds);
 }
 
-/// Notes that a statement of a transaction would have to wait, and has done nothing.
+/// Records that a statement of a transaction would have to wait, and has done nothing.
 #[cold]
 pub(crate) fn postpone() {
     IS_POSTPONED.set(true);
 }
 
-/// Whether a statement of a transaction would have had to wait since the last time.
+/// Returns whether a statement of a transaction would have had to wait since the last call.
 pub fn take_postponed() -> bool {
     IS_POSTPONED.take()
 }
 
-/// Fails once the operation must end.
+/// Returns an error once the operation must end.
 pub fn check() -> Result<()> {
     INTERRUPT.with_borrow(|interrupt| interrupt.as_ref().map_or(Ok(()), Interrupt::check))
 }
 
-/// The largest document that is looked at on this thread.
+/// The largest document that this thread may process.
 #[inline]
 pub fn document_bytes_max() -> usize {
     DOCUMENT_BYTES_MAX.get()
 }
 
-/// Takes a mutex.
+/// Locks a mutex.
 ///
-/// Errors: the operation must end first.
+/// Errors: the operation was interrupted.
 pub fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
-    wait(|| mutex.try_lock_for(ASK_EVERY))
+    wait(|| mutex.try_lock_for(CHECK_INTERVAL))
 }
 
-/// Takes a lock shared.
+/// Locks in shared mode.
 ///
 /// Errors: as [`lock`].
 pub fn read<T>(lock: &RwLock<T>) -> Result<RwLockReadGuard<'_, T>> {
-    wait(|| lock.try_read_for(ASK_EVERY))
+    wait(|| lock.try_read_for(CHECK_INTERVAL))
 }
 
-/// Takes a lock exclusively.
+/// Locks exclusively.
 ///
 /// Errors: as [`lock`].
 pub fn write<T>(lock: &RwLock<T>) -> Result<RwLockWriteGuard<'_, T>> {
-    wait(|| lock.try_write_for(ASK_EVERY))
+    wait(|| lock.try_write_for(CHECK_INTERVAL))
 }
 
-/// Tries until something comes of it; each try takes a short while.
+/// Repeats `attempt`, which waits a short time itself, until it returns a value.
 ///
 /// Errors: as [`lock`].
 pub fn wait<T>(mut attempt: impl FnMut() -> Option<T>) -> Result<T> {

@@ -27,29 +27,29 @@ pub struct Db {
     store: Arc<dyn Store>,
     catalog: Catalog,
     sessions: Sessions,
-    /// Held while the catalogue changes; the next free ident is its content.
+    /// Held while the catalogue changes; its content is the next free ident.
     pub(crate) ddl: Mutex<u32>,
-    /// What open transactions have locked.
+    /// The keys locked by open transactions.
     pub(crate) locks: Locks,
     pub(crate) oplog: Oplog,
     pub(crate) activity: Activity,
     timestamp: AtomicU64,
-    /// The newest write when the newest timestamp was last asked for.
-    told: AtomicU64,
+    /// The newest commit at the last call of `newest_timestamp`.
+    asked_at: AtomicU64,
     sweeper: Mutex<Option<Sweeper>>,
     must_use_indexes: AtomicBool,
     /// A [`FeatureVersion`] as one byte.
     feature_version: AtomicU8,
 }
 
-/// The thread that clears what was dropped.
+/// The thread that clears dropped ranges.
 struct Sweeper {
     dropped: mpsc::Sender<(Space, Ident)>,
     thread: JoinHandle<()>,
 }
 
 impl Db {
-    /// Opens a store: reads its catalogue, and goes on clearing what was dropped.
+    /// Opens a store: reads its catalogue, and continues clearing dropped ranges.
     pub fn open(store: Arc<dyn Store>) -> Result<Self> {
         let (catalog, next_ident) = load(&*store)?;
         let sweeper = Sweeper::start(store.clone());
@@ -66,7 +66,7 @@ impl Db {
         Ok(db)
     }
 
-    /// Opens a store to read what is there: what a crash left half done stays as it is.
+    /// Opens a store for reading only: leftovers of a crash are not repaired.
     pub fn open_to_read(store: Arc<dyn Store>) -> Result<Self> {
         let (catalog, next_ident) = load(&*store)?;
         let db = Db::new(store, catalog, next_ident, None);
@@ -89,49 +89,48 @@ impl Db {
             oplog: Oplog::default(),
             activity: Activity::default(),
             timestamp: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            asked_at: AtomicU64::new(0),
             sweeper: Mutex::new(sweeper),
             must_use_indexes: AtomicBool::new(false),
             feature_version: AtomicU8::new(FeatureVersion::default().to_byte()),
         }
     }
 
-    /// Calls `listener` once no open transaction has this key locked.
+    /// Calls `listener` once no open transaction holds this key.
     pub fn when_released(&self, key: LockedKey, listener: Listener) {
         self.locks.when_released(key, listener);
     }
 
-    /// Whether a query that no index serves is refused.
+    /// Returns whether queries without an index are refused: `notablescan`.
     pub fn must_use_indexes(&self) -> bool {
         self.must_use_indexes.load(Ordering::Relaxed)
     }
 
-    /// Says whether a query that no index serves is refused: `notablescan`.
+    /// Sets whether queries without an index are refused: `notablescan`.
     pub fn set_must_use_indexes(&self, must: bool) {
         self.must_use_indexes.store(must, Ordering::Relaxed);
     }
 
-    /// The release whose language is there.
+    /// The feature compatibility version.
     #[inline]
     pub fn feature_version(&self) -> FeatureVersion {
-        // Only bytes of versions are put there.
+        // Only valid bytes are stored.
         FeatureVersion::from_byte(self.feature_version.load(Ordering::Relaxed)).unwrap_or_default()
     }
 
-    /// Has commands that are parsed from now on find the language of this release; it is not
-    /// stored.
+    /// Sets the feature compatibility version for commands parsed from now on; does not store it.
     pub(crate) fn use_feature_version(&self, version: FeatureVersion) {
         self.feature_version.store(version.to_byte(), Ordering::Relaxed);
     }
 
-    /// Holds off other changes of the catalogue; the next free ident is its content.
+    /// Locks the catalogue against other changes; the content is the next free ident.
     ///
-    /// Errors: the operation must end first.
+    /// Errors: the operation was interrupted.
     pub(crate) fn lock_catalog(&self) -> Result<MutexGuard<'_, u32>> {
         current::lock(&self.ddl)
     }
 
-    /// The store, as its newest state too.
+    /// The store, which is also the view of its newest state.
     #[inline]
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
@@ -142,7 +141,7 @@ impl Db {
         self.store.clone().view().for_client()
     }
 
-    /// Whether anything has been committed since this moment.
+    /// Returns whether anything has been committed since this moment.
     pub fn has_moved(&self, since: Stamp) -> bool {
         self.store.has_moved(since)
     }
@@ -157,13 +156,13 @@ impl Db {
         &self.sessions
     }
 
-    /// The collection of this name.
+    /// The collection with this name.
     #[inline]
     pub fn collection(&self, ns: &Namespace) -> Option<Arc<Collection>> {
         self.catalog.get(ns.db(), ns.collection())
     }
 
-    /// A timestamp that is greater than every earlier one: the second of `now_ms` and an ordinal.
+    /// Returns a timestamp greater than all earlier ones: the second of `now_ms` and an ordinal.
     pub fn next_timestamp(&self, now_ms: i64) -> u64 {
         let second = u64::try_from(now_ms / 1000).unwrap_or(0) << 32;
         let next = |last: u64| if last < second { second + 1 } else { last + 1 };
@@ -174,28 +173,28 @@ impl Db {
         next(last)
     }
 
-    /// Has all later timestamps be greater than `time`, which an earlier run has given out.
+    /// Makes all later timestamps greater than `time`, which an earlier run has used.
     pub(crate) fn note_timestamp(&self, time: u64) {
         self.timestamp.fetch_max(time, Ordering::Relaxed);
     }
 
-    /// The newest timestamp given out, in the second of `now_ms` or later: a new one where
-    /// something has been written since it was last asked for. Where the oplog is written each
-    /// commit has a time of its own, and none is made here.
+    /// The newest timestamp, in the second of `now_ms` or later. Makes a new one if something was
+    /// written since the last call. While the oplog is written each commit has its own time, and
+    /// none is made here.
     pub fn newest_timestamp(&self, now_ms: i64) -> u64 {
         let second = u64::try_from(now_ms / 1000).unwrap_or(0) << 32;
         if self.oplog.is_on() {
             return self.timestamp.load(Ordering::Relaxed).max(second | 1);
         }
         let stamp = self.store.moment().version;
-        if self.told.swap(stamp, Ordering::Relaxed) != stamp {
+        if self.asked_at.swap(stamp, Ordering::Relaxed) != stamp {
             self.next_timestamp(now_ms);
         }
         self.timestamp.load(Ordering::Relaxed).max(second | 1)
     }
 
-    /// Has the range of a dropped ident cleared in the background. The store already says that it
-    /// is to be.
+    /// Clears the range of a dropped ident in the background. The store already lists it as
+    /// dropped.
     pub(crate) fn sweep(&self, space: Space, ident: Ident) {
         if let Some(sweeper) = &*self.sweeper.lock() {
             // After close() the next start clears it.
@@ -231,7 +230,7 @@ impl Sweeper {
     }
 }
 
-/// Reads the catalogue, and the next free ident.
+/// Reads the catalogue and the next free ident.
 fn load(store: &dyn Store) -> Result<(Catalog, u32)> {
     let catalog = Catalog::default();
     let mut next_ident = 1;
@@ -251,8 +250,7 @@ fn clear(store: &dyn Store, space: Space, ident: Ident) -> marula_storage::Resul
     store.drop_range(space, &ident.range())?;
     let mut txn = store.begin();
     if space == Space::Indexes {
-        // The marks of an index whose build did not end; those of one that was dropped went with
-        // it.
+        // The marks of an index whose build failed; those of a dropped index were removed with it.
         txn.clear_range(Space::Catalog, &KeyRange::prefix(&multikey_prefix(ident)));
     }
     txn.delete(Space::Catalog, &keys::dropped(space, ident));

@@ -1,8 +1,8 @@
-//! The feature compatibility version as it is stored: a document of `admin.system.version`, as in
-//! mongod.
+//! The stored feature compatibility version: a document of `admin.system.version`, as in mongod.
 //!
-//! There is none until the version is set for the first time; without one it is 6.0. Only
-//! [`Db::set_feature_version`] makes what stands there count before the next start.
+//! The document does not exist until the version is set for the first time; until then the version
+//! is 6.0. A changed document takes effect at the next start, unless [`Db::set_feature_version`]
+//! changed it.
 
 use marula_bson::{Doc, doc};
 use marula_error::Result;
@@ -13,14 +13,14 @@ use crate::namespace::Namespace;
 
 /// The database of the collection.
 const DATABASE: &str = "admin";
-/// The collection.
+/// The name of the collection.
 const COLLECTION: &str = "system.version";
 /// The document's `_id`.
 const ID: &str = "featureCompatibilityVersion";
 
 impl Db {
-    /// Reads the stored version. A document that says none, written by hand, is told of and passed
-    /// over: it must not keep a server from starting.
+    /// Reads the stored version. A document without a valid version, written by hand, is logged and
+    /// ignored: it must not keep a server from starting.
     pub(crate) fn load_feature_version(&self) -> Result<()> {
         let ns = Namespace::new(DATABASE, COLLECTION)?;
         let Some(stored) = self.stored_document(&ns, ID)? else { return Ok(()) };
@@ -34,8 +34,7 @@ impl Db {
         Ok(())
     }
 
-    /// Stores a version and has it count from now on. Setting the one that counts already writes
-    /// nothing.
+    /// Stores a version and applies it. Writes nothing if the version is unchanged.
     pub fn set_feature_version(&self, version: FeatureVersion, now_ms: i64) -> Result<()> {
         if version == self.feature_version() {
             return Ok(());
@@ -47,7 +46,7 @@ impl Db {
     }
 }
 
-/// The version that a stored document says.
+/// The version in a stored document.
 fn read(doc: Doc<'_>) -> Option<FeatureVersion> {
     let name = doc.get("version").and_then(|version| version.as_str()).unwrap_or_default();
     FeatureVersion::from_name(name.as_ref())

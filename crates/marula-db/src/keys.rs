@@ -5,19 +5,19 @@
 //! Catalog  0x01 ident(4)                              catalogue entry, BSON (see catalog::entry)
 //! Catalog  0x02 ident(4) 0x01                         counter: documents of a collection
 //! Catalog  0x02 ident(4) 0x02                         counter: bytes of its documents
-//! Catalog  0x03 space(1) ident(4)                     a dropped range that is still to be cleared
+//! Catalog  0x03 space(1) ident(4)                     empty: a dropped range that has not been cleared yet
 //! Catalog  0x04                                       the next free ident, u32 big-endian
 //! Catalog  0x05 lsid                                  session record, BSON (see session)
-//! Catalog  0x06 ident(4) part(1) component(1)         nothing: the index is multikey there (see index)
-//! Catalog  0x07                                       nothing: the oplog is complete from its first entry on
+//! Catalog  0x06 ident(4) part(1) component(1)         empty: the index is multikey there (see index)
+//! Catalog  0x07                                       empty: the oplog is complete from its first entry on
 //! Records  ident(4) record-key                        the document
 //! Indexes  ident(4) key-string record-key             type bits         (an ordinary index)
 //! Indexes  ident(4) key-string                        record-key, type bits (a unique index)
-//! Indexes  ident(4) …                                 what a build keeps for itself (see build::run, build::side)
+//! Indexes  ident(4) …                                 runs and side table of an index build (see build::run, build::side)
 //! ```
 //!
-//! Idents and record ids are big-endian, so that byte order is number order. An ident is never used
-//! again, so that clearing a dropped range can never meet new data.
+//! Idents and record ids are big-endian, so that byte order is number order. An ident is never
+//! reused, so that clearing a dropped range can never remove new data.
 
 use marula_bson::ByteSlice;
 use marula_storage::{KeyRange, Space};
@@ -27,26 +27,26 @@ use marula_storage::{KeyRange, Space};
 pub struct Ident(pub u32);
 
 impl Ident {
-    /// The bytes that every key of this ident starts with.
+    /// The bytes at the start of every key of this ident.
     pub const fn bytes(self) -> [u8; 4] {
         self.0.to_be_bytes()
     }
 
-    /// Every key of this ident, in `Records` or `Indexes`.
+    /// The range of this ident in `Records` or `Indexes`.
     pub fn range(self) -> KeyRange {
         KeyRange { start: self.bytes().to_vec(), end: Ident(self.0 + 1).bytes().to_vec() }
     }
 }
 
-/// Bytes of an ident at the front of a key.
+/// The size of an ident at the start of a key.
 pub const IDENT_BYTES: usize = 4;
 
-/// The longest record key that is held without an allocation: a record id takes 8 bytes, a
+/// The maximum length of a record key stored without an allocation: a record id has 8 bytes, a
 /// clustered `_id` that is an ObjectId 13.
 const INLINE_BYTES: usize = 22;
 
-/// What identifies a document within its collection, as the tail of its key: a record id, or the
-/// key string of its `_id` where the collection is clustered.
+/// The record key identifies a document within its collection and is the end of its store key: a
+/// record id, or the key string of `_id` in a clustered collection.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RecordKey(RecordKeyBytes);
 
@@ -75,7 +75,7 @@ impl RecordKey {
         RecordKey::new(&record_id.to_be_bytes())
     }
 
-    /// Its bytes.
+    /// The bytes of the key.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             RecordKeyBytes::Inline { length, bytes } => &bytes[..usize::from(*length)],
@@ -83,7 +83,7 @@ impl RecordKey {
         }
     }
 
-    /// The record id, where it is one.
+    /// The record id, if it is one.
     pub fn record_id(&self) -> Option<i64> {
         self.as_bytes().try_into().ok().map(i64::from_be_bytes)
     }
@@ -98,14 +98,14 @@ pub fn record_key(ident: Ident, record: &[u8], out: &mut Vec<u8>) {
 
 /// The prefix of every catalogue entry.
 pub const ENTRY_PREFIX: [u8; 1] = [0x01];
-/// The prefix of every range that is still to be cleared.
+/// The prefix of every dropped range that has not been cleared yet.
 pub const DROPPED_PREFIX: [u8; 1] = [0x03];
 /// The key of the next free ident.
 pub const NEXT_IDENT: [u8; 1] = [0x04];
 /// The prefix of every session record.
 pub const SESSION_PREFIX: [u8; 1] = [0x05];
 
-/// The key that says that the oplog tells of everything since its first entry.
+/// The key that marks the oplog as complete since its first entry.
 pub const OPLOG_BEGUN: [u8; 1] = [0x07];
 
 /// The prefix of every multikey mark.
@@ -126,13 +126,13 @@ pub fn size(ident: Ident) -> [u8; 6] {
     counter(ident, 0x02)
 }
 
-/// The key that says that the range of `ident` in `space` is still to be cleared.
+/// The key that marks the range of `ident` in `space` as dropped but not cleared.
 pub fn dropped(space: Space, ident: Ident) -> [u8; 6] {
     let [a, b, c, d] = ident.bytes();
     [DROPPED_PREFIX[0], space_byte(space), a, b, c, d]
 }
 
-/// Reads back what [`dropped`] wrote.
+/// Decodes a key made by [`dropped`].
 pub fn parse_dropped(key: &[u8]) -> Option<(Space, Ident)> {
     let [prefix, space, ident @ ..] = key else { return None };
     let space = Space::ALL.into_iter().find(|&candidate| space_byte(candidate) == *space)?;

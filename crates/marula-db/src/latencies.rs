@@ -1,9 +1,9 @@
-//! How long operations on a collection took: how many, all together, and how many in which range.
+//! Latencies of the operations on a collection: count, total and histogram.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What an operation does to its collection.
+/// The class of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// It reads documents.
@@ -14,15 +14,15 @@ pub enum Class {
     Commands,
 }
 
-/// The ranges up to 2,048 µs are as long as what lies before them, as are those from a second on;
-/// between, half as long.
+/// Ranges up to 2,048 µs and from one second on double; ranges in between grow by half a power of
+/// two.
 const RANGES: usize = 51;
 const HALVES_FROM: u64 = 2_048;
 const HALVES_TO: u64 = 1 << 20;
 
-/// Where each range begins, in microseconds.
+/// The start of each range in microseconds.
 ///
-/// Source: manual "$collStats", `latencyStats` with `histograms`; ranges as mongod 6.0 shows them.
+/// Source: manual "$collStats", `latencyStats` with `histograms`; ranges as in mongod 6.0.
 static BEGINS: [u64; RANGES] = begins();
 
 const fn begins() -> [u64; RANGES] {
@@ -31,8 +31,7 @@ const fn begins() -> [u64; RANGES] {
     let mut at = 2;
     while at < RANGES {
         let before = begins[at - 1];
-        // A power of two is followed by its half more in the middle, and that one by the next
-        // power.
+        // After a power of two comes its one and a half, then the next power.
         let power = 1_u64 << before.ilog2();
         let is_half = power < HALVES_TO && before >= HALVES_FROM;
         begins[at] = match (is_half, before == power) {
@@ -44,7 +43,7 @@ const fn begins() -> [u64; RANGES] {
     begins
 }
 
-/// The operations of one class.
+/// The latencies of one class of operations.
 #[derive(Debug)]
 pub struct Latency {
     count: AtomicU64,
@@ -71,24 +70,24 @@ impl Latency {
         self.ranges[range].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many operations there were.
+    /// The number of operations.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// What they took all together, in microseconds.
+    /// Their total time in microseconds.
     pub fn us(&self) -> u64 {
         self.us.load(Ordering::Relaxed)
     }
 
-    /// Where each range begins in which there were some, in microseconds, and how many.
+    /// The start, in microseconds, and the count of each non-empty range.
     pub fn histogram(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.ranges.iter().map(|range| range.load(Ordering::Relaxed));
         BEGINS.iter().copied().zip(counts).filter(|&(_, count)| count > 0)
     }
 }
 
-/// The operations of all classes.
+/// The latencies of all classes.
 #[derive(Default, Debug)]
 pub struct Latencies {
     /// Reads of documents.
@@ -100,7 +99,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Counts an operation.
+    /// Adds an operation.
     pub fn add(&self, class: Class, took: Duration) {
         match class {
             Class::Reads => self.reads.add(took),

@@ -1,12 +1,12 @@
 //! Collections over a store: catalogue, documents, indexes, session records.
 //!
 //! Nouns: a [`Db`] is a store opened as a set of databases; a [`Collection`] holds documents by
-//! [`RecordKey`] and keeps its [`Index`]es in step; a [`Unit`] is what one operation reads and
-//! writes, a [`WriteOp`] what one client write brings along.
-//! How documents are *searched* is not known here: that is `marula-plan`'s.
+//! [`RecordKey`] and maintains its [`Index`]es; a [`Unit`] carries the reads and writes of one
+//! operation; a [`WriteOp`] carries the context of one client write. This crate does not know how
+//! documents are *searched*: that is the task of `marula-plan`.
 //!
-//! Start with [`db`], then [`collection`], [`unit`], [`write`], [`index`]. Key layouts are in
-//! [`keys`].
+//! Start with [`db`], then [`collection`], [`unit`], [`write`], [`index`]. [`keys`] has the layout
+//! of store keys.
 
 pub mod activity;
 pub mod build;

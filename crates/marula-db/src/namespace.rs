@@ -1,4 +1,4 @@
-//! Names of databases and collections, and the rules they obey.
+//! Names of databases and collections, and their rules.
 //!
 //! Source: manual "Naming Restrictions"; messages recorded from mongod 6.0.
 
@@ -6,15 +6,15 @@ use std::fmt;
 
 use marula_error::{Result, errors};
 
-/// The longest database name, in bytes.
+/// The maximum length of a database name in bytes.
 pub const DATABASE_NAME_BYTES_MAX: usize = 63;
-/// The longest `<database>.<collection>`, in bytes.
+/// The maximum length of `<database>.<collection>` in bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 255;
 
 errors! {
     invalid_namespace(ns: &str) = InvalidNamespace, "Invalid namespace specified '{ns}'";
     embedded_nul() = InvalidNamespace, "namespaces cannot have embedded null characters";
-    /// A name that no collection has.
+    /// The collection name begins with a dot.
     pub leading_dot(name: &str) = InvalidNamespace, "Collection names cannot start with '.': {name}";
     invalid_collection(name: &str) = InvalidNamespace, "Invalid collection name: {name}";
     invalid_system(ns: &str) = InvalidNamespace, "Invalid system namespace: {ns}";
@@ -22,8 +22,8 @@ errors! {
     too_long(ns: &str) = InvalidNamespace, "Fully qualified namespace is too long. Namespace: {ns} Max: 255";
 }
 
-/// A database and a collection in it. Holding one proves that the names may be *read*;
-/// [`Namespace::check_creatable`] proves the rest.
+/// A database and a collection in it. A value of this type has names that may be *read*;
+/// [`Namespace::check_creatable`] checks the remaining rules.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Namespace {
     full: String,
@@ -31,9 +31,9 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Joins a database and a collection.
+    /// Combines a database and a collection name.
     ///
-    /// Errors: `invalid_namespace` for a database that no client may name or an empty collection,
+    /// Errors: `invalid_namespace` for an invalid database name or an empty collection name,
     /// `embedded_nul`.
     pub fn new(db: &str, collection: &str) -> Result<Self> {
         let full = format!("{db}.{collection}");
@@ -57,7 +57,7 @@ impl Namespace {
         }
     }
 
-    /// Checks what only a collection about to be created must obey.
+    /// Checks the rules for collections that are about to be created.
     pub fn check_creatable(&self) -> Result<()> {
         let name = self.collection();
         if self.full.len() > NAMESPACE_BYTES_MAX {
@@ -75,12 +75,12 @@ impl Namespace {
         Ok(())
     }
 
-    /// The database.
+    /// The name of the database.
     pub fn db(&self) -> &str {
         &self.full[..self.dot]
     }
 
-    /// The collection.
+    /// The name of the collection.
     pub fn collection(&self) -> &str {
         &self.full[self.dot + 1..]
     }
@@ -90,20 +90,20 @@ impl Namespace {
         &self.full
     }
 
-    /// Whether the collection is one of the server's own.
+    /// Returns whether the collection is one of the server's own.
     pub fn is_system(&self) -> bool {
         self.collection().starts_with("system.")
     }
 }
 
-/// Whether `name` is a database that a client may name.
+/// Returns whether `name` is a valid database name.
 pub fn is_database_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= DATABASE_NAME_BYTES_MAX
         && !name.bytes().any(|byte| matches!(byte, b'/' | b'\\' | b'.' | b' ' | b'"' | b'$' | 0))
 }
 
-/// The `system.` collections that clients may create by writing to them.
+/// Returns whether clients may create this `system.` collection by writing to it.
 fn is_system_collection(db: &str, name: &str) -> bool {
     let of_database: &[&str] = match db {
         "admin" => &[

@@ -1,10 +1,10 @@
-//! Records of numbered writes: what each session's newest one has done, statement by statement, and
-//! whether its newest transaction was committed.
+//! Records of numbered writes: for each session, the statements that its newest numbered write has
+//! done, and whether its newest transaction was committed.
 //!
-//! A driver sends `lsid` and `txnNumber` with a write and, when it hears no answer, the same write
-//! again. The record is committed in the same batch as the data, so that a statement is either done
-//! and recorded or neither, also after a crash; a statement that is recorded is answered, not done
-//! again.
+//! A driver sends `lsid` and `txnNumber` with a write, and sends the same write again when it gets
+//! no reply. The record is committed in the same batch as the data, so that a statement is either
+//! done and recorded or neither, also after a crash. A recorded statement gets its recorded reply
+//! and is not done again.
 //!
 //! ```text
 //! key    0x05 lsid (id, and uid where there is one)
@@ -29,25 +29,25 @@ use crate::storage_error::ForClient;
 
 errors! {
     txn_too_old(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer retryable write with txnNumber {newest} has already started on this session.";
-    behind_transaction(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer transaction with txnNumber {newest} has already started on this session.";
+    older_than_transaction(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer transaction with txnNumber {newest} has already started on this session.";
     became_transaction() = IncompleteTransactionHistory, "Cannot retry a retryable write that has been converted into a transaction";
     incomplete_history(statement: i32, number: i64) = IncompleteTransactionHistory, "the record of statement {statement} of txnNumber {number} is of another kind of write";
 }
 
-/// How long a retry waits for its first attempt before it looks whether it must end; it then waits
-/// again.
+/// The interval at which a retry that waits for its first attempt checks for the end of the
+/// operation.
 const WAIT_STEP: Duration = Duration::from_millis(10);
 
-/// What a statement did, so that a retry can be answered.
+/// The recorded result of a statement, for the reply to a retry.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Done {
     /// A document was inserted.
     Inserted,
     /// An update.
     Updated {
-        /// Documents matched, or one upserted.
+        /// The number of matched documents; 1 for an upsert.
         matched: i64,
-        /// Documents changed.
+        /// The number of changed documents.
         modified: i64,
         /// The `_id` of an upserted document.
         upserted: Option<ValueBuf>,
@@ -58,17 +58,17 @@ pub enum Done {
     FoundAndModified(DocBuf),
 }
 
-/// The numbers that the statements of one write have in its session.
+/// The statement ids of one write in its session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StatementIds {
-    /// Counted up from this one.
+    /// Consecutive ids from this one on.
     From(i32),
-    /// Each as the client says.
+    /// Explicit ids given by the client.
     Listed(Vec<i32>),
 }
 
 impl StatementIds {
-    /// The number of the statement at `position`.
+    /// The id of the statement at `position`.
     pub fn at(&self, position: usize) -> i32 {
         match self {
             StatementIds::From(first) => {
@@ -79,7 +79,7 @@ impl StatementIds {
     }
 }
 
-/// Statements from `low` to `high`, included, that all did the same.
+/// Statements from `low` to `high` (inclusive) with the same result.
 #[derive(Clone, Debug)]
 struct Span {
     low: i32,
@@ -90,45 +90,44 @@ struct Span {
 /// The newest numbered write of one session.
 #[derive(Default, Debug)]
 pub struct SessionRecord {
-    /// `None` until the store has been asked.
+    /// `None` until it was read from the store.
     txn_number: Option<i64>,
     at_ms: i64,
     spans: Vec<Span>,
     kind: Kind,
 }
 
-/// What has a number in a session.
+/// The kind of operation with a number in a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kind {
-    /// A write that may be retried.
+    /// A retryable write.
     #[default]
     Write,
     /// A client's transaction that has not been committed.
     Transaction,
-    /// A client's transaction that has been committed. Of transactions, only these are in the
-    /// store.
+    /// A client's committed transaction. Only committed transactions are stored.
     Committed,
 }
 
 /// The newest numbered write of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Newest {
-    /// Its number.
+    /// Its `txnNumber`.
     pub number: i64,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// What is known of a session's newest numbered write.
+/// The state of a session's newest numbered write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Known {
-    /// This is it; `None` where there has been none.
+    /// The newest numbered write; `None` if there has been none.
     Newest(Option<Newest>),
-    /// It runs.
+    /// A numbered write is running.
     Running,
 }
 
-/// A session's newest numbered write, as it is stored.
+/// A session's newest numbered write, as stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stored {
     /// The session.
@@ -141,14 +140,14 @@ pub struct Stored {
     pub is_committed: bool,
 }
 
-/// The session records in memory; the store has them all.
+/// The session records in memory; the store has all of them.
 #[derive(Default)]
 pub struct Sessions {
     records: Mutex<HashMap<Vec<u8>, Arc<Mutex<SessionRecord>>>>,
 }
 
-/// One numbered write under way. It holds its session's record, so that a retry that arrives while
-/// the first attempt still runs waits for it.
+/// A running numbered write. It locks its session's record, so that a retry that arrives during the
+/// first attempt waits for it.
 pub struct NumberedWrite {
     key: Vec<u8>,
     number: i64,
@@ -158,8 +157,8 @@ pub struct NumberedWrite {
 }
 
 impl Sessions {
-    /// Starts the write with this number of the session `lsid`; waits for an earlier attempt that
-    /// still runs.
+    /// Starts the write with this number in the session `lsid`; waits for an earlier attempt that
+    /// is still running.
     ///
     /// Errors: `txn_too_old`.
     pub fn begin(
@@ -174,7 +173,7 @@ impl Sessions {
         Self::begin_locked(record, store, lsid, number, now_ms)
     }
 
-    /// Like [`Sessions::begin`], but answers `None` where it would wait.
+    /// Like [`Sessions::begin`], but returns `None` instead of waiting.
     pub fn try_begin(
         &self,
         store: &dyn View,
@@ -186,8 +185,7 @@ impl Sessions {
         Self::begin_locked(record, store, lsid, number, now_ms).map(Some)
     }
 
-    /// The newest numbered write of the session `lsid`, where there is any; it does not wait for
-    /// one that runs.
+    /// The newest numbered write of the session `lsid`, if any; does not wait for a running one.
     pub fn newest(&self, view: &dyn View, lsid: &[u8]) -> Result<Known> {
         let record = self.records.lock().get(lsid).cloned();
         if let Some(record) = record {
@@ -202,9 +200,8 @@ impl Sessions {
         Ok(Known::Newest(stored.and_then(|record| record.newest())))
     }
 
-    /// Notes that the session's newest number is a client's transaction's from now on, which must
-    /// be the greatest so far. Answers whether it is; not while a numbered write of the session
-    /// runs.
+    /// Registers a client's transaction as the newest number of the session; it must be the
+    /// greatest so far. Returns `false` while a numbered write of the session is running.
     pub fn begin_transaction(&self, lsid: &[u8], number: i64, now_ms: i64) -> bool {
         let record = self.record(lsid);
         let Some(mut held) = record.try_lock() else { return false };
@@ -217,7 +214,7 @@ impl Sessions {
         true
     }
 
-    /// Notes that a client's transaction has been committed.
+    /// Records that a client's transaction has been committed.
     pub fn note_committed(&self, lsid: &[u8], number: i64) {
         let record = self.record(lsid);
         let mut held = record.lock();
@@ -226,7 +223,7 @@ impl Sessions {
         }
     }
 
-    /// Puts into the commit of a client's transaction that it is committed.
+    /// Adds the record of a client's transaction to its commit.
     pub fn stage_commit(lsid: &[u8], number: i64, now_ms: i64, txn: &mut dyn Txn) {
         let record = SessionRecord {
             txn_number: Some(number),
@@ -261,7 +258,7 @@ impl Sessions {
                 let session = text(lsid);
                 return Err(match record.kind {
                     Kind::Write => txn_too_old(number, &session, newest),
-                    _ => behind_transaction(number, &session, newest),
+                    _ => older_than_transaction(number, &session, newest),
                 });
             }
             Some(newest) if number == newest && record.kind != Kind::Write => {
@@ -279,7 +276,7 @@ impl Sessions {
         Ok(NumberedWrite { key, number, now_ms, record, encoded: Vec::new() })
     }
 
-    /// What is stored, by session.
+    /// The stored records of all sessions.
     pub fn stored(&self, view: &dyn View) -> Result<Vec<Stored>> {
         let range = KeyRange::prefix(&keys::SESSION_PREFIX);
         let mut cursor = view.cursor(Space::Catalog, &range, Direction::Forward).for_client()?;
@@ -297,7 +294,8 @@ impl Sessions {
         Ok(found)
     }
 
-    /// Forgets the records of sessions whose last write was before `before_ms`; answers how many.
+    /// Removes the records of sessions whose last write was before `before_ms`; returns their
+    /// number.
     pub fn expire(&self, store: &dyn Store, before_ms: i64) -> Result<usize> {
         let range = KeyRange::prefix(&keys::SESSION_PREFIX);
         let mut expired = Vec::new();
@@ -337,18 +335,18 @@ impl SessionRecord {
 }
 
 impl NumberedWrite {
-    /// What `statement` did, when it has been done before.
+    /// The recorded result of `statement`, if it has been done before.
     pub fn done(&self, statement: i32) -> Option<&Done> {
         let spans = &self.record.spans;
         spans.iter().find(|span| (span.low..=span.high).contains(&statement)).map(|span| &span.done)
     }
 
-    /// The session.
+    /// The session's id.
     pub(crate) fn lsid(&self) -> &[u8] {
         &self.key[keys::SESSION_PREFIX.len()..]
     }
 
-    /// The write's number.
+    /// The `txnNumber` of the write.
     pub fn number(&self) -> i64 {
         self.number
     }
@@ -358,8 +356,8 @@ impl NumberedWrite {
         incomplete_history(statement, self.number)
     }
 
-    /// Adds to `txn` that `statements` are done. They count as done only after
-    /// [`NumberedWrite::committed`]; when the commit fails, call [`NumberedWrite::undo`].
+    /// Adds to `txn` the record that `statements` are done. They are final only once the
+    /// transaction commits; if the commit fails, call [`NumberedWrite::undo`].
     pub fn stage(&mut self, txn: &mut dyn Txn, statements: &[(i32, Done)]) {
         for (statement, done) in statements {
             match self.record.spans.last_mut() {
@@ -382,8 +380,7 @@ impl NumberedWrite {
         txn.put(Space::Catalog, &self.key, &self.encoded);
     }
 
-    /// Takes back what [`NumberedWrite::stage`] noted of `statements`, since they were not
-    /// committed.
+    /// Removes `statements`, which [`NumberedWrite::stage`] added, since they were not committed.
     pub fn undo(&mut self, statements: &[(i32, Done)]) {
         for (statement, _) in statements.iter().rev() {
             let Some(last) = self.record.spans.last_mut() else { return };
@@ -455,13 +452,13 @@ fn decode(bytes: &[u8]) -> Option<SessionRecord> {
     Some(record)
 }
 
-/// The digest of the user when there is none: SHA-256 of nothing.
+/// The user digest when there is no user: SHA-256 of the empty string.
 pub const NOBODY: [u8; 32] = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
     0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
 ];
 
-/// Writes a session's id as documents have it: `id` and the digest of its user, `uid`.
+/// Writes a session's id in its document form: `id`, and the digest of its user, `uid`.
 pub(crate) fn write_lsid(lsid: &[u8], out: &mut DocWriter<'_>) {
     let (id, uid) = lsid.split_at_checked(16).unwrap_or((lsid, &[]));
     let uid = if uid.is_empty() { &NOBODY[..] } else { uid };
@@ -469,8 +466,8 @@ pub(crate) fn write_lsid(lsid: &[u8], out: &mut DocWriter<'_>) {
     out.append("uid", Binary { subtype: 0, bytes: uid });
 }
 
-/// A session's id as error messages print it: its UUID, and its user's digest. What follows in
-/// mongod is of sessions inside sessions, which there are none of.
+/// A session's id in the form of error messages: its UUID, and its user's digest. The empty parts
+/// are for child sessions in mongod, which do not exist here.
 pub fn text(lsid: &[u8]) -> String {
     match lsid.split_first_chunk::<16>() {
         Some((id, uid)) => {

@@ -1,4 +1,4 @@
-//! The one place where a failure of the store becomes an error that a client sees.
+//! Maps failures of the store to errors for the client, in one place.
 
 use marula_error::{Error, errors};
 use marula_storage::Error as StorageError;
@@ -15,11 +15,11 @@ errors! {
     unavailable(what: &str) = ShutdownInProgress, "{what}";
 }
 
-/// Turns a failure of the store into the error that the client sees.
+/// Maps a failure of the store to the error that the client sees.
 #[cold]
 pub fn client_error(error: StorageError) -> Error {
     if let StorageError::Corrupt(what) = &error {
-        // Whoever looks after the server must learn of it, whatever the client does with the error.
+        // The operator must learn of it, whatever the client does with the error.
         error!("stored data is corrupt: {what}");
     }
     match error {
@@ -34,9 +34,9 @@ pub fn client_error(error: StorageError) -> Error {
     }
 }
 
-/// `?` for results of the store in code that answers a client.
+/// Converts results of the store in code that replies to a client.
 pub trait ForClient<T> {
-    /// The value, or the error that the client sees.
+    /// The value, or the error for the client.
     fn for_client(self) -> Result<T, Error>;
 }
 

@@ -1,5 +1,4 @@
-//! Documents in which the server keeps settings of its own: one by its `_id`, in a collection that
-//! clients can read.
+//! Documents with the server's own settings, stored by `_id` in collections that clients can read.
 
 use marula_bson::{Doc, DocBuf, Value};
 use marula_error::Result;
@@ -11,7 +10,7 @@ use crate::unit::Unit;
 use crate::write::{Change, InsertReport, WriteOp, Written};
 
 impl Db {
-    /// The document of this `_id`, where the collection has one.
+    /// The document with this `_id`, if it exists.
     pub fn stored_document(&self, ns: &Namespace, id: &str) -> Result<Option<DocBuf>> {
         let Some(collection) = self.collection(ns) else { return Ok(None) };
         let mut scratch = Vec::new();
@@ -24,7 +23,7 @@ impl Db {
         Ok(stored)
     }
 
-    /// Stores a document in the place of the one with the same `_id`, a string, or as a new one.
+    /// Stores a document; replaces the one with the same `_id`, a string, if it exists.
     pub fn store_document(&self, ns: &Namespace, document: Doc<'_>, now_ms: i64) -> Result<()> {
         let collection = self.collection_or_create(ns)?;
         let mut op = WriteOp::new(Unit::new(self), now_ms);
@@ -45,7 +44,7 @@ impl Db {
         report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// Removes the document of this `_id`, where there is one.
+    /// Removes the document with this `_id`, if it exists.
     pub fn remove_document(&self, ns: &Namespace, id: &str, now_ms: i64) -> Result<()> {
         let Some(collection) = self.collection(ns) else { return Ok(()) };
         let mut scratch = Vec::new();

@@ -1,11 +1,11 @@
-//! Time to live: removing the documents whose date has passed.
+//! Time to live: removes expired documents.
 //!
-//! What expires is found through the key strings of dates: in an index with `expireAfterSeconds`,
-//! or in the collection itself where it is clustered. Only dates lie in that range, and an array's
-//! earliest date brings its document into it, so values of other types never expire. Documents go
-//! in batches, each a transaction of its own that looks at every document again; between two
-//! batches nothing is held.
-//! Source: manual "TTL Indexes", "Clustered Collections"; edge cases asked of mongod 6.0.
+//! Expired documents are found through the key strings of dates: in an index with
+//! `expireAfterSeconds`, or in a clustered collection itself. Only dates are in the scanned range,
+//! and an array counts with its earliest date, so values of other types never expire. Documents are
+//! removed in batches. Each batch is a transaction that checks every document again; nothing is
+//! held between batches. Source: manual "TTL Indexes", "Clustered Collections"; edge cases tested
+//! against mongod 6.0.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,22 +22,22 @@ use crate::time_series::TimeSeries;
 use crate::unit::Unit;
 use crate::write::WriteOp;
 
-/// Documents that one transaction removes: few enough that who waits for one of them does not wait
-/// long.
+/// The number of documents that one transaction removes: few enough that a writer of one of them
+/// waits only briefly.
 const BATCH_DOCUMENTS_MAX: usize = 64;
 
-/// By what documents of a collection expire.
-enum Clock {
+/// The date by which documents of a collection expire.
+enum ExpiryDate {
     /// The date in the field of an index.
     Index(Arc<Index>),
-    /// The date that is their `_id`, by which the collection is clustered.
+    /// The date in `_id`, by which the collection is clustered.
     Id,
-    /// The latest moment of a bucket; its `_id` says when it began.
+    /// The latest time of a bucket; its `_id` holds its start.
     Bucket(TimeSeries),
 }
 
-/// Removes the documents of `collection` that have expired at `now_ms`; answers how many. Before
-/// each batch `go_on` is asked.
+/// Removes the documents of `collection` that have expired at `now_ms`; returns their number. Calls
+/// `go_on` before each batch.
 pub fn expire(
     db: &Db,
     collection: &Collection,
@@ -45,68 +45,69 @@ pub fn expire(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<u64> {
     let mut deleted = 0;
-    for (clock, seconds) in clocks(&collection.state()) {
+    for (date, seconds) in expiry_rules(&collection.state()) {
         let expired_ms = now_ms.saturating_sub(seconds.saturating_mul(1000));
-        let range = range(&clock, expired_ms);
+        let range = range(&date, expired_ms);
         let rest = range.clone();
-        let walk = Walk { db, collection, now_ms, expired_ms, rest, range, clock };
-        deleted += walk.run(go_on)?;
+        let scan = ExpiryScan { db, collection, now_ms, expired_ms, rest, range, date };
+        deleted += scan.run(go_on)?;
     }
     Ok(deleted)
 }
 
-/// What expires in a collection, and how many seconds after its date.
-fn clocks(state: &State) -> Vec<(Clock, i64)> {
-    let mut clocks = Vec::new();
+/// The expiry rules of a collection: the date, and the seconds after it.
+fn expiry_rules(state: &State) -> Vec<(ExpiryDate, i64)> {
+    let mut expiry_rules = Vec::new();
     if state.options.capped.is_some() {
-        return clocks;
+        return expiry_rules;
     }
     for index in &state.indexes {
-        // Only the entries of an ordered index are dates.
+        // Only the entries of an ordinary index are dates.
         let is_ordered =
             index.spec.key.as_doc().values().all(|direction| direction.kind().is_number());
         if let Some(seconds) = index.spec.expire_after_seconds
             && index.spec.parts.len() == 1
             && is_ordered
         {
-            clocks.push((Clock::Index(index.clone()), seconds));
+            expiry_rules.push((ExpiryDate::Index(index.clone()), seconds));
         }
     }
     let of_collection = state.options.document.as_doc().get("expireAfterSeconds");
     if state.shape() == Shape::Clustered
         && let Some(seconds) = of_collection.and_then(|seconds| seconds.as_f64())
     {
-        // What is no number of seconds is the most that there can be.
+        // A value that is not a number becomes the maximum.
         #[allow(clippy::cast_possible_truncation)]
         let seconds = if seconds.is_nan() { i64::from(i32::MAX) } else { seconds as i64 };
-        let clock = state.options.time_series.clone().map_or(Clock::Id, Clock::Bucket);
-        clocks.push((clock, seconds));
+        let date = state.options.time_series.clone().map_or(ExpiryDate::Id, ExpiryDate::Bucket);
+        expiry_rules.push((date, seconds));
     }
-    clocks
+    expiry_rules
 }
 
-/// The key strings of the dates up to `expired_ms`.
-fn range(clock: &Clock, expired_ms: i64) -> KeyRange {
-    let descending = match clock {
-        Clock::Index(index) => index.spec.parts[0].descending,
-        Clock::Id => false,
-        Clock::Bucket(time_series) => return bucket_range(time_series, expired_ms),
+/// The range of key strings of dates up to `expired_ms`.
+fn range(date: &ExpiryDate, expired_ms: i64) -> KeyRange {
+    let descending = match date {
+        ExpiryDate::Index(index) => index.spec.parts[0].descending,
+        ExpiryDate::Id => false,
+        ExpiryDate::Bucket(time_series) => return bucket_range(time_series, expired_ms),
     };
     let key = |ms: i64| {
         let mut key = Vec::new();
         key_string::encode_part(Value::DateTime(ms), descending, None, &mut key);
         key
     };
-    let behind = |key: &[u8]| key_string::successor(key).expect("a key string has a successor");
+    let after = |key: &[u8]| key_string::successor(key).expect("a key string has a successor");
     let (earliest, latest) = (key(i64::MIN), key(expired_ms));
     if descending {
-        KeyRange { start: latest, end: behind(&earliest) }
+        KeyRange { start: latest, end: after(&earliest) }
     } else {
-        KeyRange { start: earliest, end: behind(&latest) }
+        KeyRange { start: earliest, end: after(&latest) }
     }
 }
 
-/// The `_id`s of the buckets that began so early that all of them has expired.
+/// The range of `_id`s of buckets that began early enough for all their measurements to have
+/// expired.
 fn bucket_range(time_series: &TimeSeries, expired_ms: i64) -> KeyRange {
     let begun_ms = expired_ms.saturating_sub(time_series.span_ms());
     let seconds = u32::try_from(begun_ms.div_euclid(1_000).clamp(0, i64::from(u32::MAX)));
@@ -122,7 +123,7 @@ fn bucket_range(time_series: &TimeSeries, expired_ms: i64) -> KeyRange {
     KeyRange { start: key([0; 12]), end }
 }
 
-/// Whether the latest moment of a bucket has expired.
+/// Returns whether the latest time of a bucket has expired.
 fn bucket_has_expired(time_series: &TimeSeries, bucket: Doc<'_>, expired_ms: i64) -> bool {
     let control = bucket.get("control").and_then(|control| control.as_doc());
     let max = control.and_then(|control| control.get("max")?.as_doc());
@@ -130,19 +131,19 @@ fn bucket_has_expired(time_series: &TimeSeries, bucket: Doc<'_>, expired_ms: i64
     matches!(latest, Some(Value::DateTime(latest)) if latest <= expired_ms)
 }
 
-/// One walk over the range of what has expired.
-struct Walk<'a> {
+/// A scan over the range of expired dates.
+struct ExpiryScan<'a> {
     db: &'a Db,
     collection: &'a Collection,
     now_ms: i64,
     expired_ms: i64,
     range: KeyRange,
-    /// What of the range is still to be looked at.
+    /// The part of the range that has not been scanned yet.
     rest: KeyRange,
-    clock: Clock,
+    date: ExpiryDate,
 }
 
-impl Walk<'_> {
+impl ExpiryScan<'_> {
     fn run(mut self, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
         let mut op = WriteOp::new(Unit::new(self.db), self.now_ms);
         let mut key_maker = KeyMaker::default();
@@ -153,12 +154,14 @@ impl Walk<'_> {
             if batch.is_empty() {
                 break;
             }
-            let (clock, range, expired_ms) = (&self.clock, &self.range, self.expired_ms);
-            // Where the collection is clustered, what is found there has that `_id`.
-            let mut has_expired = |doc: Doc<'_>| match clock {
-                Clock::Id => Ok(true),
-                Clock::Bucket(time_series) => Ok(bucket_has_expired(time_series, doc, expired_ms)),
-                Clock::Index(index) => {
+            let (date, range, expired_ms) = (&self.date, &self.range, self.expired_ms);
+            // In a clustered collection, a document in the range has that `_id`.
+            let mut has_expired = |doc: Doc<'_>| match date {
+                ExpiryDate::Id => Ok(true),
+                ExpiryDate::Bucket(time_series) => {
+                    Ok(bucket_has_expired(time_series, doc, expired_ms))
+                }
+                ExpiryDate::Index(index) => {
                     key_maker.make(index, doc, &mut keys)?;
                     Ok(keys.iter().any(|(key, _)| key >= &range.start[..] && key < &range.end[..]))
                 }
@@ -168,15 +171,15 @@ impl Walk<'_> {
         Ok(deleted)
     }
 
-    /// The records of the next entries; a second entry of a document that is still there is found
-    /// again and does no harm.
+    /// The records of the next entries. A document with several entries may be returned again in a
+    /// later batch, which is harmless.
     fn next_batch(&mut self) -> Result<Vec<RecordKey>> {
         let store = self.db.store();
         let mut seen = HashSet::new();
         let mut batch = Vec::new();
         let mut position = None;
-        match &self.clock {
-            Clock::Index(index) => {
+        match &self.date {
+            ExpiryDate::Index(index) => {
                 let mut cursor = self.collection.scan_index(
                     store,
                     index.clone(),
@@ -191,7 +194,7 @@ impl Walk<'_> {
                     position = Some(cursor.position().to_vec());
                 }
             }
-            Clock::Id | Clock::Bucket(_) => {
+            ExpiryDate::Id | ExpiryDate::Bucket(_) => {
                 let mut cursor = self.collection.scan(store, Direction::Forward)?;
                 let mut is_there = cursor.seek(&self.rest.start)?;
                 while batch.len() < BATCH_DOCUMENTS_MAX
@@ -204,9 +207,9 @@ impl Walk<'_> {
                 }
             }
         }
-        if let Some(mut behind) = position {
-            behind.push(0);
-            self.rest.start = behind;
+        if let Some(mut next) = position {
+            next.push(0);
+            self.rest.start = next;
         }
         Ok(batch)
     }

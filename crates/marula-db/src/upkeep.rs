@@ -1,5 +1,4 @@
-//! What is asked of the store beside reads and writes: what it can, whether data are on the disk,
-//! how much room they take.
+//! Store functions other than reads and writes: properties of the engine, syncs, sizes, compaction.
 
 use marula_error::Result;
 use marula_storage::{Caps, RangeStats, Space, Stamp};
@@ -10,7 +9,7 @@ use crate::keys::Ident;
 use crate::storage_error::ForClient;
 
 impl Db {
-    /// What the engine is and can take.
+    /// The properties and limits of the engine.
     pub fn engine(&self) -> &Caps {
         self.store().caps()
     }
@@ -20,7 +19,7 @@ impl Db {
         self.store().statistics()
     }
 
-    /// What it does beside its clients.
+    /// Counters of background work.
     pub fn activity(&self) -> &Activity {
         &self.activity
     }
@@ -35,19 +34,19 @@ impl Db {
         self.store().sync(stamp).for_client()
     }
 
-    /// Calls `done` once [`Db::sync`] of `stamp` would return; for those who must not hold their
-    /// thread.
+    /// Calls `done` once [`Db::sync`] of `stamp` would return; for callers that must not block
+    /// their thread.
     pub fn on_sync(&self, stamp: Stamp, done: Box<dyn FnOnce(marula_storage::Result<()>) + Send>) {
         self.store().on_sync(stamp, done);
     }
 
-    /// About how much a collection's documents or an index's entries take.
+    /// The approximate size of a collection's documents or an index's entries.
     pub fn range_stats(&self, space: Space, ident: Ident) -> Result<RangeStats> {
         self.store().range_stats(space, &ident.range()).for_client()
     }
 
     /// Rewrites a collection's documents or an index's entries in their most compact form. `go_on`
-    /// is asked now and then.
+    /// is called periodically.
     pub fn compact(
         &self,
         space: Space,
@@ -57,7 +56,8 @@ impl Db {
         self.store().compact(space, &ident.range(), go_on).for_client()
     }
 
-    /// Forgets the records of sessions whose last write was before `before_ms`; answers how many.
+    /// Removes the records of sessions whose last write was before `before_ms`; returns their
+    /// number.
     pub fn expire_sessions(&self, before_ms: i64) -> Result<usize> {
         self.sessions().expire(self.store(), before_ms)
     }

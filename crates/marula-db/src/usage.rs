@@ -1,10 +1,10 @@
-//! How often a collection was used since the server was started, by what for, and how long that
-//! took: what `top` shows.
+//! Usage counters of a collection since the start of the server, by kind of operation, as shown by
+//! `top`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What an operation does with a collection.
+/// The kind of use of a collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Use {
@@ -13,13 +13,13 @@ pub enum Use {
     Insert,
     Update,
     Remove,
-    /// A command that reads.
+    /// A reading command.
     ReadCommand,
-    /// A command that writes.
+    /// A writing command.
     WriteCommand,
 }
 
-/// How many operations there were, and what they took in microseconds.
+/// The number of operations, and their total time in microseconds.
 #[derive(Default, Debug)]
 pub struct Used {
     count: AtomicU64,
@@ -27,23 +27,23 @@ pub struct Used {
 }
 
 impl Used {
-    /// How many operations there were.
+    /// The number of operations.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// What they took all together, in microseconds.
+    /// Their total time in microseconds.
     pub fn us(&self) -> u64 {
         self.us.load(Ordering::Relaxed)
     }
 }
 
-/// The operations of every kind.
+/// The operations of all kinds.
 #[derive(Default, Debug)]
 pub struct Usage([Used; 7]);
 
 impl Usage {
-    /// Counts `operations` that took this long all together.
+    /// Adds `operations` with this total time.
     pub fn add(&self, kind: Use, operations: u64, took: Duration) {
         let used = &self.0[kind as usize];
         used.count.fetch_add(operations, Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl Usage {
         &self.0[kind as usize]
     }
 
-    /// The operations of several kinds: how many, and what they took in microseconds.
+    /// The number of operations of several kinds, and their total time in microseconds.
     pub fn sum(&self, kinds: &[Use]) -> (u64, u64) {
         let used = kinds.iter().map(|&kind| self.of(kind));
         used.fold((0, 0), |(count, us), used| {

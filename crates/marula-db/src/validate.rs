@@ -1,6 +1,6 @@
-//! Checking a collection: every document is well formed and has exactly its keys in every index,
+//! Checks a collection: every document is well formed and has exactly its keys in every index,
 //! every entry leads to a document, and the counters are exact. `validate`, `marula check` and
-//! tests call this one.
+//! tests call this function.
 
 use marula_bson::directory;
 use marula_bson::validate::{Limits, validate as validate_bson};
@@ -14,29 +14,29 @@ use crate::index::{KeyMaker, KeySet};
 use crate::keys::{self, Ident};
 use crate::storage_error::ForClient;
 
-/// The most errors that a report lists; the rest are counted in `errors_omitted`.
+/// The maximum number of errors listed in a report; others are counted in `errors_omitted`.
 const ERRORS_MAX: usize = 100;
 
-/// Documents, or entries, between two times that a check asks whether to go on.
+/// The number of documents or entries between two checks whether to continue.
 pub const CHECK_EVERY: u64 = 256;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Default, Debug)]
 pub struct Report {
-    /// Documents seen.
+    /// The number of documents.
     pub records: i64,
-    /// Documents whose bytes are not well formed.
+    /// The number of malformed documents.
     pub invalid_documents: i64,
-    /// The name of each index and its number of entries.
+    /// The name and number of entries of each index.
     pub keys_per_index: Vec<(String, i64)>,
-    /// What is wrong, a line each.
+    /// The errors, one line each.
     pub errors: Vec<String>,
-    /// Errors beyond those listed.
+    /// The number of errors not listed.
     pub errors_omitted: usize,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns whether no error was found.
     pub fn is_valid(&self) -> bool {
         self.errors.is_empty()
     }
@@ -50,15 +50,15 @@ impl Report {
     }
 }
 
-/// Checks `collection` as it is at one moment. `go_on` is asked every few hundred documents and
-/// ends the check with its error.
+/// Checks `collection` at one moment. `go_on` is called every few hundred documents; its error ends
+/// the check.
 pub fn check(
     db: &Db,
     collection: &Collection,
     go_on: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Report> {
-    // Shared only until the snapshot stands: state and data are then of one moment, and writers go
-    // on.
+    // Held only until the snapshot exists: state and data are then of one moment, and writers
+    // continue.
     let shared = collection.hold_off()?;
     let state = collection.state();
     let snapshot = db.view_now()?;
@@ -126,7 +126,7 @@ pub fn check(
                 index.spec.name, expected_entries[position]
             ));
         }
-        // As in mongod, whose wildcard indexes have an entry for each such path.
+        // As in mongod, whose wildcard indexes have an additional entry per array path.
         let paths = i64::try_from(index.array_path_count()).unwrap_or(i64::MAX);
         report.keys_per_index.push((index.spec.name.clone(), found.saturating_add(paths)));
     }

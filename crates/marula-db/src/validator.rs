@@ -1,4 +1,4 @@
-//! Applying a collection's validator to a document that is about to be stored.
+//! Applies a collection's validator to a document that is about to be stored.
 
 use marula_bson::{Doc, DocBuf, uuid};
 use marula_error::{Result, errors};
@@ -11,15 +11,15 @@ use crate::time_series::BUCKETS_PREFIX;
 
 errors! {
     document_failed() = DocumentValidationFailure, "Document failed validation";
-    /// A database of the server's own.
+    /// The database is one of the server's own.
     not_in_internal_database(ns: &str, uuid: &str, db: &str) = InvalidOptions, "Document validators are not allowed on collection {ns} with UUID {uuid} in the {db} internal database";
-    /// A collection of the server's own.
+    /// The collection is one of the server's own.
     not_on_system_collection(ns: &str, uuid: &str) = InvalidOptions, "Document validators not allowed on system collection {ns} with UUID {uuid}";
 }
 
-/// Checks `new` against the validator; `old` is the document that an update changes.
+/// Checks `new` against the validator; `old` is the document before an update.
 ///
-/// Errors: `document_failed`, with `errInfo` that says why.
+/// Errors: `document_failed`, with the reason in `errInfo`.
 pub fn check_validator(
     state: &State,
     collection: &Collection,
@@ -46,13 +46,13 @@ pub fn check_validator(
     Err(document_failed().with_fields(fields.as_doc().elements_bytes().to_vec()))
 }
 
-/// Whether the document matches, conditions being tried in the order of the text: an expression
-/// that fails, fails the validation if it comes first.
+/// Returns whether the document matches. Conditions are evaluated in text order: an expression that
+/// fails before the result is decided fails the validation.
 fn holds(validator: &Validator, doc: Doc<'_>) -> bool {
     validator.filter.matches_noting_as_written(doc, &mut None).unwrap_or(false)
 }
 
-/// Checks that the collection may have a validator, if it is to have one.
+/// Checks that the collection may have the validator in its options.
 ///
 /// Errors: `not_in_internal_database`, `not_on_system_collection`.
 pub fn check_place(ns: &Namespace, uuid: &[u8; 16], options: &CollectionOptions) -> Result<()> {

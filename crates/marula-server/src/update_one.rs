@@ -298,7 +298,7 @@ pub fn change_if_matching(
     if !applied.changed {
         return Ok(Change::Same);
     }
-    if !unit.tells_of_changes() {
+    if !unit.logs_changes() {
         return Ok(Change::Replace(applied.touched));
     }
     let difference = update.difference(doc, Doc::trusted(out), &matched)?;

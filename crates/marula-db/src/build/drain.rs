@@ -1,31 +1,31 @@
-//! Applying a generation of the side table to indexes that are loaded.
+//! Applies a generation of the side table to indexes that are already loaded.
 
 use marula_error::Result;
 use marula_storage::{Space, Txn};
 
-use super::merge::Source;
+use super::merge::EntrySource;
 use super::run::Item;
 use super::{Builder, TXN_BYTES_MAX, side};
 use crate::index::{Index, entry as index_entry};
 use crate::keys::RecordKey;
 use crate::storage_error::ForClient;
 
-/// Documents that the notes of one key of a unique index speak of.
+/// The documents that the notes of one key of a unique index refer to.
 #[derive(Default)]
 struct Holders {
     key_string: Vec<u8>,
     gone: Vec<RecordKey>,
-    /// Those that have the key now, with their type bits.
+    /// The documents that have the key now, with their type bits.
     here: Vec<(RecordKey, Vec<u8>)>,
 }
 
 impl Builder<'_, '_> {
-    /// Applies a generation in which nobody writes any more; answers how many notes it had.
+    /// Applies a generation that is no longer written to; returns the number of its notes.
     pub(super) fn drain(&mut self, generation: u32) -> Result<u64> {
         let mut notes = 0;
         for (position, index) in self.build.indexes.iter().enumerate() {
             let range = side::range(self.build.scratch(), generation, position);
-            let mut source = Source::stored(self.db.store(), &range)?;
+            let mut source = EntrySource::stored(self.db.store(), &range)?;
             notes += match index.spec.unique {
                 true => self.drain_unique(index, &mut source)?,
                 false => self.drain_ordinary(index, &mut source)?,
@@ -34,7 +34,7 @@ impl Builder<'_, '_> {
         Ok(notes)
     }
 
-    fn drain_ordinary(&mut self, index: &Index, source: &mut Source<'_>) -> Result<u64> {
+    fn drain_ordinary(&mut self, index: &Index, source: &mut EntrySource<'_>) -> Result<u64> {
         let db = self.db;
         let shape = self.collection.shape();
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -62,9 +62,8 @@ impl Builder<'_, '_> {
         Ok(notes)
     }
 
-    /// The entry of a unique index has one document: all that is said of a key is looked at
-    /// together.
-    fn drain_unique(&mut self, index: &Index, source: &mut Source<'_>) -> Result<u64> {
+    /// The entry of a unique index has one document, so all notes of a key are processed together.
+    fn drain_unique(&mut self, index: &Index, source: &mut EntrySource<'_>) -> Result<u64> {
         let db = self.db;
         let mut notes = 0;
         let mut holders = Holders::default();
@@ -72,7 +71,7 @@ impl Builder<'_, '_> {
         while source.advance()? {
             let (item, is_present) = source.item()?;
             if notes > 0 && holders.key_string != item.key_string() {
-                self.settle(index, &holders, &mut *txn)?;
+                self.write_unique_entry(index, &holders, &mut *txn)?;
                 holders.gone.clear();
                 holders.here.clear();
                 if txn.size() > TXN_BYTES_MAX {
@@ -91,14 +90,19 @@ impl Builder<'_, '_> {
             self.step()?;
         }
         if notes > 0 {
-            self.settle(index, &holders, &mut *txn)?;
+            self.write_unique_entry(index, &holders, &mut *txn)?;
             txn.commit().for_client()?;
         }
         Ok(notes)
     }
 
     /// Writes the entry of one key of a unique index.
-    fn settle(&self, index: &Index, holders: &Holders, txn: &mut dyn Txn) -> Result<()> {
+    fn write_unique_entry(
+        &self,
+        index: &Index,
+        holders: &Holders,
+        txn: &mut dyn Txn,
+    ) -> Result<()> {
         let shape = self.collection.shape();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         index_entry::encode_key(index, &holders.key_string, &[], &mut key);

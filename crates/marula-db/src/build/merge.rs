@@ -1,4 +1,4 @@
-//! Merging sorted sources of entries: runs in memory and in the store, and the side table.
+//! Merges sorted sources of entries: runs in memory, runs in the store, and the side table.
 
 use std::cmp::Ordering;
 
@@ -12,41 +12,41 @@ errors! {
     corrupt_scratch() = 8_000_005, "an entry of an index build is not of an entry's shape";
 }
 
-/// Entries in key order, each with whether it is to be there.
-pub(super) enum Source<'r> {
-    /// A sorted run in memory; the number of entries that were taken.
+/// Entries in key order, each with whether it is present or removed.
+pub(super) enum EntrySource<'r> {
+    /// A sorted run in memory, and the number of entries consumed.
     Memory(&'r Runs, usize),
     /// Entries in the store.
     Stored(Box<dyn Cursor + 'r>),
 }
 
-impl<'r> Source<'r> {
+impl<'r> EntrySource<'r> {
     pub(super) fn memory(runs: &'r Runs) -> Self {
-        Source::Memory(runs, 0)
+        EntrySource::Memory(runs, 0)
     }
 
     pub(super) fn stored(store: &'r dyn Store, range: &KeyRange) -> Result<Self> {
         let cursor = store.cursor(Space::Indexes, range, Direction::Forward).for_client()?;
-        Ok(Source::Stored(cursor))
+        Ok(EntrySource::Stored(cursor))
     }
 
     pub(super) fn advance(&mut self) -> Result<bool> {
         match self {
-            Source::Memory(runs, taken) => {
+            EntrySource::Memory(runs, taken) => {
                 *taken += 1;
                 Ok(runs.get(*taken - 1).is_some())
             }
-            Source::Stored(cursor) => cursor.advance().for_client(),
+            EntrySource::Stored(cursor) => cursor.advance().for_client(),
         }
     }
 
-    /// The entry that the source stands on.
+    /// The current entry of the source.
     pub(super) fn item(&self) -> Result<(Item<'_>, bool)> {
         match self {
-            Source::Memory(runs, taken) => {
-                Ok((runs.get(*taken - 1).expect("the source stands on an entry"), true))
+            EntrySource::Memory(runs, taken) => {
+                Ok((runs.get(*taken - 1).expect("the source is on an entry"), true))
             }
-            Source::Stored(cursor) => {
+            EntrySource::Stored(cursor) => {
                 let key = cursor.key().get(PREFIX_BYTES..).ok_or_else(corrupt_scratch)?;
                 Item::decode(key, cursor.value()).ok_or_else(corrupt_scratch)
             }
@@ -55,22 +55,22 @@ impl<'r> Source<'r> {
 
     fn key(&self) -> &[u8] {
         match self {
-            Source::Memory(runs, taken) => runs.get(*taken - 1).map_or(&[], |item| item.key),
-            Source::Stored(cursor) => cursor.key().get(PREFIX_BYTES..).unwrap_or(&[]),
+            EntrySource::Memory(runs, taken) => runs.get(*taken - 1).map_or(&[], |item| item.key),
+            EntrySource::Stored(cursor) => cursor.key().get(PREFIX_BYTES..).unwrap_or(&[]),
         }
     }
 }
 
-/// Walks several sources in key order. Where two have the same entry, the later source is right.
+/// Merges several sources in key order. Where two have the same entry, the later source wins.
 pub(super) struct Merge<'r> {
     /// The sources that are not at their end.
-    sources: Vec<Source<'r>>,
-    /// Which of them holds what [`Merge::advance`] has answered.
+    sources: Vec<EntrySource<'r>>,
+    /// The source of the entry that [`Merge::advance`] returned last.
     current: Option<usize>,
 }
 
 impl<'r> Merge<'r> {
-    pub(super) fn new(sources: Vec<Source<'r>>) -> Result<Self> {
+    pub(super) fn new(sources: Vec<EntrySource<'r>>) -> Result<Self> {
         let mut live = Vec::with_capacity(sources.len());
         for mut source in sources {
             if source.advance()? {
@@ -80,7 +80,7 @@ impl<'r> Merge<'r> {
         Ok(Merge { sources: live, current: None })
     }
 
-    /// The next entry that is to be there.
+    /// The next entry that is present.
     pub(super) fn advance(&mut self) -> Result<Option<Item<'_>>> {
         if let Some(current) = self.current.take() {
             self.advance_one(current)?;
@@ -98,8 +98,8 @@ impl<'r> Merge<'r> {
         }
     }
 
-    /// The source with the least entry, once those that hold the same and are not right have moved
-    /// on.
+    /// The source with the least entry, after sources with the same but overridden entry have
+    /// advanced.
     fn least(&mut self) -> Result<Option<usize>> {
         let mut least: Option<usize> = None;
         let mut number = 0;
@@ -108,7 +108,7 @@ impl<'r> Merge<'r> {
                 least.map(|least| self.sources[number].key().cmp(self.sources[least].key()));
             match (order, least) {
                 (Some(Ordering::Equal), Some(other)) => {
-                    // A source that ends is taken out, and those behind it move up.
+                    // A source at its end is removed, and those after it move up.
                     let is_over = !self.advance_one(other)?;
                     number -= usize::from(is_over);
                     least = Some(number);
@@ -121,7 +121,7 @@ impl<'r> Merge<'r> {
         Ok(least)
     }
 
-    /// Moves one source on, and takes it out at its end; answers whether it goes on.
+    /// Advances one source and removes it at its end; returns whether it has another entry.
     fn advance_one(&mut self, number: usize) -> Result<bool> {
         let goes_on = self.sources[number].advance()?;
         if !goes_on {

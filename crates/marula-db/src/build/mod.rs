@@ -1,19 +1,27 @@
-//! Building indexes over a collection that is read and written meanwhile.
+//! Builds indexes over a collection while it is read and written.
 //!
-//! A *build* fills the indexes of one `createIndexes` in one scan. It goes through three *phases*:
+//! A *build* fills the indexes of one `createIndexes` in one scan, in three *phases*:
 //!
-//! 1. **Scan.** From a moment on, every write to the collection notes in the build's [`side`] table
-//!    which entries it adds and removes. Then the documents are walked and their entries gathered
-//!    in sorted [`run`]s.
-//! 2. **Load.** Runs and side table are [`merge`]d in key order and added to the store at once. Of
-//!    an entry that both know the side table is right: it has what the last write left. So it does
-//!    not matter at which moment a document was scanned, and the scan needs no snapshot.
-//! 3. **Drain.** What was written meanwhile is applied, *generation* by generation: writers move on
-//!    to the next one, and the one before is applied in peace. Once a generation is small, writers
-//!    are held off, the last one is applied, and the indexes become the collection's.
+//! ```text
+//!            Scan                Load                      Drain
+//!   builder  documents ─► runs ─► merge(runs, side 0) ─►   side 1, side 2, … ─► last side, writers held off
+//!                                 └ into the indexes                            └ indexes join the collection
+//!   writers  note in side 0       note in side 1           note in side 2, 3, …
+//! ```
+//!
+//! 1. **Scan.** From the start of the build, every write to the collection notes in the build's
+//!    [`side`] table which entries it adds and removes. Then the documents are scanned and their
+//!    entries gathered in sorted [`run`]s.
+//! 2. **Load.** Runs and side table are [`merge`]d in key order and added to the store at once.
+//!    Where both have an entry the side table wins, since it has the result of the last write. So
+//!    it does not matter at which moment a document was scanned, and the scan needs no snapshot.
+//! 3. **Drain.** The notes made since then are applied, *generation* by generation: writers switch
+//!    to the next generation, and the previous one is applied without interference. Once a
+//!    generation is small, writers are held off, the last one is applied, and the indexes join the
+//!    collection.
 //!
 //! Everything a build writes lies under idents that the store lists as garbage until that last
-//! step, so a crash leaves nothing. Duplicate keys are looked for where entries are final: in the
+//! step, so a crash leaves nothing. Duplicate keys are detected where entries are final: in the
 //! load and in every drain.
 
 mod drain;
@@ -37,77 +45,78 @@ use crate::index::{Index, KeyMaker, KeySet, Multikey, entry as index_entry};
 use crate::keys::Ident;
 use crate::storage_error::ForClient;
 use crate::write::duplicate_key;
-use merge::{Merge, Source};
+use merge::{EntrySource, Merge};
 use run::{Item, Runs};
 
 errors! {
     aborted() = IndexBuildAborted, "operation was interrupted";
 }
 
-/// Documents between two looks at whether to go on.
-const LOOK_EVERY: u64 = 256;
+/// Documents between two checks for the end of the operation.
+const CHECK_EVERY: u64 = 256;
 
-/// Documents after which the scan opens its cursor anew, so that it does not hold what was
-/// overwritten since for long.
+/// The scan reopens its cursor after this number of documents, so that it does not retain
+/// overwritten data for long.
 const CURSOR_DOCUMENTS_MAX: u64 = 100_000;
 
-/// A generation of so few notes is applied while writers wait: in a few milliseconds.
+/// A generation with at most this number of notes is applied while writers wait; it takes a few
+/// milliseconds.
 const LAST_DRAIN_NOTES_MAX: u64 = 500;
 
-/// Generations that are applied beside writers before they are held off in any case. Each is
-/// shorter than the one before, unless writers are faster than the drain.
+/// The maximum number of generations that are applied while writers run before they are held off in
+/// any case. Each is shorter than the one before, unless writers are faster than the drain.
 const DRAINS_MAX: u32 = 12;
 
-/// The most bytes that are sorted in memory, whatever is asked for: positions are held in 32 bits.
+/// The maximum memory for sorting, whatever is configured: offsets have 32 bits.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
 
-/// Entries of so few bytes are written like others, through the log: a file of their own would cost
-/// more.
+/// Entries of at most this size are written through the log: a file of their own would cost more.
 const SMALL_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes that one transaction of a build writes.
+/// The maximum size of one transaction of a build.
 const TXN_BYTES_MAX: usize = 1024 * 1024;
 
-/// What a build is doing.
+/// The phase of a build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// Walking the documents.
+    /// Scans the documents.
     Scan,
-    /// Adding sorted entries to the indexes.
+    /// Adds sorted entries to the indexes.
     Load,
-    /// Applying what was written meanwhile.
+    /// Applies the writes made since the scan.
     Drain,
 }
 
-/// How far a build is.
+/// The progress of a build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// What it is doing.
+    /// The current phase.
     pub phase: Phase,
-    /// Documents or entries of this phase that are done.
+    /// The number of processed documents or entries of this phase.
     pub done: u64,
-    /// How many there are in all, as far as is known.
+    /// Their total number, as far as known.
     pub total: u64,
 }
 
-/// How a build is run.
+/// The options of a build.
 pub struct BuildOptions<'a> {
-    /// Bytes of entries that are sorted in memory; more are sorted in parts and merged.
+    /// The maximum bytes of entries sorted in memory; more entries are sorted in runs and merged.
     pub memory_bytes_max: usize,
-    /// Whether the collection was made for the indexes.
+    /// Whether the collection was created for the indexes.
     pub is_collection_new: bool,
-    /// Told of the progress every few hundred documents; its error ends the build.
+    /// Called with the progress every few hundred documents; an error ends the build.
     pub watch: &'a mut dyn FnMut(Progress) -> Result<()>,
 }
 
-/// A build that runs, as its collection's writers see it.
+/// A running build, as the writers of its collection see it.
 pub struct Build {
     uuid: Uuid,
-    /// The indexes that are built.
+    /// The indexes being built.
     pub indexes: Vec<Arc<Index>>,
-    /// Where the side table and runs that did not fit into memory lie.
+    /// The ident of the side table and of runs that did not fit into memory.
     scratch: Ident,
-    /// The generation that writers note in. Changes only while no write is under way.
+    /// The generation of the side table that writers use. Changes only while no write is in
+    /// progress.
     generation: AtomicU32,
     phase: AtomicU8,
     is_aborted: AtomicBool,
@@ -129,12 +138,12 @@ impl Build {
         }
     }
 
-    /// Its identity, which errors name.
+    /// The UUID of the build, which errors name.
     pub fn uuid(&self) -> &Uuid {
         &self.uuid
     }
 
-    /// What it is doing now.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
             0 => Phase::Scan,
@@ -143,8 +152,8 @@ impl Build {
         }
     }
 
-    /// The idents under which it writes: those of its indexes, and one that is always cleared
-    /// afterwards.
+    /// The idents that the build writes to: those of its indexes, and the scratch ident, which is
+    /// always cleared afterwards.
     pub(crate) fn idents(&self) -> impl Iterator<Item = Ident> {
         self.indexes.iter().map(|index| index.ident).chain([self.scratch])
     }
@@ -153,7 +162,7 @@ impl Build {
         self.scratch
     }
 
-    /// Has it end soon, with an error.
+    /// Makes the build end soon, with an error.
     pub(crate) fn abort(&self) {
         self.is_aborted.store(true, Ordering::Release);
     }
@@ -162,27 +171,27 @@ impl Build {
         if self.is_aborted.load(Ordering::Acquire) { Err(aborted()) } else { Ok(()) }
     }
 
-    /// Notes that it has ended, and wakes who waits for that.
+    /// Marks the build as ended and wakes the threads that wait for that.
     pub(crate) fn end(&self) {
         *self.is_over.lock() = true;
         self.over.notify_all();
     }
 
-    /// Waits until it has ended, at most `patience`.
-    pub(crate) fn wait(&self, patience: Duration) {
-        let until = Instant::now() + patience;
+    /// Waits until the build has ended, at most `timeout`.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
         let mut is_over = self.is_over.lock();
         while !*is_over && !self.over.wait_until(&mut is_over, until).timed_out() {}
     }
 
-    /// The error that ended the build, as the client sees it.
+    /// The error that ended the build, in the form that the client sees.
     pub(crate) fn failure(&self, collection: &Collection, cause: &Error) -> Error {
         failure(&self.uuid, collection, cause)
     }
 }
 
-/// The error that ended the build with this identity, or kept it from beginning, as the client sees
-/// it.
+/// The error that ended the build with this UUID, or prevented its start, in the form that the
+/// client sees.
 pub(crate) fn failure(build: &Uuid, collection: &Collection, cause: &Error) -> Error {
     let ns = collection.namespace();
     let context = format!(
@@ -200,7 +209,7 @@ pub(crate) struct Builder<'a, 'w> {
     build: &'a Build,
     options: BuildOptions<'w>,
     progress: Progress,
-    /// For each index, where scanned documents have arrays.
+    /// For each index, the path components with arrays in scanned documents.
     pub(crate) multikey: Vec<Multikey>,
 }
 
@@ -218,12 +227,11 @@ impl<'a, 'w> Builder<'a, 'w> {
         Builder { db, collection, build, options, progress, multikey }
     }
 
-    /// Fills the indexes up to what was written until a moment ago; [`Builder::finish`] does the
-    /// rest.
+    /// Fills the indexes with everything up to a recent moment; [`Builder::finish`] does the rest.
     pub(crate) fn fill(&mut self) -> Result<()> {
         let runs = self.scan()?;
         self.enter(Phase::Load, runs.iter().map(Runs::len).sum());
-        // From here on writers note in the next generation, and what the first holds is final.
+        // From here on writers use the next generation, and the first one is final.
         self.next_generation()?;
         for (position, runs) in runs.into_iter().enumerate() {
             self.load(position, runs)?;
@@ -245,8 +253,8 @@ impl<'a, 'w> Builder<'a, 'w> {
         self.build.check_not_aborted()
     }
 
-    /// Moves writers on to the next generation; answers the one before, in which nobody writes any
-    /// more.
+    /// Switches writers to the next generation; returns the previous one, which is no longer
+    /// written to.
     fn next_generation(&self) -> Result<u32> {
         let _alone = self.collection.change()?;
         Ok(self.build.generation.fetch_add(1, Ordering::AcqRel))
@@ -257,23 +265,23 @@ impl<'a, 'w> Builder<'a, 'w> {
         self.progress = Progress { phase, done: 0, total };
     }
 
-    /// Counts one document or entry, and asks now and then whether to go on.
+    /// Counts one document or entry, and periodically checks whether to continue.
     #[inline]
     fn step(&mut self) -> Result<()> {
         self.progress.done += 1;
-        if self.progress.done.is_multiple_of(LOOK_EVERY) { self.look() } else { Ok(()) }
+        if self.progress.done.is_multiple_of(CHECK_EVERY) { self.check() } else { Ok(()) }
     }
 
-    fn look(&mut self) -> Result<()> {
+    fn check(&mut self) -> Result<()> {
         self.build.check_not_aborted()?;
         (self.options.watch)(self.progress)
     }
 
-    /// Walks the documents; answers the sorted entries of each index.
+    /// Scans the documents; returns the sorted entries of each index.
     fn scan(&mut self) -> Result<Vec<Runs>> {
         let (collection, build) = (self.collection, self.build);
         self.enter(Phase::Scan, u64::try_from(collection.count()).unwrap_or(0));
-        self.look()?;
+        self.check()?;
         let room = self.options.memory_bytes_max / build.indexes.len();
         let documents = usize::try_from(self.progress.total).unwrap_or(usize::MAX);
         let mut runs: Vec<Runs> =
@@ -285,7 +293,8 @@ impl<'a, 'w> Builder<'a, 'w> {
             let mut cursor = collection.scan(self.db.store(), Direction::Forward)?;
             let mut is_there = match position.is_empty() {
                 true => cursor.advance()?,
-                // The position itself was scanned: its successor is the least key behind it.
+                // The document at `position` has been scanned: continue with the least key after
+                // it.
                 false => cursor.seek(&[&position[..], &[0]].concat())?,
             };
             let mut count = 0;
@@ -317,7 +326,7 @@ impl<'a, 'w> Builder<'a, 'w> {
         Ok(runs)
     }
 
-    /// Moves the entries in memory to the store, a sorted run for each index.
+    /// Moves the entries in memory to the store, one sorted run per index.
     fn spill(&self, runs: &mut [Runs]) -> Result<()> {
         for (number, runs) in runs.iter_mut().enumerate() {
             self.db.activity().spilled_runs.add(1);
@@ -327,7 +336,7 @@ impl<'a, 'w> Builder<'a, 'w> {
         Ok(())
     }
 
-    /// Adds the entries of one index: its runs, and what the first generation says of them.
+    /// Adds the entries of one index: its runs, and the notes of the first generation.
     fn load(&mut self, position: usize, runs: Runs) -> Result<()> {
         let db = self.db;
         let store = db.store();
@@ -337,11 +346,11 @@ impl<'a, 'w> Builder<'a, 'w> {
         let mut sources = Vec::new();
         for number in 0..runs.spilled() {
             let range = run::range(self.build.scratch, position, number);
-            sources.push(Source::stored(store, &range)?);
+            sources.push(EntrySource::stored(store, &range)?);
         }
-        sources.push(Source::memory(&runs));
-        // The last source is right where two have the same entry.
-        sources.push(Source::stored(store, &side::range(self.build.scratch, 0, position))?);
+        sources.push(EntrySource::memory(&runs));
+        // The last source wins where two have the same entry.
+        sources.push(EntrySource::stored(store, &side::range(self.build.scratch, 0, position))?);
         let mut merge = Merge::new(sources)?;
         let shape = self.collection.shape();
         let mut last = Vec::new();
@@ -372,7 +381,7 @@ impl<'a, 'w> Builder<'a, 'w> {
     }
 }
 
-/// The next key and value of what is written.
+/// Writes the next key and value into the buffers; returns `false` at the end.
 type Next<'n> = &'n mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>;
 
 /// Adds sorted entries in files of their own.

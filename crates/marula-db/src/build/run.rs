@@ -7,8 +7,8 @@
 //! value  0x01 record-key length(4) type bits
 //! ```
 //!
-//! The value is that of a note in the [side](super::side) table that adds an entry, so that both
-//! are read alike.
+//! The value has the form of a note in the [side](super::side) table that adds an entry, so that
+//! both are decoded alike.
 
 use marula_error::Result;
 use marula_storage::{KeyRange, Space, Store};
@@ -16,21 +16,21 @@ use marula_storage::{KeyRange, Space, Store};
 use crate::keys::Ident;
 use crate::storage_error::ForClient;
 
-/// Before the runs of a build, under its scratch ident.
+/// The prefix of a build's runs, after its scratch ident.
 const RUNS: u8 = 0x00;
 /// The first byte of a value that adds an entry.
 pub(super) const PRESENT: u8 = 0x01;
 /// The first byte of a value that removes an entry.
 pub(super) const ABSENT: u8 = 0x00;
 
-/// An entry on its way into an index.
+/// An entry before it is added to an index.
 #[derive(Clone, Copy)]
 pub(super) struct Item<'a> {
-    /// The key string, and the record key behind it: the order of items.
+    /// The key string followed by the record key: the order of items.
     pub(super) key: &'a [u8],
-    /// How much of `key` is the record key.
+    /// The length of the record key at the end of `key`.
     pub(super) record_bytes: usize,
-    /// What the key string folds together.
+    /// The type information that the key string loses.
     pub(super) type_bits: &'a [u8],
 }
 
@@ -43,8 +43,8 @@ impl<'a> Item<'a> {
         &self.key[self.key.len() - self.record_bytes..]
     }
 
-    /// The item, and whether it is to be there, of a key (without what stands before the key
-    /// string) and a value in the store; `None` where they are not of that shape.
+    /// Decodes an item and whether it is present from a stored key (without the prefix before the
+    /// key string) and value; `None` if they are malformed.
     pub(super) fn decode(key: &'a [u8], value: &'a [u8]) -> Option<(Self, bool)> {
         let (flag, value) = value.split_first()?;
         let (length, type_bits) = value.split_first_chunk::<4>()?;
@@ -63,7 +63,7 @@ pub(super) fn encode_value(flag: u8, record_bytes: usize, type_bits: &[u8], out:
     out.extend_from_slice(type_bits);
 }
 
-/// The entries of one index that were scanned.
+/// The scanned entries of one index.
 #[derive(Default)]
 pub(super) struct Runs {
     bytes: Vec<u8>,
@@ -72,11 +72,11 @@ pub(super) struct Runs {
     spilled_entries: u64,
 }
 
-/// Where an entry lies in [`Runs::bytes`]: key string, record key, type bits.
+/// The position of an entry in [`Runs::bytes`]: key string, record key, type bits.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The first bytes of the key string, by which most comparisons are decided without a look
-    /// elsewhere.
+    /// The first bytes of the key string, which decide most comparisons without another memory
+    /// access.
     prefix: u64,
     start: u32,
     record: u32,
@@ -84,12 +84,12 @@ struct Slot {
     end: u32,
 }
 
-/// What an entry of a number or an ObjectId takes, with its record id.
+/// The size of an entry of a number or an ObjectId with its record id.
 const SHORT_ENTRY_BYTES: usize = 24;
 
 impl Runs {
-    /// Runs that have room for one short entry of each of so many documents, within so many bytes:
-    /// growing them bit by bit copies them again and again.
+    /// Creates runs with a capacity for one short entry per document, within `bytes_max`: growing
+    /// them step by step would copy them repeatedly.
     pub(super) fn with_room(documents: usize, bytes_max: usize) -> Self {
         let documents = documents.min(bytes_max / (size_of::<Slot>() + SHORT_ENTRY_BYTES));
         Runs {
@@ -99,17 +99,17 @@ impl Runs {
         }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(super) fn len(&self) -> u64 {
         self.spilled_entries + self.entries.len() as u64
     }
 
-    /// How many runs lie in the store.
+    /// The number of runs in the store.
     pub(super) fn spilled(&self) -> u32 {
         self.spilled
     }
 
-    /// What the entries in memory take.
+    /// The size of the entries in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.len() + self.entries.len() * size_of::<Slot>()
     }
@@ -140,7 +140,7 @@ impl Runs {
             .sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| key(a).cmp(key(b))));
     }
 
-    /// The entry at `position` of those in memory.
+    /// The entry in memory at `position`.
     pub(super) fn get(&self, position: usize) -> Option<Item<'_>> {
         let slot = self.entries.get(position)?;
         Some(Item {
@@ -183,7 +183,7 @@ impl Runs {
     }
 }
 
-/// The first eight bytes of `key` as a number of the same order.
+/// The first eight bytes of `key` as a number with the same order.
 fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
         Some(first) => u64::from_be_bytes(*first),
@@ -201,15 +201,15 @@ fn key_prefix(scratch: Ident, position: usize, run: u32) -> [u8; PREFIX_BYTES] {
     [a, b, c, d, RUNS, byte(position), e, f, g, h]
 }
 
-/// Bytes before the key string in a stored run, and in the side table.
+/// The bytes before the key string in a stored run and in the side table.
 pub(super) const PREFIX_BYTES: usize = 10;
 
-/// The number of an index within its build.
+/// The number of an index within its build, as a byte.
 pub(super) fn byte(position: usize) -> u8 {
     u8::try_from(position).expect("a collection has at most 64 indexes")
 }
 
-/// The keys of one run in the store.
+/// The range of keys of one run in the store.
 pub(super) fn range(scratch: Ident, position: usize, run: u32) -> KeyRange {
     KeyRange::prefix(&key_prefix(scratch, position, run))
 }

@@ -1,13 +1,12 @@
-//! The side table: what writers change in indexes that are being built.
+//! The side table: the changes by writers to indexes that are being built.
 //!
-//! One key for each entry that was touched, under the build's scratch ident; the last write of an
-//! entry is what stands there. A document's entries are written under its latch, so the last one is
-//! right.
+//! It has one key per changed entry, under the build's scratch ident, with the last change of the
+//! entry. A document's entries are written under its latch, so the last change is the correct one.
 //!
 //! ```text
 //! key    ident(4) 0x01 index(1) generation(4) key-string record-key
-//! value  0x01 record-key length(4) type bits     the entry is there
-//!        0x00 record-key length(4)               it is not
+//! value  0x01 record-key length(4) type bits     the entry is present
+//!        0x00 record-key length(4)               the entry is removed
 //! ```
 
 use std::sync::Arc;
@@ -24,11 +23,11 @@ use crate::index::{Index, KeyMaker, KeySet, Multikey};
 use crate::keys::Ident;
 use crate::unit::Write;
 
-/// Before the side table of a build, under its scratch ident.
+/// The prefix of a build's side table, after its scratch ident.
 const SIDE: u8 = 0x01;
 
-/// What one write changes in indexes that are being built. Empty, and never looked at, while none
-/// is.
+/// The changes by one write to indexes that are being built. Empty and unused while there is no
+/// build.
 #[derive(Default)]
 pub(crate) struct Notes {
     key_maker: KeyMaker,
@@ -39,17 +38,16 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Forgets what a write that was given up has noted.
+    /// Discards the notes of a write that was abandoned.
     pub(crate) fn clear(&mut self) {
         self.puts.clear();
         self.marks.clear();
     }
 
-    /// Notes what becomes of the entries of `record`, whose document was `before` and will be
-    /// `after`.
+    /// Notes the changed entries of `record`, whose document was `before` and will be `after`.
     ///
-    /// Errors: those of [`KeyMaker::make`] for `after`: a write that would make a document that
-    /// cannot be indexed is refused.
+    /// Errors: those of [`KeyMaker::make`] for `after`: a write whose document cannot be indexed is
+    /// refused.
     pub(crate) fn add(
         &mut self,
         state: &State,
@@ -79,7 +77,7 @@ impl Notes {
         if let Some(doc) = after {
             self.key_maker.make(index, doc, &mut self.after)?;
         }
-        // What cannot be indexed has no entries.
+        // A document that cannot be indexed has no entries.
         if let Some(doc) = before
             && self.key_maker.make(index, doc, &mut self.before).is_err()
         {
@@ -106,7 +104,7 @@ impl Notes {
         Ok(())
     }
 
-    /// Puts the notes into the write that they are of.
+    /// Adds the notes to their write.
     pub(crate) fn put(&mut self, write: &mut Write<'_>) {
         for (key, value) in self.puts.drain(..) {
             write.txn().put(Space::Indexes, &key, &value);
@@ -123,7 +121,7 @@ fn key_prefix(scratch: Ident, generation: u32, position: usize) -> [u8; PREFIX_B
     [a, b, c, d, SIDE, byte(position), e, f, g, h]
 }
 
-/// The keys of one generation of one index.
+/// The range of keys of one generation of one index.
 pub(super) fn range(scratch: Ident, generation: u32, position: usize) -> KeyRange {
     KeyRange::prefix(&key_prefix(scratch, generation, position))
 }

@@ -1,6 +1,5 @@
-//! Builds beside writers, over the in-memory store. Writers are the callback that is told of the
-//! progress, so that each test says at which moment what is written; one test has them in threads
-//! of their own.
+//! Builds with concurrent writers, over the in-memory store. Writers run in the progress callback,
+//! so that each test controls when a write happens; one test runs writers in threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +83,7 @@ fn unique() -> Vec<IndexSpec> {
     ])
 }
 
-/// Builds, calling `write` with every progress.
+/// Builds, and calls `write` at every progress report.
 fn build(
     db: &Db,
     collection: &Collection,
@@ -106,9 +105,9 @@ fn assert_sound(db: &Db, collection: &Collection) {
     assert!(collection.state().building.is_empty());
 }
 
-/// What a writer does when it is called for the `n`th time.
+/// The writes at the `n`th call.
 fn disturb(db: &Db, collection: &Collection, n: i32) {
-    // Some that were scanned, some that will be, some that are new.
+    // Documents that were scanned, documents that will be scanned, and new ones.
     for id in [n * 37 % 2000, n * 91 % 2000, 2000 - n * 13 % 2000] {
         let with = doc! { "_id": id, "a": id + 10_000 * n, "t": [n, "x", id] };
         replace(db, collection, id, &with);
@@ -145,7 +144,7 @@ fn what_is_written_during_a_build_is_in_the_indexes() {
                 assert!(calls > 10, "{calls}");
                 assert_eq!(phases[..2], [Phase::Scan, Phase::Load]);
                 assert_sound(&db, &collection);
-                // And what is written afterwards.
+                // Also write afterwards.
                 disturb(&db, &collection, 100);
                 assert_sound(&db, &collection);
                 assert_eq!(collection.state().indexes.len(), before + ids);
@@ -186,8 +185,8 @@ fn writers_in_threads_and_a_build_agree() {
     }
 }
 
-/// A duplicate that is there at the end fails the build, whenever it came; one that is gone does
-/// not.
+/// A duplicate that exists at the end fails the build, whenever it was created; one that is gone
+/// does not.
 #[test]
 fn duplicates_are_looked_for_at_the_end() {
     for phase in [Phase::Scan, Phase::Load] {
@@ -227,7 +226,7 @@ fn a_document_takes_over_the_key_of_another_during_a_build() {
     let mut calls = 0;
     let mut write = |_: Progress| {
         calls += 1;
-        // 3 and 4 swap their keys by way of a third, again and again.
+        // 3 and 4 swap their keys repeatedly, through a third key.
         let (x, y) = if calls % 2 == 1 { (4, 3) } else { (3, 4) };
         replace(&db, &collection, 3, &doc! { "_id": 3, "a": -1 });
         replace(&db, &collection, 4, &doc! { "_id": 4, "a": y });
@@ -297,7 +296,7 @@ fn other_changes_during_a_build_are_done_or_refused() {
         if std::mem::replace(&mut is_done, true) {
             return Ok(());
         }
-        // One index of a build alone cannot be dropped.
+        // A single index of a build cannot be dropped.
         let one = DropSelector::Names(vec!["a".into()]);
         assert_eq!(db.drop_indexes(&collection, &one).unwrap_err().code(), codes::IndexNotFound);
         let refused = codes::BackgroundOperationInProgressForNamespace;
@@ -340,7 +339,7 @@ fn a_build_of_the_same_indexes_is_waited_for() {
     assert_sound(&db, &collection);
 }
 
-/// What is named twice is gone the second time, and a key that two indexes have names none.
+/// A name listed twice is not found the second time, and a key pattern of two indexes is ambiguous.
 #[test]
 fn what_dropping_means_is_told_apart() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();

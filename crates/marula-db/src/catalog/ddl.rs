@@ -1,7 +1,7 @@
-//! Changes of the catalogue: creating, dropping, renaming collections.
+//! Changes of the catalogue: creates, drops and renames collections.
 //!
-//! One change runs at a time. Each is one commit of the catalogue's keys; what it leaves behind in
-//! the other spaces is cleared later in the background.
+//! One change runs at a time. Each is one commit of the catalogue's keys; data that it leaves in
+//! other spaces is cleared later in the background.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use marula_bson::uuid;
 use marula_error::{Error, Result, errors};
 use marula_storage::{Space, Txn};
 
+use super::ddl_log;
 use super::entry::{self, Uuid};
 use super::indexes::check_no_build;
 use super::options::CollectionOptions;
-use super::told;
 use super::views::SYSTEM_VIEWS;
 use crate::collection::{Collection, State};
 use crate::db::Db;
@@ -26,7 +26,7 @@ use crate::validator::check_place;
 errors! {
     namespace_exists(ns: &Namespace) = NamespaceExists, "Collection {ns} already exists.";
     time_series_there(ns: &Namespace) = NamespaceExists, "A timeseries collection already exists. NS: {ns}";
-    /// `system.views` holds what time-series collections are.
+    /// `system.views` holds the definitions of time-series collections.
     views_needed(ns: &Namespace) = CommandFailed, "cannot drop collection {ns} when time-series collections are present.";
     uuid_taken(uuid: &str) = NamespaceExists, "Existing collection has the UUID {uuid}";
     view_exists() = NamespaceExists, "Namespace already exists";
@@ -50,10 +50,9 @@ impl Db {
         self.create_new(ns, options, None)
     }
 
-    /// Creates a collection that is to have this UUID, as that of another server which it is a copy
-    /// of.
+    /// Creates a collection with the given UUID, for a copy of a collection on another server.
     ///
-    /// Errors: as of [`Db::create_collection`], and those of a UUID that another collection has.
+    /// Errors: as [`Db::create_collection`]; `uuid_taken`.
     pub fn create_collection_as(
         &self,
         ns: &Namespace,
@@ -63,8 +62,7 @@ impl Db {
         self.create_new(ns, options, Some(uuid))
     }
 
-    /// Creates a collection with this UUID; with a new one, which no other has, where none is
-    /// given.
+    /// Creates a collection with this UUID, or with a new one if none is given.
     fn create_new(
         &self,
         ns: &Namespace,
@@ -94,7 +92,7 @@ impl Db {
         Ok(collection)
     }
 
-    /// The collection of this name, created with no options where there is none.
+    /// Returns the collection with this name; creates it without options if it does not exist.
     pub fn collection_or_create(&self, ns: &Namespace) -> Result<Arc<Collection>> {
         if let Some(collection) = self.collection(ns) {
             return Ok(collection);
@@ -125,15 +123,15 @@ impl Db {
         let mut txn = self.store().begin();
         let collection = self.make_collection(next_ident, ns, options, uuid, &mut *txn)?;
         put_entry(&mut *txn, collection.ident(), ns, &uuid, &collection.state());
-        let stamp = self.commit_change(txn, |entries| told::created(&collection, entries))?;
+        let stamp = self.commit_change(txn, |entries| ddl_log::created(&collection, entries))?;
         collection.set_shaped_at(stamp);
         let collection = Arc::new(collection);
         self.catalog().insert(collection.clone());
         Ok(collection)
     }
 
-    /// A collection that may be created under this name, with idents of its own, which `txn` gives
-    /// out.
+    /// Checks that a collection may be created under this name and prepares it with new idents,
+    /// which are allocated in `txn`.
     fn make_collection(
         &self,
         next_ident: &mut u32,
@@ -157,9 +155,9 @@ impl Db {
         Ok(Collection::new(ident, uuid, ns.clone(), state))
     }
 
-    /// A collection that a transaction is about to create: nobody else knows of it.
+    /// Prepares a collection that a transaction will create; it is invisible to others.
     ///
-    /// Errors: as of [`Db::create_collection`].
+    /// Errors: as [`Db::create_collection`].
     pub(crate) fn prepare_collection(
         &self,
         ns: &Namespace,
@@ -173,7 +171,7 @@ impl Db {
         Ok(collection)
     }
 
-    /// Puts into `txn` that a prepared collection is there.
+    /// Adds the entry of a prepared collection to `txn`.
     pub(crate) fn put_created(&self, txn: &mut dyn Txn, collection: &Collection) {
         let state = collection.state();
         for index in &state.indexes {
@@ -182,8 +180,8 @@ impl Db {
         put_entry(txn, collection.ident(), &collection.namespace(), collection.uuid(), &state);
     }
 
-    /// Drops a collection; answers what it was. Its data is cleared in the background. With
-    /// `system.views` go the views that it shows.
+    /// Drops a collection and returns it. Its data is cleared in the background. Dropping
+    /// `system.views` drops all views of the database.
     ///
     /// Errors: `ns_not_found`.
     pub fn drop_collection(&self, ns: &Namespace) -> Result<Arc<Collection>> {
@@ -211,7 +209,7 @@ impl Db {
         Ok(collection)
     }
 
-    /// Drops every collection of a database; answers how many there were.
+    /// Drops every collection of a database; returns their number.
     pub fn drop_database(&self, db: &str) -> Result<usize> {
         if db == oplog::LOCAL {
             self.stop_oplog()?;
@@ -224,7 +222,7 @@ impl Db {
         Ok(collections.len())
     }
 
-    /// Drops collections: those of a database, where there is one.
+    /// Drops collections; `database` is set when they are all of a database.
     fn drop_locked(&self, collections: &[Arc<Collection>], database: Option<&str>) -> Result<()> {
         let _changes: Vec<_> =
             collections.iter().map(|collection| collection.change()).collect::<Result<_>>()?;
@@ -234,9 +232,9 @@ impl Db {
             remove_entry(&mut *txn, collection, &mut dropped);
         }
         self.commit_change(txn, |entries| {
-            collections.iter().for_each(|collection| told::dropped(collection, entries));
+            collections.iter().for_each(|collection| ddl_log::dropped(collection, entries));
             if let Some(database) = database {
-                told::database_dropped(database, entries);
+                ddl_log::database_dropped(database, entries);
             }
         })?;
         for collection in collections {
@@ -247,8 +245,8 @@ impl Db {
         Ok(())
     }
 
-    /// Gives a collection another name, also in another database; `drop_target` drops what has that
-    /// name.
+    /// Renames a collection, also into another database; `drop_target` drops an existing collection
+    /// with the new name.
     ///
     /// Errors: `source_not_found`, `target_exists`, `rename_to_itself`, the naming rules.
     pub fn rename_collection(
@@ -283,12 +281,12 @@ impl Db {
         if let Some(target) = &target {
             remove_entry(&mut *txn, target, &mut dropped);
         }
-        // What was made to be renamed, and dropped if it is not, now stays.
+        // A temporary collection that is renamed becomes permanent.
         let mut state = State::clone(&collection.state());
         state.options = state.options.lasting();
         put_entry(&mut *txn, collection.ident(), to, collection.uuid(), &state);
         let stamp = self.commit_change(txn, |entries| {
-            told::renamed(&collection, to, target.as_deref(), entries);
+            ddl_log::renamed(&collection, to, target.as_deref(), entries);
         })?;
         collection.set_shaped_at(stamp);
         if let Some(target) = &target {
@@ -303,8 +301,8 @@ impl Db {
         Ok(())
     }
 
-    /// Replaces a collection's options, and the specifications of its indexes where `change_index`
-    /// gives another.
+    /// Replaces a collection's options, and the specifications of those indexes for which
+    /// `change_index` returns a new one.
     pub fn change_collection(
         &self,
         collection: &Collection,
@@ -329,7 +327,7 @@ impl Db {
         }
         let is_view = options.view.is_some();
         let state = State { options, indexes, building: Vec::new() };
-        let changed = told::changed(collection, &old, &state);
+        let changed = ddl_log::changed(collection, &old, &state);
         self.put_state(collection, state, |_| (), |entries| changed(entries))?;
         drop(change);
         if is_view {

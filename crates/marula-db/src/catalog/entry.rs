@@ -1,12 +1,11 @@
-//! A collection's entry in the store, and reading it back.
+//! A collection's entry in the store.
 //!
 //! ```text
 //! { ns: <string>, uuid: <binData 4>, options: <document>,
 //!   indexes: [ { ident: <int>, spec: <document>, coarsest: <int> }, … ] }
 //! ```
-//! `coarsest` is there in indexes on places of the globe: the level of the largest cells that they
-//! hold. The entry's key holds the collection's ident. Multikey marks have keys of their own (see
-//! `index`).
+//! `coarsest` exists in 2dsphere indexes: the level of the largest cells that they hold. The key of
+//! the entry holds the collection's ident. Multikey marks have keys of their own (see `index`).
 
 use std::sync::Arc;
 
@@ -24,20 +23,20 @@ errors! {
     damaged_entry(what: &str) = 8_000_003, "the catalogue entry is damaged: {what}";
 }
 
-/// A collection's identity, which drivers and change streams may name it by.
+/// A collection's UUID, which drivers and change streams may refer to.
 pub type Uuid = [u8; 16];
 
-/// What an entry says.
+/// A decoded entry.
 pub struct Entry {
-    /// The collection's name.
+    /// The collection's namespace.
     pub ns: Namespace,
-    /// Its identity.
+    /// The collection's UUID.
     pub uuid: Uuid,
-    /// Its options and indexes.
+    /// The collection's options and indexes.
     pub state: State,
 }
 
-/// Writes an entry.
+/// Encodes an entry.
 pub fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
     DocBuf::build(|out| {
         out.append("ns", ns.as_str());
@@ -55,7 +54,7 @@ pub fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
     })
 }
 
-/// Reads an entry back, with the multikey marks of its indexes.
+/// Decodes an entry; reads the multikey marks of its indexes.
 pub fn decode(bytes: &[u8], store: &dyn View) -> Result<Entry> {
     let doc = marula_bson::validate::validate(bytes, marula_bson::validate::Limits::MESSAGE)
         .map_err(|malformed| damaged_entry(&malformed.to_string()))?;

@@ -1,10 +1,10 @@
-//! Changes of a collection's indexes: building and dropping them.
+//! Changes of a collection's indexes: builds and drops them.
 //!
-//! The catalogue is locked while a build is entered and while it is completed; between the two,
-//! which may take long, other changes go on, also in the same collection. What a build writes lies
-//! under idents that the store already lists as garbage: only the commit that adds the finished
-//! indexes to their collection takes those off that list, so that a crash in between leaves
-//! nothing. How entries are made while others write is in [`build`](crate::build).
+//! The catalogue is locked when a build starts and when it is completed. In between, which may take
+//! long, other changes are possible, also in the same collection. Everything a build writes lies
+//! under idents that the store lists as garbage; only the commit that adds the finished indexes to
+//! their collection removes them from that list, so that a crash in between leaves nothing.
+//! [`build`](crate::build) describes how entries are made while others write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use marula_error::{Error, Result, errors};
 use marula_storage::{Space, Txn};
 
 use super::ddl::{allocate, drop_index};
-use super::told;
+use super::ddl_log;
 use crate::build::{self, Build, BuildOptions, Builder, Phase, Progress};
 use crate::collection::{Collection, State};
 use crate::db::Db;
@@ -24,10 +24,10 @@ use crate::namespace::Namespace;
 use crate::oplog::Entries;
 use crate::storage_error::ForClient;
 
-/// Bytes of entries that a build sorts in memory, unless told otherwise.
+/// The default memory for sorting the entries of a build, in bytes.
 const BUILD_BYTES_MAX: usize = 200 * 1024 * 1024;
 
-/// How often a wait for another's build looks whether to go on.
+/// The interval at which a wait for another build checks whether to continue.
 const WAIT_STEP: Duration = Duration::from_millis(50);
 
 errors! {
@@ -49,37 +49,36 @@ errors! {
     build_running(collection: &str, build: &str) = BackgroundOperationInProgressForNamespace, "cannot perform operation: an index build is currently running for collection with UUID: {collection}. Found index build: {build}";
 }
 
-/// Which indexes `dropIndexes` means.
+/// The indexes that `dropIndexes` selects.
 pub enum DropSelector<'a> {
-    /// All but the one on `_id`.
+    /// All except the `_id` index.
     All,
-    /// Those of these names.
+    /// Those with these names.
     Names(Vec<String>),
     /// The one with this key pattern.
     Key(Doc<'a>),
 }
 
-/// What is to be done about the indexes that a command asks for.
+/// The action for the indexes that a command requests.
 enum Wanted {
-    /// Nothing: they are there.
+    /// They exist.
     Nothing,
-    /// They are being built: wait, and look again.
+    /// They are being built: wait, then check again.
     Wait(Arc<Build>),
-    /// These are to be built.
+    /// Build these.
     Specs(Vec<IndexSpec>),
 }
 
-/// Checks the indexes of a collection that is still to be made for them.
+/// Checks indexes of a collection that will be created for them.
 ///
-/// Errors: conflicts among them, as [`Db::build_indexes`] has them, and what keeps one from being
-/// built.
+/// Errors: conflicts among them, as [`Db::build_indexes`], and reasons why one cannot be built.
 pub fn check_new(ns: &Namespace, specs: &[IndexSpec]) -> Result<()> {
     let mut kept: Vec<&IndexSpec> = Vec::new();
     for spec in specs.iter().filter(|spec| !spec.is_id()) {
         if exists_already(spec, kept.iter().copied())? {
             return Err(identical(&spec.name));
         }
-        // With the one on `_id`.
+        // Counting the `_id` index.
         if kept.len() + 1 >= INDEXES_MAX {
             return Err(too_many_indexes(ns, spec.key.as_doc()));
         }
@@ -90,7 +89,7 @@ pub fn check_new(ns: &Namespace, specs: &[IndexSpec]) -> Result<()> {
 }
 
 impl Db {
-    /// Builds the indexes that do not exist yet; answers how many indexes there were and are.
+    /// Builds the indexes that do not exist yet; returns the numbers of indexes before and after.
     ///
     /// Errors: as [`Db::build_indexes`].
     pub fn create_indexes(
@@ -108,11 +107,11 @@ impl Db {
         self.build_indexes(collection, &specs, options)
     }
 
-    /// Builds the indexes that do not exist yet, while the collection is read and written; answers
-    /// how many indexes there were and are. What another command builds already is waited for.
+    /// Builds the indexes that do not exist yet, while the collection is read and written; returns
+    /// the numbers of indexes before and after. Waits for indexes that another command is building.
     ///
     /// Errors: conflicts with existing indexes (`same_name`, `other_name`, `other_options`),
-    /// `too_many_indexes`, and what the documents raise: duplicate keys, parallel arrays.
+    /// `too_many_indexes`, and errors of the documents: duplicate keys, parallel arrays.
     pub fn build_indexes(
         &self,
         collection: &Collection,
@@ -144,8 +143,7 @@ impl Db {
         Ok((before, before + build.indexes.len()))
     }
 
-    /// Runs a build to its end, whichever that is. Its index takes the place of `replaced`, where
-    /// there is one.
+    /// Runs a build to its end, successful or not. Its index replaces `replaced` if given.
     pub(super) fn carry_out(
         &self,
         collection: &Collection,
@@ -159,7 +157,7 @@ impl Db {
         if outcome.is_err() {
             self.leave_build(collection, build);
         }
-        // What did not become part of the collection is garbage, as the store has it listed.
+        // Idents that did not become part of the collection are garbage, as listed in the store.
         let garbage = build.idents().skip(if outcome.is_ok() { build.indexes.len() } else { 0 });
         garbage.for_each(|ident| self.sweep(Space::Indexes, ident));
         build.end();
@@ -175,18 +173,18 @@ impl Db {
         }
     }
 
-    /// Whether a collection has all these indexes.
+    /// Returns whether a collection has all these indexes.
     ///
-    /// Errors: as of [`Db::build_indexes`], where one that it has contradicts them.
+    /// Errors: as [`Db::build_indexes`], if an existing index conflicts with them.
     pub fn has_indexes(&self, collection: &Collection, specs: &[IndexSpec]) -> Result<bool> {
         let wanted = wanted(collection, &collection.state(), specs, false)?;
         Ok(matches!(wanted, Wanted::Nothing))
     }
 
-    /// Adds indexes to a collection that nobody else knows of and that is empty; answers how many
-    /// there were and are.
+    /// Adds indexes to a prepared collection, which is invisible to others and empty; returns the
+    /// numbers of indexes before and after.
     ///
-    /// Errors: as of [`Db::build_indexes`].
+    /// Errors: as [`Db::build_indexes`].
     pub(crate) fn prepare_indexes(
         &self,
         collection: &Collection,
@@ -211,7 +209,7 @@ impl Db {
         Ok((before, after))
     }
 
-    /// Has writers note what they change in these indexes from now on.
+    /// Makes writers note their changes to these indexes from now on.
     pub(super) fn enter_build(
         &self,
         next_ident: &mut u32,
@@ -236,7 +234,7 @@ impl Db {
         Ok(build)
     }
 
-    /// Fills the indexes and makes them the collection's.
+    /// Fills the indexes and adds them to the collection.
     fn run_build(
         &self,
         collection: &Collection,
@@ -263,7 +261,7 @@ impl Db {
         state.indexes.splice(place, build.indexes.iter().cloned());
         let tell = |entries: &mut Entries| {
             if replaced.is_none() {
-                told::indexes_built(collection, build.uuid(), &build.indexes, entries);
+                ddl_log::indexes_built(collection, build.uuid(), &build.indexes, entries);
             }
         };
         let and = |txn: &mut dyn Txn| {
@@ -286,15 +284,16 @@ impl Db {
         Ok(())
     }
 
-    /// Has writers forget a build, unless who aborted it has done so.
+    /// Removes a build from the collection's state, unless the operation that aborted it has done
+    /// so.
     fn leave_build(&self, collection: &Collection, build: &Arc<Build>) {
-        // Also an operation that was told to end does this.
+        // This must run even if the operation was interrupted.
         let _ddl = self.ddl.lock();
         let _alone = collection.writers.write();
         forget_builds(collection, std::slice::from_ref(build));
     }
 
-    /// Drops indexes, also those that are being built; answers how many there were before.
+    /// Drops indexes, also those that are being built; returns the number of indexes before.
     ///
     /// Errors: `drop_id_index`, `drop_unfinished`, `index_name_not_found`, `index_key_not_found`.
     pub fn drop_indexes(
@@ -313,7 +312,7 @@ impl Db {
             match build.indexes.iter().filter(|index| is_doomed(index)).count() {
                 0 => {}
                 count if count == build.indexes.len() => builds.push(build.clone()),
-                // One scan fills them all: they end together.
+                // One scan fills all indexes of a build, so they can only be aborted together.
                 _ => {
                     let name = build.indexes.iter().find(|index| is_doomed(index));
                     return Err(drop_unfinished(name.map_or("", |index| &index.spec.name)));
@@ -327,7 +326,8 @@ impl Db {
             let mut new_state = State::clone(&state);
             new_state.indexes.retain(|index| !is_doomed(index));
             let and = |txn: &mut dyn Txn| ready.iter().for_each(|index| drop_index(txn, index));
-            let tell = |entries: &mut Entries| told::indexes_dropped(collection, &ready, entries);
+            let tell =
+                |entries: &mut Entries| ddl_log::indexes_dropped(collection, &ready, entries);
             self.put_state(collection, new_state, and, tell)?;
             for index in ready {
                 index.mark_dropped();
@@ -340,14 +340,14 @@ impl Db {
     }
 }
 
-/// Takes builds off a collection whose writers are held off.
+/// Removes builds from a collection whose writers are held off.
 fn forget_builds(collection: &Collection, builds: &[Arc<Build>]) {
     let mut state = State::clone(&collection.state());
     state.building.retain(|known| !builds.iter().any(|build| Arc::ptr_eq(known, build)));
     collection.set_state(state);
 }
 
-/// Fails while an index of `collection` is being built.
+/// Returns an error while an index of `collection` is being built.
 ///
 /// Errors: `build_running`.
 pub(super) fn check_no_build(collection: &Collection) -> Result<()> {
@@ -359,16 +359,17 @@ pub(super) fn check_no_build(collection: &Collection) -> Result<()> {
     }
 }
 
-/// The indexes that are being built.
+/// The indexes being built.
 fn building(state: &State) -> impl Iterator<Item = &Arc<Index>> {
     state.building.iter().flat_map(|build| &build.indexes)
 }
 
-/// What of `specs` is to be built.
+/// The action for the indexes in `specs`.
 ///
-/// Errors: a conflict with what exists; or of two specifications, which is one of the build that
-/// would be, but in a collection that is made for the indexes. Without documents each index is made
-/// by itself, and the second of two that are alike finds the first.
+/// Errors: a conflict with an existing index, or between two specifications. The latter is reported
+/// as an error of the build, except in a collection that is created for the indexes. In an empty
+/// collection each index is created separately, and the second of two identical ones conflicts with
+/// the first.
 fn wanted(
     collection: &Collection,
     state: &State,
@@ -387,7 +388,7 @@ fn wanted(
         };
         build::failure(&marula_bson::uuid::generate(), collection, &cause)
     };
-    // With documents to scan, what is wrong with an index keeps the build from beginning.
+    // When there are documents to scan, an invalid index prevents the start of the build.
     let beginning = |error: Error| match specs.first() {
         Some(first) if !is_empty && !is_collection_new => error.caused_by(&format!(
             "Caught exception during index builder ((None)) initialization on namespace{} \
@@ -418,7 +419,8 @@ fn wanted(
         if exists_already(spec, wanted.iter()).map_err(within)? {
             return Err(within(if is_empty { identical(&spec.name) } else { two_identical() }));
         }
-        // Here, so that what is compared with each other stays few, however many are asked for.
+        // Checked inside the loop, so that only a few specifications are compared with each other,
+        // however many are requested.
         if present + wanted.len() >= INDEXES_MAX {
             let error = too_many_indexes(&collection.namespace(), spec.key.as_doc());
             return Err(if wanted.is_empty() { error } else { within(error) });
@@ -433,7 +435,7 @@ fn wanted(
     })
 }
 
-/// Whether `spec` is there already.
+/// Returns whether `spec` exists already.
 fn exists_already<'s>(
     spec: &IndexSpec,
     existing: impl Iterator<Item = &'s IndexSpec>,
@@ -441,7 +443,7 @@ fn exists_already<'s>(
     for other in existing {
         let texts = || (spec.quoted().as_doc().to_string(), other.quoted().as_doc().to_string());
         if spec.same_signature(other) {
-            // Asking for the `_id` index again is never an error.
+            // Creating the `_id` index again is never an error.
             let is_same = spec.same_options(other);
             if spec.is_id() || (is_same && spec.name == other.name) {
                 return Ok(true);
@@ -488,7 +490,7 @@ fn select(state: &State, selector: &DropSelector<'_>) -> Result<Vec<Arc<Index>>>
             Ok(all.filter(|index| !index.is_id()).cloned().collect())
         }
         DropSelector::Names(names) => {
-            // What is named twice is gone the second time.
+            // A name listed twice is not found the second time.
             let is_gone = |number: usize| names[..number].contains(&names[number]);
             let names = names.iter().enumerate().map(|(number, name)| match is_gone(number) {
                 true => Err(index_name_not_found(name)),
@@ -502,7 +504,7 @@ fn select(state: &State, selector: &DropSelector<'_>) -> Result<Vec<Arc<Index>>>
             };
             let found: Vec<_> = state.indexes.iter().chain(building(state)).filter(same).collect();
             if found.len() > 1 {
-                // Mongod shows two of them, be there more.
+                // mongod lists at most two of them.
                 let shown = found.iter().take(2);
                 let texts: Vec<String> =
                     shown.map(|index| index.spec.quoted().as_doc().to_string()).collect();

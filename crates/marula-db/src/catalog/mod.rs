@@ -1,19 +1,20 @@
-//! The catalogue: which collections there are, in memory and in the store.
+//! The catalogue: all collections, in memory and in the store.
 //!
-//! `options` is what a collection was created with, `entry` how it is kept in the store, `ddl` the
-//! changes of collections, `indexes` those of their indexes, `unique` the one that makes an index
-//! unique, `views` the collection that shows views as documents, `replace` a collection that takes
-//! another's place. The map in memory is the truth for readers; every change is committed to the
-//! store first.
+//! Modules: `options` has the options of a collection, `entry` its entry in the store, `ddl` the
+//! changes of collections, `indexes` those of their indexes, `unique` the conversion of an index to
+//! a unique one, `views` the documents of `system.views`, `replace` the replacement of one
+//! collection by another.
+//!
+//! The map in memory is authoritative for readers; every change is committed to the store first.
 
 pub mod ddl;
+pub(crate) mod ddl_log;
 pub mod entry;
 pub mod indexes;
 pub mod options;
 pub mod replace;
 pub(crate) mod shown;
 pub mod time_series;
-pub(crate) mod told;
 mod unique;
 pub mod views;
 
@@ -26,20 +27,20 @@ use crate::collection::Collection;
 use crate::namespace::Namespace;
 pub(crate) use ddl::exists;
 
-/// Every collection by name.
+/// All collections by name.
 #[derive(Default)]
 pub struct Catalog {
     databases: RwLock<BTreeMap<String, HashMap<String, Arc<Collection>>>>,
 }
 
 impl Catalog {
-    /// The collection of this name.
+    /// The collection with this name.
     #[inline]
     pub fn get(&self, db: &str, collection: &str) -> Option<Arc<Collection>> {
         self.databases.read().get(db)?.get(collection).cloned()
     }
 
-    /// The collections of a database, by name.
+    /// The collections of a database, ordered by name.
     pub fn collections(&self, db: &str) -> Vec<Arc<Collection>> {
         let databases = self.databases.read();
         let mut found: Vec<_> =
@@ -48,7 +49,8 @@ impl Catalog {
         found
     }
 
-    /// The collection that has this UUID now. A view has none that clients know.
+    /// The namespace of the collection with this UUID. Views have UUIDs too, but clients do not
+    /// know them.
     pub fn of_uuid(&self, uuid: &[u8; 16]) -> Option<Namespace> {
         let databases = self.databases.read();
         let mut all = databases.values().flat_map(HashMap::values);
@@ -56,12 +58,12 @@ impl Catalog {
         found.state().options.view.is_none().then(|| found.namespace())
     }
 
-    /// The databases that hold a collection, by name.
+    /// The databases with at least one collection, ordered by name.
     pub fn databases(&self) -> Vec<String> {
         self.databases.read().keys().cloned().collect()
     }
 
-    /// A database whose name differs from `db` in case alone; MongoDB allows only one of them.
+    /// A database whose name differs from `db` only in case; MongoDB allows only one of them.
     pub fn differing_in_case(&self, db: &str) -> Option<String> {
         let databases = self.databases.read();
         databases.keys().find(|name| *name != db && name.eq_ignore_ascii_case(db)).cloned()

@@ -1,4 +1,4 @@
-//! What a collection was created with, parsed once from the fields of `create`.
+//! The options of a collection, parsed once from the fields of `create`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,101 +13,101 @@ use marula_query::validation;
 
 use crate::time_series::TimeSeries;
 
-/// A capped collection's greatest size. Source: manual "create": `size` up to 2^50 bytes.
+/// The maximum size of a capped collection. Source: manual "create": `size` up to 2^50 bytes.
 const CAPPED_BYTES_MAX: i64 = 1 << 50;
-/// Sizes of capped collections are multiples of this.
+/// Sizes of capped collections are rounded up to a multiple of this.
 const CAPPED_BYTES_STEP: i64 = 256;
 
 errors! {
     capped_without_size() = InvalidOptions, "the 'size' field is required when 'capped' is true";
-    /// Encrypted fields, where a document may break its validator.
+    /// Encryption keywords in a validator whose level or action lets invalid documents pass.
     encryption_not_allowed() = QueryFeatureNotAllowed, "Encryption-related validator keywords are not allowed in this context";
     capped_size_range(field: &str) = BadValue, "BSON field 'create.{field}' value must be within the range of a capped collection";
 }
 
-/// How strictly a validator is applied.
+/// The documents that a validator is applied to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ValidationLevel {
-    /// Not at all.
+    /// No documents.
     Off,
-    /// To inserts, and to updates of documents that were valid.
+    /// Inserts, and updates of documents that were valid.
     Moderate,
-    /// To every insert and update.
+    /// All inserts and updates.
     #[default]
     Strict,
 }
 
-/// What happens to a document that fails its validator.
+/// The consequence for a document that fails its validator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ValidationAction {
-    /// It is stored, and the log says so.
+    /// It is stored, and a warning is logged.
     Warn,
     /// The write fails.
     #[default]
     Error,
 }
 
-/// A validator and how it is applied.
+/// A validator and its options.
 #[derive(Clone)]
 pub struct Validator {
-    /// What a document must match.
+    /// The filter that documents must match.
     pub filter: Filter,
-    /// The filter as it was given.
+    /// The filter as given.
     pub document: DocBuf,
-    /// What it was parsed with.
+    /// The context in which the filter was parsed.
     pub context: Context,
-    /// Whether it takes little time with a document.
+    /// Whether evaluating the filter is cheap.
     pub is_quick: bool,
-    /// How strictly.
+    /// The documents that it is applied to.
     pub level: ValidationLevel,
-    /// With what consequence.
+    /// The consequence of a failure.
     pub action: ValidationAction,
 }
 
-/// The bounds of a capped collection.
+/// The limits of a capped collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capped {
-    /// The most bytes of documents.
+    /// The maximum total size of documents.
     pub size_bytes_max: i64,
-    /// The most documents; `None` is no bound.
+    /// The maximum number of documents; `None` means no limit.
     pub documents_max: Option<i64>,
 }
 
-/// What a collection was created with, and what `collMod` changed since.
+/// The options of a collection, including changes by `collMod`.
 #[derive(Clone, Default)]
 pub struct CollectionOptions {
-    /// The options as `listCollections` shows them.
+    /// The options as shown by `listCollections`.
     pub document: DocBuf,
-    /// The bounds, where it is capped.
+    /// The limits of a capped collection.
     pub capped: Option<Capped>,
-    /// The order of strings, unless an operation names another.
+    /// The default collation.
     pub collation: Option<Collation>,
-    /// What documents must match.
+    /// The validator.
     pub validator: Option<Validator>,
-    /// Documents are stored in `_id` order, with no `_id` index: the `clusteredIndex` option.
+    /// The `clusteredIndex` option: documents are stored in `_id` order, without an `_id` index.
     pub clustered: Option<DocBuf>,
-    /// The source of a view; a view holds no documents.
+    /// The definition of a view; a view has no documents.
     pub view: Option<View>,
-    /// What makes it a time-series collection, of which it is the view or the buckets.
+    /// The time-series options; the collection is either the view or the buckets.
     pub time_series: Option<TimeSeries>,
-    /// Whether it is the oplog, whose records have their times as keys.
+    /// Whether the collection is the oplog, whose record keys are times.
     pub is_oplog: bool,
-    /// Whether documents are kept as they were before they were changed.
+    /// Whether pre-images of changed documents are kept.
     pub has_images: bool,
 }
 
-/// What a view shows.
+/// The definition of a view.
 #[derive(Clone)]
 pub struct View {
-    /// The collection or view it reads, in the same database.
+    /// The collection or view that the view reads, in the same database.
     pub on: String,
-    /// The pipeline it runs, an array.
+    /// The pipeline, an array.
     pub pipeline: DocBuf,
 }
 
 impl CollectionOptions {
-    /// Parses options that are stored, or that this server makes itself: a validator may have been
-    /// given under any feature compatibility version, or to a Marula that took longer paths.
+    /// Parses options that are stored or made by the server: a validator may have been accepted
+    /// under any feature compatibility version, or by a Marula with a higher limit on path length.
     ///
     /// Errors: as [`CollectionOptions::parse_new`].
     pub fn parse(options: Doc<'_>) -> Result<Self> {
@@ -115,14 +115,14 @@ impl CollectionOptions {
         Self::parse_with(options, Context { version, is_stored: true, ..Context::default() })
     }
 
-    /// Parses the option fields of `create`, already checked for type and name by the command.
+    /// Parses the option fields of `create`, whose types and names the command has checked.
     ///
-    /// Errors: what the collation and the validator raise; `capped_without_size`.
+    /// Errors: those of the collation and the validator; `capped_without_size`.
     pub fn parse_new(options: Doc<'_>, version: FeatureVersion) -> Result<Self> {
         Self::parse_with(options, Context { version, ..Context::default() })
     }
 
-    /// Parses options, a validator in that context.
+    /// Parses options; `context` applies to the validator.
     fn parse_with(options: Doc<'_>, context: Context) -> Result<Self> {
         let collation = match options.get("collation") {
             Some(Value::Document(collation)) => Collation::parse_completed(collation, "collation")?,
@@ -131,7 +131,7 @@ impl CollectionOptions {
         let capped = parse_capped(options)?;
         let clustered = match options.get("clusteredIndex") {
             Some(Value::Document(spec)) => Some(spec.to_buf()),
-            // As collections of buckets say it.
+            // The form in the options of bucket collections.
             Some(Value::Boolean(true)) => Some(marula_bson::doc! {
                 "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true
             }),
@@ -203,7 +203,7 @@ fn parse_validator(
         Some("warn") => ValidationAction::Warn,
         _ => ValidationAction::Error,
     };
-    // `$$NOW` is when the validator was read, as in mongod.
+    // As in mongod, `$$NOW` is the time when the validator was parsed.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
     let context = Context { collation: collation.cloned(), now_ms, ..context };
@@ -219,7 +219,7 @@ fn parse_validator(
     Ok(Some(Validator { filter: parsed, document, context, is_quick, level, action }))
 }
 
-/// Whether a schema in the filter has the keyword `encrypt`.
+/// Returns whether a schema in the filter has the keyword `encrypt`.
 fn mentions_encryption(node: &Node) -> bool {
     match node {
         Node::Schema(schema) => schema.mentions_encryption(),
@@ -231,7 +231,7 @@ fn mentions_encryption(node: &Node) -> bool {
     }
 }
 
-/// The options as they are kept and shown: the collation whole, the capped size rounded.
+/// The options as stored and shown: the collation completed, the capped size rounded.
 fn canonical_document(
     options: Doc<'_>,
     collation: Option<&Collation>,

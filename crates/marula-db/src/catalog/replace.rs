@@ -1,8 +1,8 @@
-//! A collection that is filled beside another and then takes its place, as `$out` does.
+//! Fills a temporary collection that then replaces another, as `$out` does.
 //!
-//! The temporary collection has the other's options and indexes, and the option `temp`, by which
-//! the next start knows what a crash left behind. Taking the place is one commit: readers see the
-//! old collection or the new one.
+//! The temporary collection has the options and indexes of the target, and the option `temp`, by
+//! which the next start finds the leftovers of a crash. The replacement is one commit: readers see
+//! either the old collection or the new one.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use marula_bson::{Doc, DocBuf, uuid};
 use marula_error::{Result, errors};
 
 use super::ddl::{put_entry, remove_entry};
+use super::ddl_log;
 use super::options::CollectionOptions;
-use super::told;
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::index::IndexSpec;
@@ -27,8 +27,8 @@ errors! {
 }
 
 impl Db {
-    /// Creates the collection that will take the place of `target`: with its options and its
-    /// indexes, where there is one, and in its database.
+    /// Creates the collection that will replace `target`, in the same database, with the options
+    /// and indexes of `target` if it exists.
     pub fn create_temporary(&self, target: &Namespace) -> Result<Arc<Collection>> {
         let name = format!("tmp.agg_out.{}", uuid::text(&rand::random()));
         let ns = Namespace::new(target.db(), &name)?;
@@ -48,10 +48,10 @@ impl Db {
         Ok(collection)
     }
 
-    /// Gives a temporary collection the place of `target`, which is dropped.
+    /// Replaces `target`, which is dropped, by a temporary collection.
     ///
-    /// Errors: `options_changed` and `indexes_changed` where `target` is no longer what the
-    /// temporary collection was made after.
+    /// Errors: `options_changed` and `indexes_changed` if `target` has changed since the temporary
+    /// collection was created.
     pub fn put_in_place(&self, temporary: &Namespace, target: &Namespace) -> Result<()> {
         let known = self.collection(target);
         let _quiet = known.as_ref().map(|known| known.quiesce()).transpose()?;
@@ -73,7 +73,7 @@ impl Db {
         }
         put_entry(&mut *txn, collection.ident(), target, collection.uuid(), &state);
         let stamp = self.commit_change(txn, |entries| {
-            told::renamed(&collection, target, old.as_deref(), entries);
+            ddl_log::renamed(&collection, target, old.as_deref(), entries);
         })?;
         collection.set_shaped_at(stamp);
         if let Some(old) = &old {
@@ -88,7 +88,7 @@ impl Db {
         Ok(())
     }
 
-    /// Drops the temporary collections that a crash left.
+    /// Drops temporary collections that remained after a crash.
     pub(crate) fn drop_temporaries(&self) -> Result<()> {
         for db in self.catalog().databases() {
             for collection in self.catalog().collections(&db) {
@@ -106,13 +106,13 @@ fn is_temporary(options: &CollectionOptions) -> bool {
 }
 
 impl CollectionOptions {
-    /// Marks a collection that the next start drops, unless it has been given another name by then.
+    /// Marks a collection that the next start drops, unless it has been renamed by then.
     pub fn temporary(mut self) -> Self {
         self.document.push(TEMPORARY, true);
         self
     }
 
-    /// The options of a collection that stays.
+    /// The options of a permanent collection.
     pub(super) fn lasting(&self) -> Self {
         CollectionOptions {
             document: without_temporary(self.document.as_doc()),
@@ -129,8 +129,8 @@ fn without_temporary(options: Doc<'_>) -> DocBuf {
     })
 }
 
-/// Checks that the collection to replace still has the options and indexes that the new one was
-/// given.
+/// Checks that the target still has the options and indexes that the temporary collection was
+/// created with.
 fn check_unchanged(target: &Namespace, new: &State, old: &State) -> Result<()> {
     let (before, after) = (new.options.document.as_doc(), old.options.document.as_doc());
     if before != after {

@@ -1,8 +1,8 @@
-//! Collections that nobody has created: they show, as views do, what the server keeps in another
-//! form. `config.transactions` has the newest numbered write of each session,
-//! `config.system.sessions` the sessions.
+//! Virtual collections, which nobody has created: like views, they show server state.
+//! `config.transactions` has the newest numbered write of each session, `config.system.sessions`
+//! the sessions.
 //!
-//! Reads alone see them, where there is no collection of that name. Source: manual "Config
+//! Only reads see them, and only where no collection of that name exists. Source: manual "Config
 //! Database"; documents recorded from mongod 6.0.
 
 use std::sync::{Arc, LazyLock};
@@ -17,7 +17,7 @@ use crate::namespace::Namespace;
 /// Their database.
 const DATABASE: &str = "config";
 
-/// Each with the stage that gives its documents, and the flag that this is given.
+/// The name of each, the stage that produces its documents, and a flag for the stage's argument.
 const SHOWN: [(&str, &str, &str); 2] = [
     ("transactions", "$_internalListTransactions", ""),
     ("system.sessions", "$listSessions", "allUsers"),
@@ -35,14 +35,14 @@ static COLLECTIONS: LazyLock<Vec<Arc<Collection>>> = LazyLock::new(|| {
         let view = Some(View { on: name.to_owned(), pipeline });
         let options = CollectionOptions { view, ..CollectionOptions::default() };
         let state = State { options, indexes: Vec::new(), building: Vec::new() };
-        let namespace = Namespace::new(DATABASE, name).expect("the name is a good one");
-        // Nothing is stored of it, under this ident or another.
+        let namespace = Namespace::new(DATABASE, name).expect("the name is valid");
+        // A virtual collection stores nothing under this ident.
         Arc::new(Collection::new(Ident(0), [0; 16], namespace, state))
     };
     SHOWN.into_iter().map(collection).collect()
 });
 
-/// The collection of this name, where it is one that shows something.
+/// The virtual collection with this name.
 pub(crate) fn collection(ns: &Namespace) -> Option<Arc<Collection>> {
     if ns.db() != DATABASE {
         return None;

@@ -1,4 +1,5 @@
-//! Time-series collections in the catalogue: an entry for what clients see and one for its buckets.
+//! Time-series collections in the catalogue: one entry for the view that clients see, one for its
+//! buckets.
 
 use std::sync::Arc;
 
@@ -12,13 +13,13 @@ use crate::namespace::Namespace;
 use crate::time_series::{BUCKETS_PREFIX, TimeSeries, buckets_namespace, shown_namespace};
 
 errors! {
-    /// A time-series collection without the collection of its buckets.
+    /// A time-series collection has no bucket collection.
     pub no_buckets(ns: &Namespace) = 6_067_201, "expected time-series buckets collection {ns} to exist";
 }
 
 impl Db {
-    /// Creates a time-series collection. `options` are those of its buckets, as `create` has
-    /// checked them.
+    /// Creates a time-series collection. `options` are those of its buckets, as checked by
+    /// `create`.
     ///
     /// Errors: those of [`Db::create_collection`].
     pub fn create_time_series(&self, ns: &Namespace, options: CollectionOptions) -> Result<()> {
@@ -28,8 +29,7 @@ impl Db {
         }
         let view = view_options(ns, &options)?;
         let buckets = buckets_namespace(ns)?;
-        // A crash between the two entries leaves buckets that nothing shows; they are taken up
-        // here.
+        // A crash between the two entries leaves buckets without a view; they are reused here.
         match self.collection(&buckets) {
             Some(known) if known.state().options.document != options.document => {
                 return Err(super::ddl::exists(&known));
@@ -43,8 +43,7 @@ impl Db {
         self.show_view(&mut next_ident, ns)
     }
 
-    /// The collection of the buckets that a time-series collection shows; `None` for any other
-    /// collection.
+    /// The bucket collection of a time-series view; `None` for any other collection.
     ///
     /// Errors: `no_buckets`.
     pub fn buckets_of(&self, collection: &Collection) -> Result<Option<Arc<Collection>>> {
@@ -56,8 +55,8 @@ impl Db {
         self.collection(&ns).map(Some).ok_or_else(|| no_buckets(&ns))
     }
 
-    /// The time-series collection or its buckets, whichever `collection` is not, where both are
-    /// there.
+    /// For the view of a time-series collection its buckets, for the buckets the view, if both
+    /// exist.
     pub(super) fn other_half(&self, collection: &Collection) -> Option<Arc<Collection>> {
         collection.state().options.time_series.as_ref()?;
         let ns = collection.namespace();
@@ -68,7 +67,7 @@ impl Db {
         self.collection(&other).filter(|other| other.state().options.time_series.is_some())
     }
 
-    /// Gives the buckets of a time-series collection other options, and what shows them too.
+    /// Changes the options of the buckets of a time-series collection, and of its view.
     pub fn change_time_series(
         &self,
         buckets: &Collection,
@@ -85,7 +84,8 @@ impl Db {
         Ok(())
     }
 
-    /// Notes that a bucket begins at a moment that its `_id` cannot say, before one does.
+    /// Records, before the first such bucket is stored, that a bucket starts at a time outside the
+    /// range of its `_id`.
     pub(crate) fn note_extended_range(&self, buckets: &Collection) -> Result<()> {
         let state: Arc<State> = buckets.state();
         let Some(time_series) = &state.options.time_series else { return Ok(()) };
@@ -108,7 +108,7 @@ pub fn with_time_series(document: &DocBuf, time_series: &TimeSeries) -> DocBuf {
     })
 }
 
-/// The options of the entry that shows the buckets.
+/// The options of the view over the buckets.
 fn view_options(ns: &Namespace, buckets: &CollectionOptions) -> Result<CollectionOptions> {
     let time_series = buckets.time_series.as_ref().expect("these are options of buckets");
     let on = buckets_namespace(ns)?;

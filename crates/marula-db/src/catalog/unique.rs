@@ -1,9 +1,9 @@
-//! Making an index that exists unique.
+//! Converts an existing index to a unique one.
 //!
-//! It goes in steps. First the index is *prepared* (`prepareUnique`): from then on no write adds a
-//! key that another document has, while documents that share keys from before stay. Once none is
-//! left, the index is built anew as a unique one, whose entries are of another form, and takes the
-//! place of the first in one commit.
+//! It takes several steps. First the index is *prepared* (`prepareUnique`): from then on no write
+//! adds a key that another document has, while documents that already share keys stay. Once none is
+//! left, the index is built again as a unique one, whose entries have another form, and replaces
+//! the old one in one commit.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::db::Db;
 use crate::index::{Index, IndexSpec};
 use crate::keys::RecordKey;
 
-/// The most bytes of `_id`s that a refusal lists. Source: what mongod 6.0 lists.
+/// The maximum size of the `_id`s listed in a refusal. Source: mongod 6.0.
 const IDS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// No key string starts with this byte.
-const BEHIND_ALL: u8 = 0xFF;
+const AFTER_ALL_KEYS: u8 = 0xFF;
 
-/// Entries between two looks at whether to go on.
-const LOOK_EVERY: u64 = 1_024;
+/// Entries between two checks for the end of the operation.
+const CHECK_EVERY: u64 = 1_024;
 
 errors! {
     shared_keys() = CannotConvertIndexToUnique, "Cannot convert the index to unique. Please resolve conflicting documents before running collMod again.";
@@ -33,10 +33,10 @@ errors! {
 }
 
 impl Db {
-    /// Fails where documents share a key of `index`: the error lists them, key by key.
+    /// Returns an error if documents share a key of `index`; the error lists them by key.
     ///
-    /// Shape: `violations: [ { ids: [ <_id>, … ] }, … ]`.
-    /// Errors: `shared_keys`, `too_many_shared_keys`, that of `go_on`.
+    /// Shape: `violations: [ { ids: [ <_id>, … ] }, … ]`. Errors: `shared_keys`,
+    /// `too_many_shared_keys`, that of `go_on`.
     pub fn check_unique(
         &self,
         collection: &Collection,
@@ -46,11 +46,11 @@ impl Db {
         let mut found = Violations::default();
         let mut group: Vec<RecordKey> = Vec::new();
         let mut key = Vec::new();
-        let range = KeyRange { start: Vec::new(), end: vec![BEHIND_ALL] };
+        let range = KeyRange { start: Vec::new(), end: vec![AFTER_ALL_KEYS] };
         let mut cursor =
             collection.scan_index(self.store(), index.clone(), &range, Direction::Forward)?;
         for number in 1_u64.. {
-            if number.is_multiple_of(LOOK_EVERY) {
+            if number.is_multiple_of(CHECK_EVERY) {
                 go_on()?;
             }
             let is_there = cursor.advance()?;
@@ -71,10 +71,9 @@ impl Db {
         found.into_error().map_or(Ok(()), Err)
     }
 
-    /// Builds `spec`, which is unique, in the place of the prepared index of its name.
+    /// Builds `spec`, which is unique, in place of the prepared index of the same name.
     ///
-    /// Errors: as of a build; what is being built already, and the index having been dropped
-    /// meanwhile.
+    /// Errors: those of a build; another build is running; the index was dropped in the meantime.
     pub fn make_unique(
         &self,
         collection: &Collection,
@@ -92,13 +91,13 @@ impl Db {
     }
 }
 
-/// The documents that share keys, as they are told.
+/// The documents that share keys, for the error.
 #[derive(Default)]
 struct Violations {
-    /// `{ ids: […] }`, one for each key.
+    /// `{ ids: […] }`, one per key.
     groups: Vec<DocBuf>,
     ids_bytes: usize,
-    /// There are more than are told.
+    /// Whether some violations are not listed.
     is_full: bool,
 }
 

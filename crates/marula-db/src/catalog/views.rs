@@ -1,8 +1,7 @@
-//! `system.views`: the collection in which the views of a database can be read as documents.
+//! `system.views`: the collection with the views of a database as documents.
 //!
-//! A view is an entry of the catalogue. Its document
-//! `{ _id: "db.view", viewOn, pipeline, collation }` is written after the entry is; what a crash
-//! leaves between the two is put right when the store is opened.
+//! A view is an entry of the catalogue. Its document `{ _id: "db.view", viewOn, pipeline, collation
+//! }` is written after the entry; opening the store repairs the result of a crash in between.
 
 use marula_bson::{DocBuf, Value};
 use marula_error::Result;
@@ -15,14 +14,14 @@ use crate::namespace::Namespace;
 use crate::unit::Unit;
 use crate::write::{InsertReport, WriteOp};
 
-/// The collection's name in every database.
+/// The name of the collection in every database.
 pub const SYSTEM_VIEWS: &str = "system.views";
 
 impl Db {
-    /// Makes the document of `ns` in `system.views` say what the catalogue does: there is one for a
-    /// view alone.
+    /// Writes or removes the document of `ns` in `system.views` according to the catalogue: only a
+    /// view has one.
     ///
-    /// The caller holds the lock of the catalogue's changes.
+    /// The caller holds the catalogue's lock.
     pub(super) fn show_view(&self, next_ident: &mut u32, ns: &Namespace) -> Result<()> {
         let views = Namespace::new(ns.db(), SYSTEM_VIEWS)?;
         let wanted = self.collection(ns).and_then(|collection| document(&collection));
@@ -43,7 +42,8 @@ impl Db {
         }
     }
 
-    /// Puts right what a crash left between a view's entry in the catalogue and its document.
+    /// Repairs differences between views in the catalogue and their documents that a crash has
+    /// left.
     pub(crate) fn reconcile_views(&self) -> Result<()> {
         let mut next_ident = self.lock_catalog()?;
         for database in self.catalog().databases() {
@@ -63,7 +63,7 @@ impl Db {
         Ok(())
     }
 
-    /// Whether the view's document is what it should be.
+    /// Returns whether the view's document is correct.
     fn is_shown(&self, view: &Collection) -> Result<bool> {
         let ns = view.namespace();
         let Some(shown) = self.collection(&Namespace::new(ns.db(), SYSTEM_VIEWS)?) else {
@@ -80,7 +80,7 @@ impl Db {
         Ok(is_same)
     }
 
-    /// The records of documents whose view is gone.
+    /// The records of documents without a view.
     fn stale_views(&self, shown: &Collection) -> Result<Vec<RecordKey>> {
         let mut stale = Vec::new();
         let mut cursor = shown.scan(self.store(), Direction::Forward)?;
@@ -96,7 +96,7 @@ impl Db {
     }
 }
 
-/// A view's document; `None` for what is no view.
+/// A view's document; `None` if the collection is not a view.
 fn document(collection: &Collection) -> Option<DocBuf> {
     let state = collection.state();
     let view = state.options.view.as_ref()?;

@@ -1,8 +1,7 @@
-//! Entries of an index in the store: how they are written, found and read back.
+//! Entries of an index in the store: encoding, lookup and decoding.
 //!
-//! The layouts are in [`keys`](crate::keys). A record id has a fixed size, so it needs no length;
-//! where the collection is clustered, the value starts with the record key's length, four bytes,
-//! big-endian.
+//! [`keys`](crate::keys) has the layouts. A record id has a fixed size, so it needs no length; in a
+//! clustered collection the value starts with the record key's length, four bytes, big-endian.
 
 use marula_bson::DocWriter;
 use marula_bson::key_string::KeyStringReader;
@@ -12,17 +11,17 @@ use crate::collection::Shape;
 use crate::keys::{IDENT_BYTES, RecordKey};
 use crate::unit::Write;
 
-/// The bytes of a record id.
+/// The size of a record id in bytes.
 const RECORD_ID_BYTES: usize = 8;
 
-/// One entry as it is stored, split.
+/// A stored entry, split into its parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// The key string of the values.
     pub key_string: &'a [u8],
-    /// What identifies the document.
+    /// The record key of the document.
     pub record: &'a [u8],
-    /// What the key string folds together.
+    /// The type information that the key string loses.
     pub type_bits: &'a [u8],
 }
 
@@ -56,7 +55,7 @@ pub fn encode_value(
     out.extend_from_slice(type_bits);
 }
 
-/// Splits an entry of `index`; `None` where its bytes are not of that shape.
+/// Splits an entry of `index`; `None` if its bytes are malformed.
 pub fn decode<'a>(
     index: &Index,
     shape: Shape,
@@ -80,7 +79,7 @@ pub fn decode<'a>(
     }
 }
 
-/// The record key of a unique index's entry by its value alone.
+/// The record key in the value of a unique index's entry.
 pub fn record_of_unique(shape: Shape, value: &[u8]) -> Option<RecordKey> {
     match shape {
         Shape::RecordId => value.get(..RECORD_ID_BYTES).map(RecordKey::new),
@@ -91,7 +90,7 @@ pub fn record_of_unique(shape: Shape, value: &[u8]) -> Option<RecordKey> {
     }
 }
 
-/// Buffers for writing entries, reused from one to the next.
+/// Reusable buffers for encoding entries.
 #[derive(Default)]
 pub struct EntryWriter {
     key: Vec<u8>,
@@ -126,13 +125,12 @@ impl EntryWriter {
     }
 }
 
-/// The field in which a wildcard index's entry shows its path.
+/// The field that shows the path of a wildcard index's entry.
 const PATH_FIELD: &str = "$_path";
 
-/// Writes the values of an entry's key string as a document with the key pattern's field names;
-/// `None` where the entry's bytes are not a key string. In place of a wildcard are its path, and
-/// the value in that path's name, which is left out where the document has nothing below the
-/// wildcard.
+/// Decodes an entry's key string into a document with the key pattern's field names; `None` if the
+/// bytes are not a key string. A wildcard is replaced by its path, and the value under that path's
+/// name, which is omitted if the document has nothing below the wildcard.
 pub fn decode_values(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Option<()> {
     let mut reader = KeyStringReader::new(entry.key_string, entry.type_bits)?;
     let wildcard = match &index.spec.kind {

@@ -1,11 +1,10 @@
-//! The keys that a document has in an index.
+//! Makes the keys of a document in an index.
 //!
-//! A document without arrays on the indexed paths has one key, and that path is straight: find each
-//! field, encode it. An array multiplies: each element gives a key. All arrays that the paths of
-//! one index meet must be the same array, or the document cannot be indexed ("parallel arrays"),
-//! unless the index says that they may stand side by side: then each element of one goes with each
-//! of the other. A hashed index refuses arrays; the keys of a wildcard index are made in
-//! `wildcard`.
+//! A document without arrays on the indexed paths has one key: find each field, encode it. An array
+//! multiplies: each element gives a key. All arrays on the paths of one index must be the same
+//! array, or the document cannot be indexed ("parallel arrays"). An index with the option
+//! `parallelArrays` accepts several: it combines each element of one with each element of the
+//! other. A hashed index refuses arrays; `wildcard` makes the keys of wildcard indexes.
 
 use std::ops::Range;
 
@@ -19,11 +18,11 @@ use super::kind::IndexKind;
 use super::spec::{IndexSpec, KeyPart};
 use super::{Index, Multikey, component_bit};
 
-/// The most keys one document may have in one index.
+/// The maximum number of keys of one document in one index.
 const KEYS_PER_DOCUMENT_MAX: usize = 1_000_000;
 
-/// No key is added to more bytes of keys than this. One key is 32 times a document at most, 512 MB,
-/// so that an offset of four bytes tells where each begins.
+/// No key is added once the keys have more bytes than this. One key is at most 32 times a document,
+/// 512 MB, so four bytes suffice for offsets.
 const KEYS_BYTES_MAX: usize = 1 << 28;
 
 errors! {
@@ -40,7 +39,7 @@ errors! {
 pub struct KeySet {
     bytes: Vec<u8>,
     keys: Vec<Key>,
-    /// Where the document has arrays.
+    /// The path components with arrays in the document.
     pub multikey: Multikey,
 }
 
@@ -62,27 +61,27 @@ impl Key {
 }
 
 impl KeySet {
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether the document has no key: a sparse or partial index that leaves it out.
+    /// Returns whether the document has no key: a sparse or partial index omits it.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// The keys in ascending order, none twice: key string and type bits.
+    /// The keys in ascending order, without duplicates: key string and type bits.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.keys.iter().map(|key| (&self.bytes[key.string()], &self.bytes[key.type_bits()]))
     }
 
-    /// Whether the key string is among the keys.
+    /// Returns whether the set has the key string.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.find(key).is_some()
     }
 
-    /// Whether the key string is among the keys, with these type bits.
+    /// Returns whether the set has the key string with these type bits.
     pub fn contains_entry(&self, (key, type_bits): (&[u8], &[u8])) -> bool {
         self.find(key).is_some_and(|found| self.bytes[found.type_bits()] == *type_bits)
     }
@@ -92,7 +91,7 @@ impl KeySet {
         self.clear(0);
     }
 
-    /// Fails when another key would be one too many.
+    /// Returns an error if another key would exceed a limit.
     pub(super) fn check_room(&self) -> Result<()> {
         if self.keys.len() >= KEYS_PER_DOCUMENT_MAX {
             return Err(too_many_keys(KEYS_PER_DOCUMENT_MAX));
@@ -122,28 +121,28 @@ impl KeySet {
     }
 }
 
-/// Makes the keys of documents; owns the buffers that this takes.
+/// Makes the keys of documents; owns the buffers for that.
 #[derive(Default)]
 pub struct KeyMaker {
     pub(super) writer: KeyStringWriter,
-    /// A document as a wildcard index sees it.
+    /// The document as projected by a wildcard index.
     pub(super) projected: Vec<u8>,
 }
 
-/// Where one path of the index stands in the document.
+/// The position of one path of the index in the document.
 #[derive(Clone, Copy)]
-enum Place<'a> {
-    /// At its end, or at a scalar before it; `None` is missing.
+enum PathPosition<'a> {
+    /// At the end of the path, or at a scalar before it; `None` means missing.
     Found(Option<Value<'a>>),
-    /// At `value`, with the path's components from `next` still to go.
-    Going { value: Value<'a>, next: usize },
+    /// At `value`; the path's components from `next` on remain.
+    Pending { value: Value<'a>, next: usize },
 }
 
 impl KeyMaker {
     /// Writes the keys of `doc` in `index` into `keys`.
     ///
-    /// Errors: `parallel_arrays`, `ambiguous_field`, `too_many_keys`, and what a partial filter
-    /// raises.
+    /// Errors: `parallel_arrays`, `ambiguous_field`, `too_many_keys`, and those of a partial
+    /// filter.
     pub fn make(&mut self, index: &Index, doc: Doc<'_>, keys: &mut KeySet) -> Result<()> {
         let spec = &index.spec;
         keys.clear(spec.parts.len());
@@ -176,7 +175,8 @@ impl KeyMaker {
         Ok(())
     }
 
-    /// The straight way: no arrays. Answers `None`, with `keys` as before, when there is one.
+    /// The fast path for documents without arrays. Returns `None` and leaves `keys` unchanged if
+    /// there is one.
     fn make_single(&mut self, spec: &IndexSpec, doc: Doc<'_>, keys: &mut KeySet) -> Option<()> {
         let collator = collator(spec);
         self.writer.reset(&[]);
@@ -192,7 +192,7 @@ impl KeyMaker {
         Some(())
     }
 
-    /// The straight way of a hashed index, which knows no other.
+    /// Makes the key of a hashed index, which refuses arrays.
     fn make_hashed(
         &mut self,
         spec: &IndexSpec,
@@ -240,42 +240,42 @@ impl KeyMaker {
     }
 
     fn make_multi(&mut self, spec: &IndexSpec, doc: Doc<'_>, keys: &mut KeySet) -> Result<()> {
-        let places: Vec<Place<'_>> = spec
+        let positions: Vec<PathPosition<'_>> = spec
             .parts
             .iter()
-            .map(|_| Place::Going { value: Value::Document(doc), next: 0 })
+            .map(|_| PathPosition::Pending { value: Value::Document(doc), next: 0 })
             .collect();
         if spec.parallel_arrays {
-            let numbered: Vec<_> = places.iter().copied().enumerate().collect();
-            // A few short arrays multiply to more than memory holds.
+            let numbered: Vec<_> = positions.iter().copied().enumerate().collect();
+            // A few short arrays can multiply to more keys than memory holds.
             if count_keys(spec, &numbered)? > KEYS_PER_DOCUMENT_MAX {
                 return Err(too_many_keys(KEYS_PER_DOCUMENT_MAX));
             }
         }
-        self.expand(spec, &places, keys)
+        self.expand(spec, &positions, keys)
     }
 
-    /// Moves every path on until it ends or meets an array; then multiplies by the elements of the
-    /// first of these.
+    /// Advances every path until it ends or meets an array; then multiplies by the elements of the
+    /// first array.
     ///
-    /// Depth is bounded by the nesting of the document and the number of paths: each level of
-    /// recursion enters one array.
+    /// The depth of recursion is bounded by the nesting of the document and the number of paths:
+    /// each level enters one array.
     fn expand<'a>(
         &mut self,
         spec: &IndexSpec,
-        places: &[Place<'a>],
+        positions: &[PathPosition<'a>],
         keys: &mut KeySet,
     ) -> Result<()> {
-        let mut moved = Vec::with_capacity(places.len());
-        // The array, and the name that it stands at.
+        let mut moved = Vec::with_capacity(positions.len());
+        // The array, and the name of its path component.
         let mut array: Option<(&[u8], Doc<'a>)> = None;
-        // The paths that stand in front of that array and enter it, a bit each.
+        // The paths that enter this array, one bit each.
         let mut entering = 0_u32;
         let mut goes_on = false;
-        for (part_index, place) in places.iter().enumerate() {
+        for (part_index, at) in positions.iter().enumerate() {
             let part = &spec.parts[part_index];
-            let place = walk(part, *place);
-            if let Place::Going { value: Value::Array(found), next } = place {
+            let at = walk(part, *at);
+            if let PathPosition::Pending { value: Value::Array(found), next } = at {
                 let name = &*part.path.parts()[next - 1];
                 let (first, known) = *array.get_or_insert((name, found));
                 let is_same = is_same_array(known, found);
@@ -288,11 +288,11 @@ impl KeyMaker {
                     goes_on = true;
                     continue;
                 }
-                // The component that led here is the array's.
+                // The preceding component is the one that names the array.
                 keys.multikey.parts[part_index] |= component_bit(next - 1);
                 entering |= u32::from(is_same) << part_index;
             }
-            moved.push(place);
+            moved.push(at);
         }
         let Some((_, array)) = array.filter(|_| entering != 0) else {
             return match goes_on {
@@ -300,9 +300,9 @@ impl KeyMaker {
                 false => self.emit(spec, &moved, keys),
             };
         };
-        let within = |element: Option<Value<'a>>| -> Vec<Place<'a>> {
-            let entered = |(part, place): (usize, &Place<'a>)| match *place {
-                Place::Going { next, .. } if entering & (1 << part) != 0 => {
+        let within = |element: Option<Value<'a>>| -> Vec<PathPosition<'a>> {
+            let entered = |(part, at): (usize, &PathPosition<'a>)| match *at {
+                PathPosition::Pending { next, .. } if entering & (1 << part) != 0 => {
                     enter(element, next, component_count(spec, part))
                 }
                 other => other,
@@ -315,11 +315,16 @@ impl KeyMaker {
         array.values().try_for_each(|element| self.expand(spec, &within(Some(element)), keys))
     }
 
-    fn emit(&mut self, spec: &IndexSpec, places: &[Place<'_>], keys: &mut KeySet) -> Result<()> {
+    fn emit(
+        &mut self,
+        spec: &IndexSpec,
+        positions: &[PathPosition<'_>],
+        keys: &mut KeySet,
+    ) -> Result<()> {
         let values = || {
-            places.iter().map(|place| match *place {
-                Place::Found(value) => value,
-                Place::Going { .. } => None,
+            positions.iter().map(|at| match *at {
+                PathPosition::Found(value) => value,
+                PathPosition::Pending { .. } => None,
             })
         };
         if spec.sparse && values().all(|value| value.is_none()) {
@@ -343,10 +348,10 @@ fn component_count(spec: &IndexSpec, part: usize) -> usize {
     spec.parts[part].path.parts().len()
 }
 
-/// The outcome of the straight way along one path.
+/// The result of following one path through documents only.
 pub(super) enum Straight<'a> {
     Value(Option<Value<'a>>),
-    /// There is an array at the component of this index.
+    /// There is an array at the component with this index.
     Array {
         depth: usize,
     },
@@ -368,32 +373,32 @@ pub(super) fn straight<'a>(doc: Doc<'a>, part: &KeyPart) -> Straight<'a> {
     Straight::Value(None)
 }
 
-/// Moves one path through documents, up to its end or to an array, be it at the very end.
-fn walk<'a>(part: &KeyPart, place: Place<'a>) -> Place<'a> {
-    let Place::Going { mut value, mut next } = place else { return place };
+/// Advances one path through documents, to its end or to an array, possibly at the very end.
+fn walk<'a>(part: &KeyPart, at: PathPosition<'a>) -> PathPosition<'a> {
+    let PathPosition::Pending { mut value, mut next } = at else { return at };
     let components = part.path.parts();
     loop {
         match value {
             Value::Document(doc) => {
                 let Some(component) = components.get(next) else {
-                    return Place::Found(Some(value));
+                    return PathPosition::Found(Some(value));
                 };
                 match doc.get(component) {
                     Some(found) => value = found,
-                    None => return Place::Found(None),
+                    None => return PathPosition::Found(None),
                 }
                 next += 1;
             }
-            Value::Array(_) => return Place::Going { value, next },
-            other if next == components.len() => return Place::Found(Some(other)),
-            _ => return Place::Found(None),
+            Value::Array(_) => return PathPosition::Pending { value, next },
+            other if next == components.len() => return PathPosition::Found(Some(other)),
+            _ => return PathPosition::Found(None),
         }
     }
 }
 
-/// Where a path goes on that names an index of the array; `None` if it does not, or there is no
+/// The position of a path that names an index of the array; `None` if it does not, or there is no
 /// such element.
-fn chosen_by<'a>(part: &KeyPart, array: Doc<'a>, next: usize) -> Result<Option<Place<'a>>> {
+fn chosen_by<'a>(part: &KeyPart, array: Doc<'a>, next: usize) -> Result<Option<PathPosition<'a>>> {
     let index = part.path.indexes().get(next).copied().flatten();
     let Some(chosen) = index.and_then(|index| array.values().nth(index as usize)) else {
         return Ok(None);
@@ -406,42 +411,41 @@ fn chosen_by<'a>(part: &KeyPart, array: Doc<'a>, next: usize) -> Result<Option<P
     }
     let next = next + 1;
     Ok(Some(if next < part.path.parts().len() {
-        Place::Going { value: chosen, next }
+        PathPosition::Pending { value: chosen, next }
     } else {
-        // An array that the last component chose by its index is one value.
+        // An array that the last component selected by its index is one value.
         let is_empty = chosen.as_array().is_some_and(Doc::is_empty);
-        Place::Found(Some(if is_empty { Value::Undefined } else { chosen }))
+        PathPosition::Found(Some(if is_empty { Value::Undefined } else { chosen }))
     }))
 }
 
-/// Where a path stands that met an array, in one of its elements, or in none where it is empty. An
-/// array within an array is a value, not something to enter, unless a numeric component asks for
-/// it.
-fn enter(element: Option<Value<'_>>, next: usize, component_count: usize) -> Place<'_> {
+/// The position of a path in one element of an array, or in none if the array is empty. An array
+/// within an array is a value and is entered only by a numeric component.
+fn enter(element: Option<Value<'_>>, next: usize, component_count: usize) -> PathPosition<'_> {
     if next == component_count {
-        return Place::Found(Some(element.unwrap_or(Value::Undefined)));
+        return PathPosition::Found(Some(element.unwrap_or(Value::Undefined)));
     }
     match element {
-        Some(value @ Value::Document(_)) => Place::Going { value, next },
-        _ => Place::Found(None),
+        Some(value @ Value::Document(_)) => PathPosition::Pending { value, next },
+        _ => PathPosition::Found(None),
     }
 }
 
-/// Whether two paths have met one and the same array.
+/// Returns whether two paths have met the same array.
 fn is_same_array(a: Doc<'_>, b: Doc<'_>) -> bool {
     std::ptr::eq(a.as_bytes(), b.as_bytes())
 }
 
-/// How many keys [`KeyMaker::expand`] makes of these places, each with the number of its part:
-/// arrays side by side multiply, the elements of one array add up.
-fn count_keys<'a>(spec: &IndexSpec, places: &[(usize, Place<'a>)]) -> Result<usize> {
+/// The number of keys that [`KeyMaker::expand`] makes for these positions, each with the number of
+/// its part: parallel arrays multiply, the elements of one array add up.
+fn count_keys<'a>(spec: &IndexSpec, positions: &[(usize, PathPosition<'a>)]) -> Result<usize> {
     let mut arrays: Vec<(Doc<'a>, Vec<(usize, usize)>)> = Vec::new();
-    for &(part, mut place) in places {
+    for &(part, mut at) in positions {
         loop {
-            place = walk(&spec.parts[part], place);
-            let Place::Going { value: Value::Array(found), next } = place else { break };
+            at = walk(&spec.parts[part], at);
+            let PathPosition::Pending { value: Value::Array(found), next } = at else { break };
             if let Some(chosen) = chosen_by(&spec.parts[part], found, next)? {
-                place = chosen;
+                at = chosen;
                 continue;
             }
             match arrays.iter_mut().find(|(known, _)| is_same_array(*known, found)) {
@@ -480,8 +484,8 @@ mod tests {
         Index::new(Ident(1), IndexSpec::parse(spec.as_doc(), None).unwrap())
     }
 
-    /// Checks that `doc` has the keys of these values, which is so where a document for each has
-    /// them, and at which components of the paths it has arrays.
+    /// Checks that `doc` has the keys of these values, that is, of one document per key, and arrays
+    /// at these path components.
     #[track_caller]
     fn check(spec: &DocBuf, doc: &DocBuf, expected: &[DocBuf], arrays: &[u64]) {
         let index = index(spec);
@@ -524,7 +528,7 @@ mod tests {
             wanted.push(doc! { "o": { "x": 3 }, "t": t });
         }
         check(&spec, &docs, &wanted, &[1, 1, 1]);
-        // Arrays within the elements of one.
+        // Arrays within the elements of an array.
         let nested = doc! { "o": [{ "x": [1, 2], "y": [3, 4] }], "t": 5 };
         let mut wanted = Vec::new();
         for x in [1, 2] {
@@ -533,7 +537,7 @@ mod tests {
             }
         }
         check(&spec, &nested, &wanted, &[0b11, 0, 0b11]);
-        // A number in a path chooses an element, beside an array.
+        // A number in a path selects an element, parallel to another array.
         let spec = doc! { "key": { "a.1": 1, "b": 1 }, "parallelArrays": true };
         let mut found = KeySet::default();
         let chosen = doc! { "a": [7, 8], "b": [1, 2, 3] };

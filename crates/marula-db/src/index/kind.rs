@@ -1,6 +1,6 @@
-//! The kinds of indexes: what each asks of its options, and what it adds to a specification.
+//! The kinds of indexes: their checks of options, and the options they add to a specification.
 //!
-//! How each kind makes keys is in a module of its own: `keys` for ordinary and hashed indexes,
+//! Each kind makes its keys in a module of its own: `keys` for ordinary and hashed indexes,
 //! `place`, `text` and `wildcard`.
 
 use marula_bson::{Doc, DocBuf, DocWriter, Type, Value};
@@ -38,37 +38,38 @@ errors! {
     flat_too_wide() = 4_799_400, "Invalid GeoHashConverter parameters";
 }
 
-/// The version of a `2dsphere` index that does not say its own.
+/// The default version of a `2dsphere` index.
 const SPHERE_VERSION: i32 = 3;
 
-/// The levels of cells that a `2dsphere` index would have in mongod, and the finest that there is.
+/// mongod's default levels of cells of a `2dsphere` index, and the finest level.
 const COARSEST_LEVEL: i32 = 2;
 const FINEST_LEVEL: i32 = 16;
 const LEVEL_MAX: i32 = 30;
 
-/// In place of a version that is no whole number; such an index is not built.
+/// Represents a version that is not a whole number; such an index is not built.
 const SPHERE_VERSION_FRACTION: i32 = 0;
 
-/// How an index makes its keys of a document, with what it needs for that beside its fields.
+/// How an index makes the keys of a document, with the options that this needs in addition to its
+/// fields.
 #[derive(Clone)]
 pub enum IndexKind {
     /// The values of its fields.
     Ordinary,
-    /// The values of its fields, but of one of them the hash.
+    /// The values of its fields, with a hash in place of one of them.
     Hashed {
-        /// Which of its fields that is.
+        /// The number of the hashed field.
         part: usize,
     },
     /// Keys of the places in some of its fields, with the values of the others.
     Places(Geography),
-    /// A key for each term of its texts, with its score and the values of the other fields.
+    /// A key for each term of its texts, with the term's score and the values of the other fields.
     Text(TextIndex),
-    /// A key for each path below a prefix: the path and its value.
+    /// A key for each path below a prefix, with the path and its value.
     Wildcard(Wildcard),
 }
 
 impl IndexKind {
-    /// The kind of an index that was made when places were covered with cells of any size.
+    /// The kind of an index that was built when places were covered with cells of any size.
     pub(crate) fn with_all_cells(self) -> IndexKind {
         match self {
             IndexKind::Places(Geography::Sphere { version, .. }) => {
@@ -78,7 +79,7 @@ impl IndexKind {
         }
     }
 
-    /// Checks the options that every index has and some kinds do not.
+    /// Checks the options that all index kinds share but some do not support.
     ///
     /// Errors: `unsupported_option`, `unsupported_ttl`, `text_collation`, `flat_collation`.
     pub(super) fn check_options(draft: &Draft<'_>) -> Result<()> {
@@ -107,9 +108,9 @@ impl IndexKind {
         }
     }
 
-    /// The kind that a specification asks for, with the key pattern as it is shown and its fields.
+    /// The kind that a specification requests, with the key pattern as shown and the fields.
     ///
-    /// Errors: the options that do not go with the kind.
+    /// Errors: options that the kind does not support.
     pub(super) fn resolve(
         draft: &Draft<'_>,
         spec: Doc<'_>,
@@ -148,7 +149,7 @@ impl IndexKind {
         Ok((kind, draft.key.to_buf(), draft.pattern.parts.clone()))
     }
 
-    /// Checks what comes up only when the index is built, once its specification is taken.
+    /// Checks that mongod makes only when the index is built, after its specification was accepted.
     pub(super) fn check_build(&self, spec: &IndexSpec) -> Result<()> {
         if spec.parts.len() > PARTS_MAX {
             return Err(too_many_parts());
@@ -166,8 +167,8 @@ impl IndexKind {
         if hashed > 1 { Err(two_hashed(hashed, &key)) } else { Ok(()) }
     }
 
-    /// Whether two indexes of one signature make the same keys. Another version of a `2dsphere`
-    /// index counts as the same, as it does for mongod.
+    /// Returns whether two indexes with the same signature make the same keys. As in mongod,
+    /// different versions of a `2dsphere` index count as the same.
     pub(super) fn same_options(&self, other: &IndexKind) -> bool {
         match (self, other) {
             (
@@ -179,12 +180,13 @@ impl IndexKind {
         }
     }
 
-    /// Whether an update that touched these paths may change the keys, beside what the fields say.
+    /// Returns whether an update of these paths may change the keys in ways that the index fields
+    /// alone do not show.
     pub fn is_touched(&self, touched: &Touched) -> bool {
         matches!(self, IndexKind::Text(text) if text.is_touched(touched))
     }
 
-    /// Whether two indexes that are otherwise alike may both exist for what their kinds say.
+    /// Returns whether the kinds of two otherwise equal indexes count as the same.
     pub(super) fn same_signature(&self, other: &IndexKind) -> bool {
         match (self, other) {
             (IndexKind::Wildcard(ours), IndexKind::Wildcard(theirs)) => ours.same_paths(theirs),
@@ -193,7 +195,7 @@ impl IndexKind {
     }
 }
 
-/// How a `2d` index cuts the plane by its options; a fraction of a bit does not count.
+/// The grid of a `2d` index by its options; a fraction of `bits` is ignored.
 fn grid(spec: Doc<'_>) -> Grid {
     let number = |name: &str, default: f64| {
         spec.get(name).and_then(|value| value.as_f64()).unwrap_or(default)
@@ -237,18 +239,18 @@ fn check_places(geography: Geography, index: &IndexSpec) -> Result<()> {
     Ok(())
 }
 
-/// The level of the largest cells that an index holds. A greater one that is asked for changes
-/// nothing: a large place would have as many cells of it as there are.
+/// The level of the largest cells that an index holds. A greater value of the option is ignored: a
+/// large place would otherwise need very many cells.
 fn coarsest(spec: Doc<'_>) -> u8 {
     let asked = spec.get("coarsestIndexedLevel").and_then(|level| level.as_exact_i64());
     u8::try_from(asked.unwrap_or(COARSEST_LEVEL.into()).clamp(0, COARSEST_LEVEL.into()))
         .unwrap_or(0)
 }
 
-/// Checks between which levels of cells places are indexed. The levels are taken and kept; cells of
-/// any level lead to the same documents.
+/// Checks the levels between which places are indexed. The levels are stored, but cells of any
+/// level lead to the same documents.
 fn check_levels(spec: Doc<'_>) -> Result<()> {
-    // What is no int wraps around, as in mongod.
+    // As in mongod, a value outside the range of int wraps around.
     #[allow(clippy::cast_possible_truncation)]
     let level = |name: &str, default: i32| match spec.get(name) {
         None => Ok(default),
@@ -269,7 +271,7 @@ fn check_levels(spec: Doc<'_>) -> Result<()> {
     if finest < coarsest { Err(finest_too_coarse()) } else { Ok(()) }
 }
 
-/// Adds the options of a kind on places to a specification as it is kept and shown.
+/// Adds the options of a kind on places to the stored specification.
 pub(super) fn write_place_options(plugin: Plugin, spec: Doc<'_>, out: &mut DocWriter<'_>) {
     match plugin {
         Plugin::Sphere => {

@@ -1,10 +1,9 @@
-//! Indexes: what they are (`spec`, `pattern`, `kind`), the keys a document has in them (`keys`,
-//! `wildcard`), their entries (`entry`), which of their paths meet arrays (`multikey`).
+//! Indexes: their specifications (`spec`, `pattern`, `kind`), the keys of a document (`keys`,
+//! `wildcard`), their entries (`entry`), and the paths with arrays (`multikey`).
 //!
-//! An index is an ordered set of entries; each leads from a key string to a record key. Everything
-//! that is stored about it beside its entries is in the catalogue entry of its collection, but for
-//! the *multikey* marks, one key each (see [`Index::mark_multikey`]), so that writers never rewrite
-//! an entry.
+//! An index is an ordered set of entries, each from a key string to a record key. The collection's
+//! catalogue entry stores everything else about an index, except the *multikey* marks, which have
+//! one key each (see [`Index::mark_multikey`]), so that writers never rewrite a catalogue entry.
 
 pub mod entry;
 pub mod keys;
@@ -32,27 +31,27 @@ pub use multikey::{Multikey, PathArrays, component_bit};
 pub use place::Geography;
 pub use spec::{IndexSpec, KeyPart};
 
-/// The most indexes of a collection, `_id` included. Source: manual "MongoDB Limits and
-/// Thresholds".
+/// The maximum number of indexes of a collection, `_id` included. Source: manual "MongoDB Limits
+/// and Thresholds".
 pub const INDEXES_MAX: usize = 64;
 
 /// An index of a collection.
 pub struct Index {
-    /// Where its entries are.
+    /// The ident of its entries.
     pub ident: Ident,
-    /// What it is.
+    /// Its specification.
     pub spec: IndexSpec,
     marks: Marks,
-    /// How often queries used it, and since when that is counted.
+    /// The number of uses by queries, and the start of that count.
     uses: AtomicU64,
     since: SystemTime,
     is_dropped: AtomicBool,
-    /// The commit from which it has the entries of all documents.
+    /// The commit since which it has the entries of all documents.
     whole_since: OnceLock<Stamp>,
 }
 
 impl Index {
-    /// An index without entries.
+    /// Creates an index without entries.
     pub fn new(ident: Ident, spec: IndexSpec) -> Self {
         let marks = Marks::new(spec.parts.len());
         Index {
@@ -66,37 +65,38 @@ impl Index {
         }
     }
 
-    /// Whether it serves who sees the moment `moment`: one that is younger lacks entries of then.
+    /// Returns whether a view of `moment` may use the index: a younger index lacks entries of that
+    /// moment.
     pub(crate) fn serves(&self, moment: Stamp) -> bool {
         self.whole_since.get().is_none_or(|&since| since <= moment)
     }
 
-    /// Notes which commit has made it whole.
+    /// Records the commit that completed it.
     pub(crate) fn note_whole(&self, since: Stamp) {
         self.whole_since.get_or_init(|| since);
     }
 
-    /// Whether it has been dropped: its entries go, and what walks them must stop.
+    /// Returns whether it has been dropped: its entries are being cleared, and scans must stop.
     pub fn is_dropped(&self) -> bool {
         self.is_dropped.load(Ordering::Acquire)
     }
 
-    /// Notes that it has been dropped. Comes before its entries are cleared.
+    /// Marks it as dropped; called before its entries are cleared.
     pub(crate) fn mark_dropped(&self) {
         self.is_dropped.store(true, Ordering::Release);
     }
 
-    /// Notes that a query uses the index.
+    /// Counts a use by a query.
     pub fn note_use(&self) {
         self.uses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often queries used the index, and since when that is counted.
+    /// The number of uses by queries, and the start of that count.
     pub fn usage(&self) -> (u64, SystemTime) {
         (self.uses.load(Ordering::Relaxed), self.since)
     }
 
-    /// An index as the store has it: reads its multikey marks.
+    /// Loads an index from the store, with its multikey marks.
     pub fn load(ident: Ident, spec: IndexSpec, store: &dyn View) -> marula_error::Result<Self> {
         let index = Index::new(ident, spec);
         let prefix = multikey_prefix(ident);
@@ -111,30 +111,30 @@ impl Index {
         Ok(index)
     }
 
-    /// Whether some document has more than one key here, or an array anywhere on a path.
+    /// Returns whether any document has more than one key, or an array on a path.
     pub fn is_multikey(&self) -> bool {
         self.marks.is_any()
     }
 
-    /// For each part of the key, a bit for each path component at which some document has an array.
+    /// For each part of the key, one bit per path component at which some document has an array.
     pub fn multikey_paths(&self) -> Vec<u64> {
         self.marks.parts()
     }
 
-    /// Of a wildcard index: where documents have arrays on `path`.
+    /// For a wildcard index: the components of `path` at which documents have arrays.
     pub fn path_arrays(&self, path: &FieldPath) -> PathArrays {
         self.marks.path(path)
     }
 
-    /// Of a wildcard index: how many paths documents have, or had, arrays on.
+    /// For a wildcard index: the number of paths on which documents have, or had, arrays.
     pub(crate) fn array_path_count(&self) -> usize {
         self.marks.path_count()
     }
 
-    /// Notes that a document has arrays at `found`: for readers at once, in the store with `txn`.
-    /// After the commit comes [`Index::note_marks_stored`]. A transaction that fails leaves readers
-    /// with a mark that is only less precise, and the next write stores it. Marks are blind writes
-    /// of keys of their own, so writers never conflict over them.
+    /// Marks the arrays in `found`: at once for readers, and in the store through `txn`.
+    /// [`Index::note_marks_stored`] follows after the commit. If the transaction fails, readers
+    /// keep a mark that is only less precise, and the next write stores it. Marks are blind writes
+    /// with keys of their own, so writers never conflict over them.
     pub fn mark_multikey(&self, found: &Multikey, txn: &mut dyn Txn) {
         let prefix = multikey_prefix(self.ident);
         self.marks.add(found, &mut |mark| {
@@ -142,17 +142,18 @@ impl Index {
         });
     }
 
-    /// Notes that the transaction in which [`Index::mark_multikey`] wrote these has been committed.
+    /// Records that the transaction in which [`Index::mark_multikey`] wrote these marks was
+    /// committed.
     pub fn note_marks_stored(&self, found: &Multikey) {
         self.marks.note_stored(found);
     }
 
-    /// Whether [`Index::mark_multikey`] with these would write anything.
+    /// Returns whether [`Index::mark_multikey`] would write anything for these.
     pub fn needs_mark(&self, found: &Multikey) -> bool {
         self.marks.lacks(found)
     }
 
-    /// Whether this is the index on `_id` that every unclustered collection has.
+    /// Returns whether this is the `_id` index, which every unclustered collection has.
     pub fn is_id(&self) -> bool {
         self.spec.is_id()
     }

@@ -1,8 +1,9 @@
-//! Where documents have arrays on the paths of an index: what a document has, and the marks of all.
+//! The path components at which documents have arrays: per document, and the marks of an index for
+//! all documents.
 //!
-//! Most indexes mark a component of the path of one of their parts. A wildcard index has no paths
-//! of its own, so it marks the whole path of each array that it met, and of each that has arrays
-//! for elements: what is in those can be asked for by number, and has no entry of its own.
+//! Most indexes mark a component of the path of one of their parts. A wildcard index has no fixed
+//! paths, so it marks the whole path of each array, and of each array with arrays as elements:
+//! elements of those can be queried by number but have no entry of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,31 +13,32 @@ use parking_lot::RwLock;
 
 use super::{IndexKind, IndexSpec};
 
-/// Path components beyond this one share its mark.
+/// Components after this one share its mark.
 const COMPONENT_LAST: usize = 63;
 
-/// The array paths that a wildcard index marks at most. Beyond, every path counts as one.
+/// The maximum number of array paths that a wildcard index marks. Beyond it, every path counts as
+/// marked.
 const PATHS_MAX: usize = 10_000;
 
-/// As so many names of one path are told at most.
+/// Upper bound on the spellings returned per path.
 const NAMES_MAX: usize = 256;
 
-/// In place of a part's number: a path follows.
+/// Used instead of the number of a part: a path follows.
 const PATH_MARK: u8 = 0xFF;
 
-/// Behind the path of an array with arrays in it. No field's name holds this byte.
+/// Follows the path of an array that contains arrays. No field name contains this byte.
 const NESTED: u8 = 0;
 
-/// In place of a path: whoever wrote entries has marked arrays within arrays, from the first one
-/// on.
-const TELLS_NESTED: &[u8] = &[NESTED];
+/// Used instead of a path: all entries of the index were written by a version that marks arrays
+/// within arrays.
+const MARKS_NESTED: &[u8] = &[NESTED];
 
-/// Where a document has arrays.
+/// The path components at which a document has arrays.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Multikey {
-    /// For each part of the index, a bit per path component.
+    /// For each part of the index, one bit per path component.
     pub parts: Vec<u64>,
-    /// Of a wildcard index: the paths, with dots.
+    /// For a wildcard index: the dotted paths.
     pub paths: BTreeSet<Vec<u8>>,
 }
 
@@ -47,30 +49,30 @@ impl Multikey {
         self.paths.clear();
     }
 
-    /// Notes that there is an array at `path`, of a wildcard index.
+    /// Adds an array at `path`, for a wildcard index.
     pub(super) fn add_path(&mut self, path: &[u8]) {
         if !self.paths.contains(path) {
             self.paths.insert(path.to_vec());
         }
     }
 
-    /// Notes that the array at `path` has an array in it.
+    /// Adds that the array at `path` contains an array.
     pub(super) fn add_nested(&mut self, path: &mut Vec<u8>) {
         path.push(NESTED);
         self.add_path(path);
         path.pop();
     }
 
-    /// What there is to mark of an index without entries: that arrays within arrays will be.
+    /// The marks of an empty index: nested arrays will be marked.
     pub(crate) fn of_new(spec: &IndexSpec) -> Self {
         let mut multikey = Multikey::default();
         if matches!(spec.kind, IndexKind::Wildcard(_)) {
-            multikey.add_path(TELLS_NESTED);
+            multikey.add_path(MARKS_NESTED);
         }
         multikey
     }
 
-    /// Adds what another document has.
+    /// Adds the arrays of another document.
     pub fn merge(&mut self, other: &Multikey) {
         if self.parts.len() < other.parts.len() {
             self.parts.resize(other.parts.len(), 0);
@@ -89,35 +91,36 @@ impl Multikey {
     }
 }
 
-/// Where documents have arrays on a path that a wildcard index is asked for: a bit per component.
+/// The components of a queried path at which documents of a wildcard index have arrays, one bit
+/// each.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct PathArrays {
     /// Components at which some document has an array.
     pub arrays: u64,
-    /// Those at which some document may have an array with arrays in it.
+    /// Components at which some document may have an array that contains arrays.
     pub nested: u64,
-    /// Components that are numbers behind an array: places in it, or names of fields of its
-    /// elements.
+    /// Numeric components after an array: positions in it, or field names of its elements.
     pub places: u64,
-    /// As what entries may have the path, in order: with and without its places.
+    /// The spellings that entries may have for the path, in order: with and without array
+    /// positions.
     pub names: Vec<Vec<u8>>,
-    /// There are more such names than anyone can look at; none is told.
+    /// There are more spellings than [`NAMES_MAX`]; `names` is empty.
     pub is_vague: bool,
 }
 
 /// The marks of an index in memory.
 ///
-/// A mark is *seen* from the moment a write is about to make entries that need it, so that no
-/// reader meets them without it. It is *stored* once a transaction that wrote it has been
-/// committed; until then every write that needs it writes it too.
+/// A mark is *seen* as soon as a write is about to make entries that need it, so that no reader
+/// meets them without the mark. It is *stored* once a transaction that wrote it was committed;
+/// until then every write that needs it writes it too.
 #[derive(Default)]
 pub(super) struct Marks {
     parts: Vec<PartMarks>,
-    /// Whether each path that was seen is stored.
+    /// For each seen path, whether it is stored.
     paths: RwLock<BTreeMap<Vec<u8>, bool>>,
 }
 
-/// Of one part of the index, a bit per path component.
+/// For one part of the index, one bit per path component.
 #[derive(Default)]
 struct PartMarks {
     seen: AtomicU64,
@@ -130,14 +133,13 @@ impl Marks {
         Marks { parts, paths: RwLock::default() }
     }
 
-    /// Of a wildcard index: how many paths have been stored as those on which documents have
-    /// arrays.
+    /// For a wildcard index: the number of stored array paths.
     pub(super) fn path_count(&self) -> usize {
         let paths = self.paths.read();
         paths.iter().filter(|(path, is_stored)| **is_stored && !path.contains(&NESTED)).count()
     }
 
-    /// Adds a mark as the store has it: what follows the index's ident.
+    /// Adds a stored mark; `mark` is the key after the index's ident.
     pub(super) fn load(&self, mark: &[u8]) {
         match *mark {
             [PATH_MARK, ref path @ ..] => {
@@ -159,7 +161,7 @@ impl Marks {
 
     pub(super) fn is_any(&self) -> bool {
         self.parts.iter().any(|bits| bits.seen.load(Ordering::Acquire) != 0)
-            || self.paths.read().keys().any(|path| path != TELLS_NESTED)
+            || self.paths.read().keys().any(|path| path != MARKS_NESTED)
     }
 
     pub(super) fn parts(&self) -> Vec<u64> {
@@ -170,8 +172,8 @@ impl Marks {
         let paths = self.paths.read();
         let is_full = paths.len() >= PATHS_MAX;
         let mut found = PathArrays::default();
-        // As entries may have the path up to here: a number behind an array is a place in it, or a
-        // name.
+        // The possible spellings up to this component: a number after an array is a position in it,
+        // or a field name.
         let mut texts: Vec<Vec<u8>> = vec![Vec::new()];
         for (position, part) in path.parts().iter().enumerate() {
             let follows_array = position > 0 && found.arrays & component_bit(position - 1) != 0;
@@ -187,7 +189,7 @@ impl Marks {
                     found.arrays |= component_bit(position);
                 }
                 text.push(NESTED);
-                if is_full || paths.contains_key(text) || !paths.contains_key(TELLS_NESTED) {
+                if is_full || paths.contains_key(text) || !paths.contains_key(MARKS_NESTED) {
                     found.nested |= component_bit(position);
                 }
                 text.pop();
@@ -201,7 +203,7 @@ impl Marks {
         PathArrays { names: texts, ..found }
     }
 
-    /// Whether something of `found` is not stored yet.
+    /// Returns whether some of `found` is not stored yet.
     pub(super) fn lacks(&self, found: &Multikey) -> bool {
         let lacks_part = (self.parts.iter().zip(&found.parts))
             .any(|(known, found)| found & !known.stored.load(Ordering::Acquire) != 0);
@@ -209,8 +211,8 @@ impl Marks {
             return lacks_part;
         }
         let paths = self.paths.read();
-        let tells_nested = paths.contains_key(TELLS_NESTED);
-        let matters = |path: &&Vec<u8>| tells_nested || path.last() != Some(&NESTED);
+        let marks_nested = paths.contains_key(MARKS_NESTED);
+        let matters = |path: &&Vec<u8>| marks_nested || path.last() != Some(&NESTED);
         let is_full = paths.len() >= PATHS_MAX;
         found.paths.iter().filter(matters).any(|path| match paths.get(path) {
             Some(is_stored) => !is_stored,
@@ -218,7 +220,7 @@ impl Marks {
         })
     }
 
-    /// Sees `found`; what is not stored yet is given to `write` as the store is to have it.
+    /// Marks `found` as seen; calls `write` with the stored form of marks that are not stored yet.
     pub(super) fn add(&self, found: &Multikey, write: &mut dyn FnMut(&[u8])) {
         for (part, (known, &found)) in self.parts.iter().zip(&found.parts).enumerate() {
             let new = found & !known.stored.load(Ordering::Acquire);
@@ -246,7 +248,7 @@ impl Marks {
         }
     }
 
-    /// Notes that a transaction in which [`Marks::add`] wrote `found` has been committed.
+    /// Records that a transaction in which [`Marks::add`] wrote `found` was committed.
     pub(super) fn note_stored(&self, found: &Multikey) {
         for (known, &found) in self.parts.iter().zip(&found.parts) {
             known.stored.fetch_or(found, Ordering::AcqRel);
@@ -263,7 +265,7 @@ impl Marks {
     }
 }
 
-/// The bit of the path component with this index.
+/// The bit of a path component.
 pub fn component_bit(component: usize) -> u64 {
     1 << component.min(COMPONENT_LAST)
 }
@@ -303,8 +305,8 @@ mod tests {
             marks.add(&found, &mut |_| written += 1);
             written
         };
-        // The transaction of the first fails: readers see the mark, the next write stores it all
-        // the same.
+        // The transaction of the first write fails: readers see the mark, and the next write stores
+        // it.
         assert_eq!(count(&marks), 2);
         assert_eq!(marks.parts(), [0b1]);
         assert!(marks.lacks(&found));
@@ -330,7 +332,7 @@ mod tests {
     #[test]
     fn a_number_behind_an_array_is_a_place_or_a_name() {
         let mut found = Multikey { parts: vec![0], ..Multikey::default() };
-        found.add_path(TELLS_NESTED);
+        found.add_path(MARKS_NESTED);
         for path in ["a", "a.b"] {
             found.add_path(path.as_bytes());
         }
@@ -351,7 +353,7 @@ mod tests {
         check("a.0", 0b01, 0, 0b10, &["a", "a.0"]);
         check("c.0", 0, 0, 0, &["c.0"]);
         check("a.00", 0b01, 0, 0, &["a.00"]);
-        // Who does not tell may have met any.
+        // An index without the marker may contain nested arrays anywhere.
         assert_eq!(Marks::new(1).path(&FieldPath::new("a")).nested, 1);
     }
 }

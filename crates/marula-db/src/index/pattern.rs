@@ -1,5 +1,4 @@
-//! Key patterns: the fields of an index and what each of them asks for, parsed from
-//! `{ a: 1, b: "hashed" }`.
+//! Key patterns: the fields of an index and the kind of each, parsed from `{ a: 1, b: "hashed" }`.
 
 use std::collections::HashSet;
 
@@ -9,7 +8,8 @@ use marula_query::feature_version::FeatureVersion;
 
 use super::spec::KeyPart;
 
-/// The most fields of a compound index. Source: manual "MongoDB Limits and Thresholds".
+/// The maximum number of fields of a compound index. Source: manual "MongoDB Limits and
+/// Thresholds".
 pub(super) const PARTS_MAX: usize = 32;
 
 errors! {
@@ -32,24 +32,24 @@ errors! {
     wildcard_text() = CannotCreateIndex, "The key pattern value for an 'wildcard' index must be a non-zero number, not a string.";
 }
 
-/// The kinds of indexes that a key pattern can ask for.
+/// The kinds of indexes that a key pattern can request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Plugin {
-    /// Fields up or down.
+    /// Ascending or descending fields.
     Ordinary,
-    /// Every path under a prefix.
+    /// Every path below a prefix.
     Wildcard,
-    /// One field by its hash.
+    /// One hashed field.
     Hashed,
-    /// Words.
+    /// Text search.
     Text,
-    /// Points in a plane.
+    /// Points on a plane.
     Flat,
-    /// Shapes on the sphere.
+    /// Places on the globe.
     Sphere,
 }
 
-/// The kinds that a field's value in the pattern names.
+/// The kinds named by a string in the pattern.
 const NAMED: &[(&str, Plugin)] = &[
     ("hashed", Plugin::Hashed),
     ("text", Plugin::Text),
@@ -58,7 +58,7 @@ const NAMED: &[(&str, Plugin)] = &[
 ];
 
 impl Plugin {
-    /// The kind as errors name it; an ordinary index is of none.
+    /// The name of the kind in errors; an ordinary index has none.
     pub(super) fn name(self) -> Option<&'static str> {
         match self {
             Plugin::Ordinary => None,
@@ -67,24 +67,24 @@ impl Plugin {
         }
     }
 
-    /// The kind that a pattern asks for, if there is one of that name.
+    /// The kind that a pattern requests, if it is valid.
     pub(super) fn find(key: Doc<'_>) -> Option<Plugin> {
         plugin(key).ok().map(|(plugin, _)| plugin)
     }
 }
 
-/// A key pattern, parsed.
+/// A parsed key pattern.
 pub(super) struct Pattern {
     /// The kind of index.
     pub(super) plugin: Plugin,
-    /// Which of the fields is the wildcard.
+    /// The position of the wildcard field.
     pub(super) wildcard: Option<usize>,
-    /// Its fields.
+    /// The fields.
     pub(super) parts: Vec<KeyPart>,
 }
 
 impl Pattern {
-    /// Parses the pattern of an index. A wildcard goes up and stands alone before 7.0.
+    /// Parses a key pattern. Before 7.0 a wildcard must be ascending and the only field.
     ///
     /// Errors: this module's rows.
     pub(super) fn parse(key: Doc<'_>, version: FeatureVersion) -> Result<Self> {
@@ -137,7 +137,7 @@ impl Pattern {
     }
 }
 
-/// Checks that no field stands in a pattern twice.
+/// Checks that no field occurs twice.
 fn check_repetition(key: Doc<'_>) -> Result<()> {
     let mut seen = HashSet::new();
     match key.iter().find(|element| !seen.insert(element.name)) {
@@ -146,7 +146,7 @@ fn check_repetition(key: Doc<'_>) -> Result<()> {
     }
 }
 
-/// The kind that a pattern asks for, and the first name that stands in it.
+/// The kind that a pattern requests, and the first string value in it.
 fn plugin<'k>(key: Doc<'k>) -> Result<(Plugin, Option<&'k BStr>)> {
     for element in key {
         if let Value::String(name) = element.value.get() {
@@ -164,7 +164,7 @@ fn plugin<'k>(key: Doc<'k>) -> Result<(Plugin, Option<&'k BStr>)> {
     Ok((Plugin::Ordinary, None))
 }
 
-/// Whether a field of a pattern stands for every path below it: `$**` or `a.$**`.
+/// Returns whether a field represents every path below it: `$**` or `a.$**`.
 pub(super) fn is_wildcard(name: &[u8]) -> bool {
     name == b"$**" || name.ends_with(b".$**")
 }
@@ -189,7 +189,7 @@ fn check_name(plugin: Plugin, name: &BStr, value: Value<'_>) -> Result<()> {
         if part.is_empty() {
             return Err(key_empty_component());
         }
-        // DBRef's own fields are the names with a dollar that may be indexed.
+        // Only DBRef's own fields may begin with a dollar sign.
         let is_reference = position > 0 && matches!(part, b"$id" | b"$ref" | b"$db");
         if part.starts_with(b"$") && !is_reference {
             return Err(key_dollar_field());

@@ -1,8 +1,8 @@
 //! The keys of documents in `2dsphere` and `2d` indexes.
 //!
-//! A field with a place has the keys of the place, one or more; another field has its values, those
-//! of an array one by one. A document has a key for each combination. One without a place in any of
-//! the index's geometry fields has no key at all.
+//! A place field has one or more keys per place; any other field has its values, with array
+//! elements one by one. A document has a key for each combination, and none if all its place fields
+//! are empty.
 
 use std::ops::ControlFlow;
 
@@ -23,22 +23,22 @@ errors! {
     flat_bad_list() = 16_804, "location object expected, location array not in correct format";
 }
 
-/// How an index on places makes the keys of a field that holds one.
+/// How an index makes the keys of a place field.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Geography {
-    /// By cells of the globe; documents without a place have a key in the first version only.
+    /// Cells of the globe. Documents without a place have a key only in version 1.
     Sphere {
         /// `2dsphereIndexVersion`.
         version: i32,
-        /// The level of the largest cells that it holds.
+        /// The level of the largest cells that the index holds.
         coarsest: u8,
     },
-    /// By squares of the plane.
+    /// Squares of the plane.
     Flat(Grid),
 }
 
 impl Geography {
-    /// The word for such a field in a key pattern.
+    /// The name of the kind in a key pattern.
     pub fn name(self) -> &'static str {
         match self {
             Geography::Sphere { .. } => "2dsphere",
@@ -50,7 +50,7 @@ impl Geography {
 impl KeyMaker {
     /// Makes the keys of a document.
     ///
-    /// Errors: a place that is none, or lies where the index has no keys.
+    /// Errors: an invalid place, or one outside the range of the index.
     pub(super) fn make_places(
         &mut self,
         spec: &IndexSpec,
@@ -84,7 +84,7 @@ impl KeyMaker {
         Ok(())
     }
 
-    /// Makes a key of each combination of one value from every column.
+    /// Makes a key for each combination of one value per column.
     fn combine(
         &mut self,
         spec: &IndexSpec,
@@ -100,7 +100,7 @@ impl KeyMaker {
                 self.writer.push(column[*at], part.descending, collator);
             }
             self.finish_key(keys);
-            // Counts on, the last column fastest.
+            // Advances to the next combination; the last column changes fastest.
             let next = (0..columns.len()).rev().find(|&place| {
                 chosen[place] = (chosen[place] + 1) % columns[place].len();
                 chosen[place] != 0
@@ -112,7 +112,7 @@ impl KeyMaker {
     }
 }
 
-/// The values at a path, those of an array one by one.
+/// The values at a path; array elements one by one.
 fn literals<'a>(path: &FieldPath, doc: Doc<'a>) -> Vec<Value<'a>> {
     let mut values = Vec::new();
     let _ = path.walk(doc, |leaf| {

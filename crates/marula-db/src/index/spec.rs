@@ -1,14 +1,13 @@
-//! What an index is: its key pattern and its options, parsed once from the document that
-//! `createIndexes` takes and `listIndexes` shows.
+//! The specification of an index: its key pattern and options, parsed once from the document that
+//! `createIndexes` receives and `listIndexes` returns.
 //!
-//! `form` reads the options, `partial` the filter of a partial index, `asked` is what a client
-//! gives for new indexes and the order in which its mistakes are told, `kept` the document as it is
-//! kept and shown.
+//! `form` parses the options, `partial` the filter of a partial index, `requested` a client's
+//! specifications of new indexes with mongod's order of checks; `kept` builds the stored document.
 
-mod asked;
 mod form;
 mod kept;
 mod partial;
+mod requested;
 
 use marula_bson::{Doc, DocBuf, FieldPath, Type, Value, ValueBuf};
 use marula_error::Result;
@@ -18,58 +17,58 @@ use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
 
 use super::kind::IndexKind;
-pub use asked::Asked;
 pub(super) use form::Draft;
+pub use requested::IndexRequest;
 
 /// One field of an index's key pattern.
 #[derive(Clone, Debug)]
 pub struct KeyPart {
     /// The field.
     pub path: FieldPath,
-    /// Whether greater values come first.
+    /// Whether the order is descending.
     pub descending: bool,
 }
 
-/// What an index is.
+/// A parsed index specification.
 #[derive(Clone)]
 pub struct IndexSpec {
-    /// Its name, unique within its collection.
+    /// The name, unique within the collection.
     pub name: String,
-    /// How keys are made of a document.
+    /// How keys are made from a document.
     pub kind: IndexKind,
-    /// The key pattern as it is shown, such as `{ a: 1, b: -1 }`.
+    /// The key pattern as shown, such as `{ a: 1, b: -1 }`.
     pub key: DocBuf,
-    /// The key pattern, parsed.
+    /// The parsed key pattern.
     pub parts: Vec<KeyPart>,
     /// No two documents may share a key.
     pub unique: bool,
-    /// No write may add a key that another document has, though documents may share keys from
-    /// before: what comes ahead of making the index unique.
+    /// No write may add a key that another document has, but existing documents may share keys: the
+    /// step before an index is converted to a unique one.
     pub prepare_unique: bool,
-    /// Documents without any of the fields have no entry.
+    /// Documents that have none of the fields have no entry.
     pub sparse: bool,
-    /// Its fields may hold arrays side by side, each of which multiplies a document's keys. An
-    /// option of Marula's own.
+    /// The fields may hold parallel arrays, which multiply a document's keys. An option of Marula's
+    /// own.
     pub parallel_arrays: bool,
-    /// The planner does not see it.
+    /// The planner ignores the index.
     pub hidden: bool,
     /// Only documents that match have entries.
     pub partial: Option<Filter>,
-    /// The order of its strings; `None` is the binary order.
+    /// The collation; `None` is binary order.
     pub collation: Option<Collation>,
-    /// Seconds after the field's date at which documents are removed.
+    /// Documents expire this number of seconds after the date in the field.
     pub expire_after_seconds: Option<i64>,
-    /// The whole specification as `listIndexes` shows it.
+    /// The whole specification as `listIndexes` returns it.
     pub document: DocBuf,
 }
 
-/// The option by which an index takes arrays side by side.
+/// The option that allows parallel arrays.
 pub(super) const PARALLEL_ARRAYS: &str = "parallelArrays";
 
-/// The options that stand in front where an error quotes an index.
+/// The options that come first where an error quotes an index.
 const QUOTED_FIRST: &[&str] = &["v", "unique", "hidden", "prepareUnique", "key", "name"];
 
-/// The options in the order in which `listIndexes` shows them; what is not here comes behind.
+/// The order of options in `listIndexes`; other options follow.
 const LISTED: &[&str] = &[
     "v",
     "key",
@@ -95,8 +94,7 @@ const LISTED: &[&str] = &[
     PARALLEL_ARRAYS,
 ];
 
-/// The options that are compared as they are kept, whether they mean something for the index or
-/// not.
+/// The options that are compared as stored, whether or not they mean something for the index.
 const OPTIONS_COMPARED: &[&str] =
     &["storageEngine", "default_language", "language_override", "bucketSize"];
 
@@ -114,10 +112,10 @@ impl IndexSpec {
         Self::parse(document.as_doc(), None)
     }
 
-    /// Parses a specification; `default_collation` is the collection's, which an index inherits.
+    /// Parses a specification; the index inherits `default_collation`, the collection's.
     ///
-    /// Shape: `{ key: { <field>: 1 | -1 | <kind>, … }, name: <string>, …options }`.
-    /// Errors: those of `form`, of `pattern` and of the kind.
+    /// Shape: `{ key: { <field>: 1 | -1 | <kind>, … }, name: <string>, …options }`. Errors: those
+    /// of `form`, of `pattern` and of the kind.
     pub fn parse(spec: Doc<'_>, default_collation: Option<&Collation>) -> Result<Self> {
         let version = FeatureVersion::NEWEST;
         let context = Context { version, is_stored: true, ..Context::default() };
@@ -129,12 +127,12 @@ impl IndexSpec {
         Ok(index)
     }
 
-    /// Checks what comes up only when the index is built. [`IndexSpec::parse`] has done so.
+    /// Checks that mongod makes only when the index is built. [`IndexSpec::parse`] includes them.
     pub fn check_build(&self) -> Result<()> {
         self.kind.check_build(self)
     }
 
-    /// The specification in the order in which `listIndexes` shows it.
+    /// The specification in the order of `listIndexes`.
     pub fn listed(&self) -> DocBuf {
         let spec = self.document.as_doc();
         DocBuf::build(|out| {
@@ -151,7 +149,7 @@ impl IndexSpec {
         })
     }
 
-    /// The specification as errors quote it.
+    /// The specification in the order used by errors.
     pub fn quoted(&self) -> DocBuf {
         let spec = self.document.as_doc();
         let is_first = |name: &[u8]| QUOTED_FIRST.iter().any(|first| name == first.as_bytes());
@@ -167,18 +165,18 @@ impl IndexSpec {
         })
     }
 
-    /// Whether a write must look whether the keys that it adds are taken.
+    /// Returns whether a write must check that the keys that it adds are free.
     pub fn guards_keys(&self) -> bool {
         self.unique || self.prepare_unique
     }
 
-    /// Whether the keys of a document may take much longer to make than the document is long.
+    /// Returns whether making the keys of a document may take far longer than its size suggests.
     pub fn is_costly(&self) -> bool {
         matches!(self.kind, IndexKind::Places(_) | IndexKind::Text(_)) || self.parallel_arrays
     }
 
-    /// Of each value that an entry holds, whether greater ones come first: those of the fields, and
-    /// in front of a wildcard's value its path.
+    /// For each value of an entry, whether it is descending: one per field, and one for the path
+    /// that precedes a wildcard's value.
     pub fn entry_directions(&self) -> impl Iterator<Item = bool> {
         let wildcard = match &self.kind {
             IndexKind::Wildcard(wildcard) => Some(wildcard.part()),
@@ -190,12 +188,12 @@ impl IndexSpec {
         })
     }
 
-    /// Whether the key pattern is that of the `_id` index.
+    /// Returns whether the key pattern is that of the `_id` index.
     pub fn is_id(&self) -> bool {
         is_id_pattern(self.key.as_doc())
     }
 
-    /// The name that drivers and `createIndexes` give a key pattern: `a_1_b_-1`.
+    /// The default name of a key pattern, as drivers and `createIndexes` build it: `a_1_b_-1`.
     pub fn default_name(key: Doc<'_>) -> String {
         let parts: Vec<String> = key
             .iter()
@@ -208,8 +206,8 @@ impl IndexSpec {
         parts.join("_")
     }
 
-    /// Whether two specifications of one signature build the same index: what they are called
-    /// aside.
+    /// Returns whether two specifications with the same signature build the same index, apart from
+    /// their names.
     pub fn same_options(&self, other: &IndexSpec) -> bool {
         self.expire_after_seconds == other.expire_after_seconds
             && self.prepare_unique == other.prepare_unique
@@ -218,8 +216,8 @@ impl IndexSpec {
             && self.kind.same_options(&other.kind)
     }
 
-    /// Whether two specifications have the same key pattern, collation, partial filter, and are
-    /// unique and sparse alike: those together may exist once in a collection.
+    /// Returns whether two specifications have the same key pattern, collation, partial filter,
+    /// `unique` and `sparse`: a collection may have only one index with a given combination.
     pub fn same_signature(&self, other: &IndexSpec) -> bool {
         same_pattern(self.key.as_doc(), other.key.as_doc())
             && self.kind.same_signature(&other.kind)
@@ -234,12 +232,12 @@ impl IndexSpec {
     }
 }
 
-/// Whether two key patterns are the same: fields, directions and kinds; 1 and 1.0 do not differ.
+/// Returns whether two key patterns have the same fields, directions and kinds; 1 equals 1.0.
 pub fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
     marula_bson::order::compare_docs(a, b, None).is_eq()
 }
 
-/// Whether a key pattern is that of the `_id` index.
+/// Returns whether a key pattern is that of the `_id` index.
 fn is_id_pattern(key: Doc<'_>) -> bool {
     let mut fields = key.iter();
     match (fields.next(), fields.next()) {
@@ -248,8 +246,8 @@ fn is_id_pattern(key: Doc<'_>) -> bool {
     }
 }
 
-/// The seconds of `expireAfterSeconds`: what is no number is the most. A decimal is rounded, others
-/// are cut.
+/// The seconds of `expireAfterSeconds`; a value that is not a number becomes the maximum. A decimal
+/// is rounded, other numbers are truncated.
 pub fn expire_seconds(value: Value<'_>) -> i64 {
     match value.as_f64() {
         Some(seconds) if !seconds.is_nan() => {

@@ -1,8 +1,8 @@
 //! Text indexes: the specification as mongod completes it, and a key for each term of a document.
 //!
-//! A pattern `{ p: 1, a: "text", b: "text", s: 1 }` becomes
-//! `{ p: 1, _fts: "text", _ftsx: 1, s: 1 }` with the fields in the weights. A key is the fields
-//! before, the term, its score, and the fields behind.
+//! A pattern `{ p: 1, a: "text", b: "text", s: 1 }` becomes `{ p: 1, _fts: "text", _ftsx: 1, s: 1
+//! }` with the fields in the weights. A key consists of the fields before, the term, its score, and
+//! the fields after.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,48 +35,48 @@ errors! {
     array_beside(path: &str, doc: &Doc<'_>) = CannotBuildIndexKeys, "Field '{path}' of text index contains an array in document: {doc}";
 }
 
-/// The field that stands for the terms.
+/// The field that represents the term.
 const TERM_FIELD: &[u8] = b"_fts";
 
-/// The field that stands for their scores.
+/// The field that represents the score.
 const SCORE_FIELD: &[u8] = b"_ftsx";
 
-/// In place of a field: every field.
+/// Represents every field.
 const EVERY_FIELD: &[u8] = b"$**";
 
-/// Terms of more bytes than this are not kept whole in a key.
+/// A term of more bytes than this is shortened in a key.
 const TERM_BYTES_MAX: usize = 64;
 
-/// The bytes that are kept of a longer term, in front of its digest.
+/// The bytes of a longer term that are kept before its digest.
 const TERM_BYTES_KEPT: usize = 32;
 
-/// What a text index holds.
+/// The fields and options of a text index.
 #[derive(Clone)]
 pub struct TextIndex {
-    /// The texts that are searched.
+    /// The fields that are searched.
     pub fields: Arc<TextFields>,
-    /// How many fields stand before the term.
+    /// The number of fields before the term.
     pub prefix: usize,
-    /// Weights as they are shown.
+    /// The weights as shown.
     weights: BTreeMap<Vec<u8>, i32>,
-    /// The language as it is shown.
+    /// The default language as shown.
     language: String,
 }
 
 impl TextIndex {
-    /// Completes the specification of a text index: the index, its key pattern as it is shown, and
-    /// its fields.
+    /// Completes the specification of a text index: returns the index, its key pattern as shown,
+    /// and its fields.
     ///
     /// Errors: this module's rows.
     pub(super) fn resolve(key: Doc<'_>, spec: Doc<'_>) -> Result<(Self, DocBuf, Vec<KeyPart>)> {
         let (shown, texts, prefix) = complete_pattern(key)?;
         let version = version(spec.get("textIndexVersion"));
-        // What another version may be is told later.
+        // An invalid version is reported later.
         let known = *version.as_ref().unwrap_or(&TextVersion::Three);
         let weights = weights(&texts, spec.get("weights"), known)?;
         let named = spec.get("default_language");
         let (name, reading) = match named {
-            // Version 1 takes no name for none.
+            // In version 1 an empty name counts as none.
             Some(Value::String(name)) if !(name.is_empty() && known == TextVersion::One) => {
                 (name.to_string(), Reading::find(name, known).ok_or_else(bad_language)?)
             }
@@ -117,7 +117,7 @@ impl TextIndex {
         Ok((index, shown, parts))
     }
 
-    /// Whether an option is shown by [`TextIndex::write_options`].
+    /// Returns whether [`TextIndex::write_options`] writes this option.
     pub(super) fn is_option(name: &[u8]) -> bool {
         matches!(
             name,
@@ -125,7 +125,7 @@ impl TextIndex {
         )
     }
 
-    /// Adds the options of the kind to a specification as it is kept and shown.
+    /// Adds the options of the kind to the stored specification.
     pub(super) fn write_options(&self, out: &mut DocWriter<'_>) {
         let mut weights = out.begin_doc("weights");
         for (path, weight) in &self.weights {
@@ -137,8 +137,7 @@ impl TextIndex {
         out.append("textIndexVersion", self.version().number());
     }
 
-    /// Whether an update that touched these paths may change what the index holds of a document's
-    /// texts.
+    /// Returns whether an update of these paths may change the terms of a document.
     pub(super) fn is_touched(&self, touched: &Touched) -> bool {
         if self.fields.wildcard.is_some() {
             return true;
@@ -146,7 +145,7 @@ impl TextIndex {
         let name = &self.fields.language_override;
         self.fields.weights.keys().any(|path| {
             let levels = path.iter().enumerate().filter(|(_, byte)| **byte == b'.');
-            // The language may be named beside the text, or beside any document that it is in.
+            // The language may be given next to the text, or next to any document that contains it.
             let mut named = levels
                 .map(|(end, _)| [&path[..=end], name].concat())
                 .chain([name.clone(), path.clone()]);
@@ -154,12 +153,12 @@ impl TextIndex {
         })
     }
 
-    /// How it cuts texts, and knows letters and languages.
+    /// The version, which determines tokens, case folding and languages.
     pub fn version(&self) -> TextVersion {
         self.fields.reading.version()
     }
 
-    /// The same weights, language, field of languages and version.
+    /// Returns whether weights, language, language field and version are equal.
     pub(super) fn same_options(&self, other: &TextIndex) -> bool {
         self.version() == other.version()
             && self.weights == other.weights
@@ -168,26 +167,26 @@ impl TextIndex {
     }
 }
 
-/// The version that a specification names.
+/// The version in a specification.
 fn version(named: Option<Value<'_>>) -> Result<TextVersion> {
     let Some(number) = named.and_then(|number| number.as_f64()) else {
         return Ok(TextVersion::Three);
     };
     #[allow(clippy::cast_possible_truncation)]
     let (version, nearest) = (TextVersion::find(number as i64), number as i32);
-    // What is no int is the nearest that is.
+    // A number outside the range of int is reported as the nearest int.
     version.ok_or_else(|| bad_version(i64::from(nearest)))
 }
 
-/// The pattern as it is shown, the fields that are searched, and how many stand before them.
+/// The pattern as shown, the searched fields, and the number of fields before them.
 fn complete_pattern(key: Doc<'_>) -> Result<(DocBuf, Vec<Vec<u8>>, usize)> {
     let is_text = |value: Value<'_>| matches!(value, Value::String(_));
     let prefix = key.values().take_while(|value| !is_text(*value)).count();
-    let behind = key.iter().skip(prefix);
-    let is_complete = behind.clone().next().is_some_and(|field| *field.name == *TERM_FIELD);
-    let text_count = behind.clone().take_while(|field| is_text(field.value.get())).count();
+    let after = key.iter().skip(prefix);
+    let is_complete = after.clone().next().is_some_and(|field| *field.name == *TERM_FIELD);
+    let text_count = after.clone().take_while(|field| is_text(field.value.get())).count();
     if is_complete {
-        match behind.clone().nth(1) {
+        match after.clone().nth(1) {
             Some(score) if *score.name == *SCORE_FIELD => {
                 if score.value.get().as_f64() != Some(1.0) {
                     return Err(bad_score_field());
@@ -240,8 +239,8 @@ fn check_direction(value: Value<'_>) -> Result<()> {
     }
 }
 
-/// The weights of the fields in the pattern and of those in the option. Version 1 takes any path,
-/// and what is no number for 0.
+/// The weights of the fields in the pattern and in the option. Version 1 accepts any path, and
+/// treats a non-number as 0.
 fn weights(
     texts: &[Vec<u8>],
     option: Option<Value<'_>>,
@@ -291,7 +290,7 @@ fn weights(
     Ok(weights)
 }
 
-/// A term as it stands in a key: a long one is its front and a digest.
+/// A term in the form used in keys: a long term is shortened and followed by a digest.
 pub fn key_term(term: &str) -> Vec<u8> {
     if term.len() <= TERM_BYTES_MAX {
         return term.as_bytes().to_vec();
@@ -314,7 +313,7 @@ impl KeyMaker {
             spec.parts[range].iter().map(|part| value_beside(part, doc)).collect()
         };
         let before = beside(0..text.prefix)?;
-        let behind = beside(text.prefix + 2..spec.parts.len())?;
+        let after = beside(text.prefix + 2..spec.parts.len())?;
         let mut scores = TextScores::new();
         text.fields.scores(doc, &mut scores)?;
         for (term, score) in &scores {
@@ -326,7 +325,7 @@ impl KeyMaker {
             let term = key_term(term);
             self.writer.push(Value::String(term.as_slice().into()), false, None);
             self.writer.push(Value::Double(*score), false, None);
-            for (part, value) in spec.parts[text.prefix + 2..].iter().zip(&behind) {
+            for (part, value) in spec.parts[text.prefix + 2..].iter().zip(&after) {
                 self.writer.push(*value, part.descending, None);
             }
             self.finish_key(keys);
@@ -342,7 +341,7 @@ fn is_place(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(u8::is_ascii_digit)
 }
 
-/// The value of a field beside the texts; null where it is missing.
+/// The value of a field other than the texts; null if missing.
 fn value_beside<'a>(part: &KeyPart, doc: Doc<'a>) -> Result<Value<'a>> {
     let mut value = Value::Document(doc);
     for name in part.path.parts() {
@@ -351,7 +350,7 @@ fn value_beside<'a>(part: &KeyPart, doc: Doc<'a>) -> Result<Value<'a>> {
                 Some(found) => found,
                 None => return Ok(Value::Null),
             },
-            // A number is an element's place; any other name would lead into several.
+            // A number is an array position; any other name would lead into several elements.
             Value::Array(elements) if is_place(name) => match elements.get(name) {
                 Some(found) => found,
                 None => return Ok(Value::Null),

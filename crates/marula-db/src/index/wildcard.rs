@@ -1,12 +1,11 @@
-//! Wildcard indexes: a key for each path of a document, made of the path and the value there.
+//! Wildcard indexes: a key for each path of a document, made of the path and its value.
 //!
-//! Fields may stand in front of the wildcard and behind it, since 7.0: the keys of a document hold
-//! their values too. They are no arrays. A document that has some of them and nothing below the
-//! wildcard has one key, with MinKey for path and value.
-//! Source: manual "Compound Wildcard Indexes".
+//! Since 7.0 other fields may come before and after the wildcard; the keys contain their values
+//! too. These must not be arrays. A document that has some of them and nothing below the wildcard
+//! has one key, with MinKey for path and value. Source: manual "Compound Wildcard Indexes".
 //!
-//! A document is seen through a projection: `{ "a.$**": 1 }` is all below `a`. What is left is
-//! walked field by field; an array counts by its elements, which have the array's path. Empty
+//! A document is projected first: `{ "a.$**": 1 }` selects everything below `a`. The result is
+//! walked field by field; an array contributes its elements, which have the array's path. Empty
 //! documents, empty arrays (as undefined) and arrays within arrays are values.
 
 use std::sync::Arc;
@@ -26,28 +25,28 @@ errors! {
     projection_computes() = 51_271, "Bad projection specification, cannot use computed fields when parsing a spec in kBanComputedFields mode";
 }
 
-/// Which paths of a document a wildcard index holds.
+/// The paths of a document that a wildcard index holds.
 #[derive(Clone)]
 pub struct Wildcard {
-    /// Which field of the index it is.
+    /// The position of the wildcard among the index fields.
     part: usize,
-    /// What is seen of a document; `None` is all but `_id`.
+    /// The projection of documents; `None` selects everything except `_id`.
     projection: Option<Arc<Projection>>,
-    /// Whether the named paths are those that are seen.
+    /// Whether the listed paths are included, rather than excluded.
     is_inclusion: bool,
-    /// The named paths, sorted.
+    /// The listed paths, sorted.
     paths: Vec<FieldPath>,
 }
 
-/// Whether a wildcard stands for the whole document.
+/// Returns whether a wildcard represents the whole document.
 pub(super) fn is_every_path(field: &FieldPath) -> bool {
     *field.first() == *b"$**"
 }
 
 impl Wildcard {
-    /// The wildcard that is the field of this number; it sees none of the others.
+    /// The wildcard at position `part`; it must not cover any other field of the index.
     ///
-    /// Errors: `projection_missing`, `beside_and_below`, and as of [`Wildcard::new`].
+    /// Errors: `projection_missing`, `beside_and_below`, and those of [`Wildcard::new`].
     pub(super) fn among(
         parts: &[KeyPart],
         part: usize,
@@ -65,8 +64,8 @@ impl Wildcard {
         }
     }
 
-    /// The paths of the field of an index that has this number, `$**` or `a.$**`, with a
-    /// `wildcardProjection` or none.
+    /// The paths of the wildcard field at position `part`, `$**` or `a.$**`, with an optional
+    /// `wildcardProjection`.
     ///
     /// Errors: `projection_computes`, and those of a projection.
     fn new(field: &FieldPath, part: usize, projection: Option<Doc<'_>>) -> Result<Self> {
@@ -91,7 +90,7 @@ impl Wildcard {
             return Err(within(projection_computes()));
         }
         let mut projection = parse(&document).map_err(within)?;
-        // Where nothing is said of `_id`, it is not seen.
+        // By default `_id` is excluded.
         let says_id = |name: &[u8]| name == b"_id" || name.starts_with(b"_id.");
         if !document.as_doc().iter().any(|element| says_id(element.name)) {
             let mut without_id = document;
@@ -106,27 +105,26 @@ impl Wildcard {
         Ok(Wildcard { part, projection, is_inclusion, paths })
     }
 
-    /// Which field of the index it is. Its entries hold the path in the place of this number, and
-    /// the value behind it.
+    /// The position of the wildcard among the index fields. Its entries hold the path at this
+    /// position, followed by the value.
     pub fn part(&self) -> usize {
         self.part
     }
 
-    /// Whether a path that is seen is `path`, or leads there, or is below it.
+    /// Returns whether a covered path equals `path`, contains it, or is below it.
     fn meets(&self, path: &FieldPath) -> bool {
         let is_below = |known: &FieldPath| self.is_inclusion && known.starts_with(path);
         self.covers(path) || self.paths.iter().any(is_below)
     }
 
-    /// Whether both see the same of every document.
+    /// Returns whether both select the same paths of every document.
     pub(super) fn same_paths(&self, other: &Wildcard) -> bool {
         self.projection.is_some() == other.projection.is_some()
             && self.is_inclusion == other.is_inclusion
             && self.paths == other.paths
     }
 
-    /// Whether the index holds what documents have at `path`, so that a query on it can be answered
-    /// from there.
+    /// Returns whether the index holds the values at `path`, so that it can serve a query on it.
     pub fn covers(&self, path: &FieldPath) -> bool {
         let leads_there = |known: &FieldPath| path.starts_with(known);
         match self.is_inclusion {
@@ -140,22 +138,22 @@ fn within(error: marula_error::Error) -> marula_error::Error {
     error.caused_by("Failed to parse: wildcardProjection")
 }
 
-/// What the keys of one document have in common.
-struct Beside<'a> {
+/// The values that all keys of one document share.
+struct OtherFields<'a> {
     index: &'a IndexSpec,
     wildcard: usize,
-    /// The values of the index's fields, one of them in the wildcard's place; empty where there are
-    /// no others.
+    /// The values of the index's fields, with a placeholder for the wildcard; empty if there are no
+    /// others.
     values: Vec<Value<'a>>,
     is_any_present: bool,
 }
 
-impl<'a> Beside<'a> {
+impl<'a> OtherFields<'a> {
     /// Errors: `array_beside`.
     fn of(index: &'a IndexSpec, wildcard: usize, doc: Doc<'a>) -> Result<Self> {
-        let mut beside = Beside { index, wildcard, values: Vec::new(), is_any_present: false };
+        let mut others = OtherFields { index, wildcard, values: Vec::new(), is_any_present: false };
         if index.parts.len() == 1 {
-            return Ok(beside);
+            return Ok(others);
         }
         for (number, part) in index.parts.iter().enumerate() {
             let found = match straight(doc, part) {
@@ -163,15 +161,15 @@ impl<'a> Beside<'a> {
                 Straight::Array { .. } => return Err(array_beside(&part.path)),
                 Straight::Value(value) => value,
             };
-            beside.is_any_present |= found.is_some();
-            beside.values.push(found.unwrap_or(Value::Null));
+            others.is_any_present |= found.is_some();
+            others.values.push(found.unwrap_or(Value::Null));
         }
-        Ok(beside)
+        Ok(others)
     }
 }
 
-/// What stands in a projection before the first field that is computed, be the expression right or
-/// wrong; `None` where there is none. Validated BSON bounds the depth.
+/// The part of a projection before the first computed field, whether or not the expression is
+/// valid; `None` if no field is computed. Validated BSON bounds the depth.
 fn before_computed(document: Doc<'_>) -> Option<DocBuf> {
     let mut before = DocBuf::new();
     for Element { name, value } in document {
@@ -196,14 +194,14 @@ fn before_computed(document: Doc<'_>) -> Option<DocBuf> {
     None
 }
 
-/// Whether a document is an operator and its argument.
+/// Returns whether a document is an operator with its argument.
 fn names_operator(document: Doc<'_>) -> bool {
     let mut fields = document.iter();
     matches!((fields.next(), fields.next()), (Some(only), None) if only.name.starts_with(b"$"))
 }
 
-/// Whether an operator for the field of this name is one of expressions, whatever is wrong with its
-/// argument. What is wrong with the name comes first.
+/// Returns whether an operator for the field of this name is an expression operator, even if its
+/// argument is invalid. An invalid field name takes precedence.
 fn is_of_expressions(name: &BStr, operator: Doc<'_>) -> bool {
     let parse =
         |field: DocBuf| Projection::parse(field.as_doc(), Policy::Aggregate, &Context::default());
@@ -218,7 +216,7 @@ fn is_of_expressions(name: &BStr, operator: Doc<'_>) -> bool {
     }
 }
 
-/// The code of an operator that there is not; one that is not for expressions has another.
+/// The error code of an unknown operator; an operator that is not for expressions has another code.
 const UNKNOWN_OPERATOR: i32 = 31_325;
 
 impl KeyMaker {
@@ -230,13 +228,13 @@ impl KeyMaker {
         doc: Doc<'_>,
         keys: &mut KeySet,
     ) -> Result<()> {
-        let beside = Beside::of(spec, wildcard.part, doc)?;
+        let others = OtherFields::of(spec, wildcard.part, doc)?;
         let mut path = Vec::new();
         match &wildcard.projection {
             None => {
                 let fields = doc.iter().filter(|element| element.name != "_id");
                 for element in fields {
-                    self.push_field(element, false, &beside, &mut path, keys)?;
+                    self.push_field(element, false, &others, &mut path, keys)?;
                 }
             }
             Some(projection) => {
@@ -245,13 +243,13 @@ impl KeyMaker {
                 let metadata = Metadata::default();
                 projection.apply(doc, None, &metadata, &Context::default(), &mut projected)?;
                 let seen = Doc::trusted(&projected);
-                let made = self.push_fields(seen, false, &beside, &mut path, keys);
+                let made = self.push_fields(seen, false, &others, &mut path, keys);
                 self.projected = projected;
                 made?;
             }
         }
-        if keys.is_empty() && beside.is_any_present {
-            self.push_key(Value::MinKey, Value::MinKey, &beside, keys)?;
+        if keys.is_empty() && others.is_any_present {
+            self.push_key(Value::MinKey, Value::MinKey, &others, keys)?;
         }
         Ok(())
     }
@@ -260,11 +258,11 @@ impl KeyMaker {
         &mut self,
         doc: Doc<'_>,
         is_nested: bool,
-        beside: &Beside<'_>,
+        others: &OtherFields<'_>,
         path: &mut Vec<u8>,
         keys: &mut KeySet,
     ) -> Result<()> {
-        doc.iter().try_for_each(|element| self.push_field(element, is_nested, beside, path, keys))
+        doc.iter().try_for_each(|element| self.push_field(element, is_nested, others, path, keys))
     }
 
     /// The keys of one field. Validated BSON bounds the depth.
@@ -272,11 +270,11 @@ impl KeyMaker {
         &mut self,
         element: Element<'_>,
         is_nested: bool,
-        beside: &Beside<'_>,
+        others: &OtherFields<'_>,
         path: &mut Vec<u8>,
         keys: &mut KeySet,
     ) -> Result<()> {
-        // A name with a dot could not be told from a path.
+        // A name with a dot would be indistinguishable from a path.
         if element.name.contains(&b'.') {
             return Ok(());
         }
@@ -292,13 +290,13 @@ impl KeyMaker {
                     keys.multikey.add_nested(path);
                 }
                 if array.is_empty() {
-                    self.push_value(Value::Undefined, beside, path, keys)?;
+                    self.push_value(Value::Undefined, others, path, keys)?;
                 }
                 for value in array.values() {
-                    self.push_inner(value, beside, path, keys)?;
+                    self.push_inner(value, others, path, keys)?;
                 }
             }
-            value => self.push_inner(value, beside, path, keys)?,
+            value => self.push_inner(value, others, path, keys)?,
         }
         path.truncate(length);
         Ok(())
@@ -307,44 +305,44 @@ impl KeyMaker {
     fn push_inner(
         &mut self,
         value: Value<'_>,
-        beside: &Beside<'_>,
+        others: &OtherFields<'_>,
         path: &mut Vec<u8>,
         keys: &mut KeySet,
     ) -> Result<()> {
         match value {
             Value::Document(doc) if !doc.is_empty() => {
-                self.push_fields(doc, true, beside, path, keys)
+                self.push_fields(doc, true, others, path, keys)
             }
-            value => self.push_value(value, beside, path, keys),
+            value => self.push_value(value, others, path, keys),
         }
     }
 
     fn push_value(
         &mut self,
         value: Value<'_>,
-        beside: &Beside<'_>,
+        others: &OtherFields<'_>,
         path: &[u8],
         keys: &mut KeySet,
     ) -> Result<()> {
-        self.push_key(Value::String(path.into()), value, beside, keys)
+        self.push_key(Value::String(path.into()), value, others, keys)
     }
 
     fn push_key(
         &mut self,
         path: Value<'_>,
         value: Value<'_>,
-        beside: &Beside<'_>,
+        others: &OtherFields<'_>,
         keys: &mut KeySet,
     ) -> Result<()> {
         keys.check_room()?;
         self.writer.reset(&[]);
-        let collator = collator(beside.index);
-        for (number, part) in beside.index.parts.iter().enumerate() {
-            if number == beside.wildcard {
+        let collator = collator(others.index);
+        for (number, part) in others.index.parts.iter().enumerate() {
+            if number == others.wildcard {
                 self.writer.push(path, false, None);
                 self.writer.push(value, part.descending, collator);
             } else {
-                self.writer.push(beside.values[number], part.descending, collator);
+                self.writer.push(others.values[number], part.descending, collator);
             }
         }
         self.finish_key(keys);
@@ -367,7 +365,8 @@ mod tests {
         Index::new(Ident(1), IndexSpec::parse(spec.as_doc(), None).unwrap())
     }
 
-    /// The keys of `doc` in the index of this specification, as documents: `{ $_path: "a", a: 1 }`.
+    /// The keys of `doc` in an index with this specification, as documents: `{ $_path: "a", a: 1
+    /// }`.
     fn values(spec: &DocBuf, doc: &DocBuf) -> Vec<String> {
         let index = index(spec);
         let mut keys = KeySet::default();
@@ -384,7 +383,7 @@ mod tests {
         shown.collect()
     }
 
-    /// Checks the keys of `doc`, each the path and the value there.
+    /// Checks the keys of `doc`, each a path and its value.
     #[track_caller]
     fn check(spec: &DocBuf, doc: &DocBuf, expected: &[&str]) {
         let named = |pair: &&str| {

@@ -1,11 +1,11 @@
-//! The entries of one commit, gathered while the change is made.
+//! The oplog entries of one commit, gathered while the change is made.
 //!
 //! ```text
 //! { op: "i" | "u" | "d" | "c" | "n", ns, ui, o, o2,          gathered
 //!   ts, t, v, wall }                                          added when the commit gets its times
 //! ```
-//! A client's transaction is one entry of the kind `c`, `{ applyOps: [ … ] }`, or several of them
-//! that point back at each other where one would be too large.
+//! A client's transaction is one entry of kind `c`, `{ applyOps: [ … ] }`, or several linked
+//! entries where one would be too large.
 
 use marula_bson::{ArrayWriter, Binary, Doc, DocBuf, DocWriter, RawValue, Value};
 
@@ -16,48 +16,47 @@ use crate::namespace::Namespace;
 use crate::session;
 use crate::transaction::Numbered;
 
-/// The most bytes of operations in one entry of a transaction. Source: mongod's entries stay below
-/// the size of a document.
+/// The maximum size of the operations in one entry of a transaction. Source: mongod's entries stay
+/// below the maximum document size.
 const APPLY_OPS_BYTES_MAX: usize = 16 * 1024 * 1024 - 64 * 1024;
 
-/// The operations of one commit, and what was there before them.
+/// The operations of one commit, and the pre-images of their documents.
 #[derive(Default)]
 pub(crate) struct Entries {
-    /// Documents, one behind the other.
+    /// The operations, as consecutive documents.
     operations: Vec<u8>,
     ends: Vec<usize>,
-    /// The names that they are about; the same is not noted twice in a row.
+    /// The namespaces of the operations; consecutive duplicates are omitted.
     namespaces: Vec<String>,
-    /// Documents before the operations of these numbers.
+    /// Pre-images of documents, by the number of their operation.
     images: Vec<Image>,
-    /// Where it is a transaction: its session and number, as an entry has them.
+    /// For a transaction: its session and number in the form of an entry.
     transaction: Option<DocBuf>,
-    /// Where it is a write that may be retried: the same, and the statements of the first
-    /// operations.
+    /// For a retryable write: the same, and the statement ids of the first operations.
     numbered: Option<(DocBuf, Vec<i32>)>,
 }
 
 /// A document before an operation.
 pub(super) struct Image {
-    /// Which operation of the commit.
+    /// The number of the operation within the commit.
     pub(super) operation: usize,
     pub(super) uuid: Uuid,
     pub(super) document: DocBuf,
 }
 
 impl Entries {
-    /// Whether nothing is told.
+    /// Returns whether there are no operations.
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Bytes that they take.
+    /// The size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let images: usize = self.images.iter().map(|image| image.document.len()).sum();
         self.operations.len() + images
     }
 
-    /// The names that they are about.
+    /// The namespaces of the operations.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.namespaces.iter().map(String::as_str)
     }
@@ -66,12 +65,12 @@ impl Entries {
         &self.images
     }
 
-    /// Whether all operations have one time.
+    /// Returns whether all operations belong to one transaction.
     pub(super) fn is_transaction(&self) -> bool {
         self.transaction.is_some()
     }
 
-    /// A document has come.
+    /// Adds the insert of a document.
     pub(crate) fn insert(&mut self, collection: &Collection, document: Doc<'_>) {
         let id = document.get_raw(b"_id");
         self.add("i", collection, |out| {
@@ -80,7 +79,7 @@ impl Entries {
         });
     }
 
-    /// A document was changed: by `delta`, or as a whole.
+    /// Adds an update, with `delta` or with the whole document.
     pub(crate) fn update(
         &mut self,
         collection: &Collection,
@@ -95,14 +94,14 @@ impl Entries {
         });
     }
 
-    /// A document has gone.
+    /// Adds the delete of a document.
     pub(crate) fn delete(&mut self, collection: &Collection, document: Doc<'_>) {
         self.keep_image(collection, document);
         let id = document.get_raw(b"_id");
         self.add("d", collection, |out| append_id("o", id, out));
     }
 
-    /// The catalogue was changed: in the database of `ns`, and the collection with this identity.
+    /// Adds a catalogue change in the database of `ns`, of the collection with this UUID.
     pub(crate) fn command(
         &mut self,
         ns: &Namespace,
@@ -119,14 +118,14 @@ impl Entries {
         });
     }
 
-    /// Something is noted that changes nothing.
+    /// Adds a note that changes nothing.
     pub(crate) fn note(&mut self, what: Doc<'_>) {
         self.operation("n", "", None, |out| {
             out.append("o", Value::Document(what));
         });
     }
 
-    /// The operations of another change, which has become part of this one.
+    /// Appends the operations of another change, which has become part of this one.
     pub(crate) fn append(&mut self, mut other: Entries) {
         let (before, base) = (self.ends.len(), self.operations.len());
         self.operations.append(&mut other.operations);
@@ -140,12 +139,12 @@ impl Entries {
         );
     }
 
-    /// Says that they are one client's transaction.
+    /// Marks the operations as one client transaction.
     pub(crate) fn belong_to(&mut self, transaction: Numbered<'_>) {
         self.transaction = Some(numbered(transaction.lsid, transaction.number));
     }
 
-    /// Says that they are these statements of a write that the session `lsid` may retry.
+    /// Marks the operations as these statements of a retryable write in the session `lsid`.
     pub(crate) fn are_statements(
         &mut self,
         lsid: &[u8],
@@ -196,7 +195,7 @@ impl Entries {
         starts.zip(&self.ends).map(|(start, &end)| Doc::trusted(&self.operations[start..end]))
     }
 
-    /// Shows `put` every entry with its time; `entry` is room for one.
+    /// Calls `put` with every entry and its time; `entry` is a reusable buffer.
     pub(super) fn write(
         &self,
         next_time: &mut dyn FnMut() -> u64,
@@ -224,7 +223,7 @@ impl Entries {
                 out.append("stmtId", number);
             }
             match operation.get("op") {
-                // It stands before the first term.
+                // A note has no term.
                 Some(Value::String(op)) if op == "n" => {
                     out.append("ts", Value::Timestamp(time));
                     append_version(now_ms, &mut out);
@@ -279,7 +278,7 @@ impl Entries {
     }
 }
 
-/// A session and a number, as an entry has them.
+/// A session and a number in the form of an entry.
 fn numbered(lsid: &[u8], number: i64) -> DocBuf {
     DocBuf::build(|out| {
         session::write_lsid(lsid, &mut out.begin_doc("lsid"));
@@ -287,7 +286,7 @@ fn numbered(lsid: &[u8], number: i64) -> DocBuf {
     })
 }
 
-/// The entry before, of the same transaction or the same write.
+/// The time of the previous entry of the same transaction or the same write.
 fn append_previous(time: Option<u64>, out: &mut DocWriter<'_>) {
     let mut previous = out.begin_doc("prevOpTime");
     previous.append("ts", Value::Timestamp(time.unwrap_or(0)));

@@ -1,8 +1,8 @@
-//! Documents as they were before they were changed: `config.system.preimages`.
+//! Pre-images, the documents before a change: `config.system.preimages`.
 //!
-//! Those of collections with `changeStreamPreAndPostImages` are kept, in the commit of the change,
-//! under the collection's identity, the time and the number of the operation.
-//! Source: what mongod 6.0 has in that collection.
+//! Pre-images of collections with `changeStreamPreAndPostImages` are stored in the commit of the
+//! change, under the collection's UUID, the time and the number of the operation. Source: the
+//! documents of mongod 6.0 in that collection.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ use crate::db::Db;
 use crate::keys;
 use crate::namespace::Namespace;
 
-/// The name of the collection that has them, in the database `config`.
+/// The name of the collection, in the database `config`.
 pub const IMAGES: &str = "system.preimages";
 
-/// Which change a document was changed by.
+/// Identifies the change that a pre-image precedes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PreImage {
     /// The collection.
     pub uuid: Uuid,
-    /// When.
+    /// The time of the change.
     pub time: u64,
-    /// Which operation of a transaction; zero for others.
+    /// The number of the operation within a transaction; zero for other changes.
     pub operation: usize,
 }
 
@@ -40,7 +40,7 @@ impl PreImage {
         out.append("applyOpsIndex", self.operation as i64);
     }
 
-    /// The document before that change, where it was kept.
+    /// The document before the change, if its pre-image exists.
     pub fn find(&self, db: &Db, view: &dyn View) -> Result<Option<DocBuf>> {
         let Some(collection) = db.collection(&namespace()?) else { return Ok(None) };
         let id = DocBuf::build(|out| self.write_id(out));
@@ -59,7 +59,7 @@ pub(super) fn namespace() -> Result<Namespace> {
     Namespace::new("config", IMAGES)
 }
 
-/// The images of one commit.
+/// The pre-images of one commit.
 pub(super) struct Batch {
     collection: Option<Arc<Collection>>,
     count: i64,
@@ -67,19 +67,19 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Those of `entries`.
+    /// Prepares the pre-images of `entries`.
     pub(super) fn of(db: &Db, entries: &Entries) -> Self {
         let has_some = !entries.images().is_empty();
         let ns = has_some.then(|| namespace().ok()).flatten();
         Batch { collection: ns.and_then(|ns| db.collection(&ns)), count: 0, bytes: 0 }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.collection.is_none()
     }
 
-    /// Puts the images of `entries`, which have these times, into their commit.
+    /// Adds the pre-images of `entries`, which have these times, to their commit.
     pub(super) fn put(&mut self, entries: &Entries, times: &[u64], now_ms: i64, txn: &mut dyn Txn) {
         let (Some(collection), Some(&newest)) = (&self.collection, times.last()) else { return };
         let mut key = Vec::new();
@@ -108,8 +108,8 @@ impl Batch {
         txn.add(&keys::size(collection.ident()), self.bytes);
     }
 
-    /// Has the counters in memory show them.
-    pub(super) fn follow(self) {
+    /// Updates the counters in memory after the commit.
+    pub(super) fn update_counters(self) {
         if let Some(collection) = self.collection {
             collection.counted(self.count, self.bytes);
         }
@@ -117,7 +117,7 @@ impl Batch {
 }
 
 impl Db {
-    /// Makes the collection that images are kept in, where it is not there.
+    /// Creates the collection for pre-images if it does not exist.
     pub(super) fn keep_images(&self) -> Result<()> {
         let ns = namespace()?;
         if self.collection(&ns).is_some() {
@@ -133,8 +133,8 @@ impl Db {
         Ok(())
     }
 
-    /// Forgets images that are older than so many milliseconds, and those whose change is not in
-    /// the oplog any more.
+    /// Removes pre-images older than this number of milliseconds, and those whose change is no
+    /// longer in the oplog.
     pub(super) fn forget_images(&self, older_than_ms: Option<i64>) -> Result<()> {
         let Some(collection) = self.collection(&namespace()?) else { return Ok(()) };
         let before_ms = older_than_ms.map(|age| now_ms().saturating_sub(age));

@@ -1,4 +1,4 @@
-//! Those who wait for changes.
+//! Listeners that wait for changes.
 
 use std::time::Instant;
 
@@ -7,21 +7,21 @@ use parking_lot::Mutex;
 use super::Entries;
 use crate::collection::Listener;
 
-/// Of which changes someone wants to be told.
+/// The changes that a listener is interested in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// Of all.
+    /// All changes.
     Everything,
-    /// Of those in a database.
+    /// Changes in a database.
     Database(String),
-    /// Of those of a collection: its database, and its full name.
+    /// Changes of a collection: its database, and its full name.
     Collection(String, String),
 }
 
 impl Scope {
-    /// Whether a change under this name may concern it. Changes of a database's catalogue have the
-    /// name `<database>.$cmd`.
-    fn concerns(&self, ns: &str) -> bool {
+    /// Returns whether a change of this namespace may be in the scope. Changes of a database's
+    /// catalogue have the namespace `<database>.$cmd`.
+    fn includes(&self, ns: &str) -> bool {
         let is_in = |db: &str| ns.strip_prefix(db).is_some_and(|rest| rest.starts_with('.'));
         match self {
             Scope::Everything => true,
@@ -41,11 +41,11 @@ struct Waiting {
 #[derive(Default)]
 pub(super) struct Listeners(Mutex<Vec<Waiting>>);
 
-/// Those whose time is over are cleared out once there are so many.
+/// The number of listeners from which on expired ones are removed.
 const KEPT: usize = 64;
 
 impl Listeners {
-    /// Adds a listener, unless there is something to hear already: then it is called.
+    /// Adds a listener, or calls it at once if there is news already.
     pub(super) fn add(
         &self,
         scope: Scope,
@@ -65,22 +65,22 @@ impl Listeners {
         waiting.push(Waiting { scope, until, listener });
     }
 
-    /// Calls those whom these entries may concern.
-    pub(super) fn tell(&self, entries: &Entries) {
-        let concerned: Vec<Waiting> = {
+    /// Calls the listeners whose scope may include these entries.
+    pub(super) fn notify(&self, entries: &Entries) {
+        let included: Vec<Waiting> = {
             let mut waiting = self.0.lock();
             if waiting.is_empty() {
                 return;
             }
-            let is_concerned =
-                |one: &mut Waiting| entries.namespaces().any(|ns| one.scope.concerns(ns));
-            waiting.extract_if(.., is_concerned).collect()
+            let is_included =
+                |one: &mut Waiting| entries.namespaces().any(|ns| one.scope.includes(ns));
+            waiting.extract_if(.., is_included).collect()
         };
-        concerned.into_iter().for_each(|one| (one.listener)());
+        included.into_iter().for_each(|one| (one.listener)());
     }
 
-    /// Calls all.
-    pub(super) fn tell_all(&self) {
+    /// Calls all listeners.
+    pub(super) fn notify_all(&self) {
         let all = std::mem::take(&mut *self.0.lock());
         all.into_iter().for_each(|one| (one.listener)());
     }
@@ -101,9 +101,9 @@ mod tests {
             ("ab.c", false, false),
             ("ab.$cmd", false, false),
         ] {
-            assert!(Scope::Everything.concerns(ns));
-            assert_eq!(database.concerns(ns), in_database, "{ns}");
-            assert_eq!(collection.concerns(ns), in_collection, "{ns}");
+            assert!(Scope::Everything.includes(ns));
+            assert_eq!(database.includes(ns), in_database, "{ns}");
+            assert_eq!(collection.includes(ns), in_collection, "{ns}");
         }
     }
 }

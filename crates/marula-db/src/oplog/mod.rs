@@ -1,21 +1,21 @@
-//! The oplog: what has changed, entry by entry, in the order of the commits.
+//! The oplog: all changes, entry by entry, in commit order.
 //!
 //! ```text
 //!   Write, Transaction,            ┌── order ──┐
 //!   changes of the catalogue ───▶  │ time      │
-//!   with their Entries             │ entries   │──▶ store ──▶ those who wait
+//!   with their Entries             │ entries   │──▶ store ──▶ listeners
 //!                                  │ commit    │
 //!                                  └───────────┘
 //! ```
 //!
-//! It is a collection, `local.oplog.rs`, whose record ids are the times of its entries: who reads
-//! it by time reads a range of it. Each commit gets its times, is made and becomes visible before
-//! the next gets its own; so entries are in the order in which their changes can be seen, and no
-//! reader ever passes one that is still to come.
+//! It is a collection, `local.oplog.rs`, whose record ids are the times of its entries, so reading
+//! by time is reading a range. Each commit gets its times, is made and becomes visible before the
+//! next one gets its times. So entries are in the order in which their changes become visible, and
+//! no reader ever passes a position where an entry is still to appear.
 //!
-//! It is written while somebody needs it ([`Db::start_oplog`]), and then tells of every change;
-//! else it costs a write the look at one flag.
-//! Source of the entries' form: what mongod 6.0 writes.
+//! The oplog is written while it is needed ([`Db::start_oplog`]) and then contains every change;
+//! otherwise it costs a write the check of one flag.
+//! Source of the entries' form: entries written by mongod 6.0.
 
 mod entry;
 mod images;
@@ -46,72 +46,72 @@ use crate::storage_error::{ForClient, client_error};
 use listeners::Listeners;
 
 errors! {
-    /// A client would write what only commits may.
+    /// A client tried to write to the oplog.
     no_writes(ns: &Namespace) = InvalidNamespace, "cannot write to {ns}";
     no_drop() = 5_255_000, "can't drop live oplog while replicating";
     no_rename() = IllegalOperation, "can't rename live oplog while replicating";
 }
 
-/// The bound of an oplog that nobody has given one. Source: manual "Replica Set Oplog": what mongod
-/// takes at least.
+/// The default maximum size. Source: manual "Replica Set Oplog": mongod's minimum default.
 const BYTES_DEFAULT: i64 = 990 << 20;
 
-/// Its name.
+/// The name of the collection.
 pub const OPLOG: &str = "oplog.rs";
-/// Its database, in which nothing is told of.
+/// Its database, whose changes are not logged.
 pub const LOCAL: &str = "local";
 
-/// The term of all entries: there was one election.
+/// The term of all entries: there has been one election.
 const TERM: i64 = 1;
-/// The version of the entries' form.
+/// The version of the format of entries.
 const ENTRY_VERSION: i64 = 2;
 
 /// The oplog of a [`Db`].
 #[derive(Default)]
 pub struct Oplog {
-    /// Whether it is written. Those who saw that it was not are waited for when it begins.
+    /// Whether the oplog is written. When it is started, operations that saw `false` are waited
+    /// for.
     is_on: AtomicBool,
-    /// The collection of its entries, while it is written.
+    /// The collection of the entries, while the oplog is written.
     collection: RwLock<Option<Arc<Collection>>>,
-    /// Held while a commit gets its times and until it can be seen.
+    /// Held while a commit gets its times and until it is visible.
     order: Mutex<Order>,
-    /// Held by commits of transactions, from their look at `is_on` on.
+    /// Held by commits of transactions from their check of `is_on` on.
     transactions: RwLock<()>,
     /// The time of the newest entry.
     newest: AtomicU64,
-    /// All entries from this time on are there.
+    /// All entries from this time on exist.
     since: AtomicU64,
-    /// About how many bytes it may have; zero where nobody has said.
+    /// The approximate maximum size; zero for the default.
     bytes_max: AtomicI64,
     listeners: Listeners,
 }
 
-/// Where commits are put in order.
+/// Serializes commits.
 #[derive(Default)]
 struct Order {
-    /// Room for an entry, and for how it is stored.
+    /// Reusable buffers for an entry and its stored form.
     entry: Vec<u8>,
     record: Vec<u8>,
 }
 
 impl Oplog {
-    /// Whether it is written.
+    /// Returns whether the oplog is written.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Whether it is written, and complete from its first entry on.
+    /// Returns whether it is written and complete from its first entry on.
     fn has_begun(&self) -> bool {
         self.is_on() && self.since() != 0
     }
 
-    /// The time of the newest entry; zero where there was none.
+    /// The time of the newest entry; zero if there is none.
     pub fn newest(&self) -> u64 {
         self.newest.load(Ordering::SeqCst)
     }
 
-    /// The time from which on every change is told of.
+    /// The time from which on every change is logged.
     pub fn since(&self) -> u64 {
         self.since.load(Ordering::SeqCst)
     }
@@ -121,18 +121,19 @@ impl Oplog {
         self.collection.read().clone()
     }
 
-    /// Calls `listener` once, when a change within `scope` is told of after `seen` was the newest:
-    /// at once where that was before. After `until` it may be forgotten.
+    /// Calls `listener` once, when a change in `scope` is logged after `seen` was the newest entry;
+    /// at once if that has happened already. It may be discarded after `until`.
     pub fn on_change(&self, scope: Scope, seen: u64, until: Instant, listener: Listener) {
         self.listeners.add(scope, until, listener, || self.newest() != seen);
     }
 
-    /// Holds off the beginning of the oplog while a transaction decides by whether it is written.
+    /// Prevents the start of the oplog while a transaction relies on its check of whether it is
+    /// written.
     pub(crate) fn hold(&self) -> RwLockReadGuard<'_, ()> {
         self.transactions.read()
     }
 
-    /// Makes a commit with its entries, each at a time of its own.
+    /// Makes a commit with its entries, each with its own time.
     ///
     /// Errors: those of the store.
     pub(crate) fn commit(
@@ -176,14 +177,14 @@ impl Oplog {
         let stamp = txn.commit().map_err(client_error)?;
         self.newest.store(newest, Ordering::SeqCst);
         collection.counted(count, bytes);
-        images.follow();
+        images.update_counters();
         drop(order);
-        collection.tell_listeners();
-        self.listeners.tell(entries);
+        collection.notify_listeners();
+        self.listeners.notify(entries);
         Ok(stamp)
     }
 
-    /// Goes on with the oplog that was found in the store.
+    /// Continues the oplog that was found in the store.
     pub(crate) fn load(&self, collection: Arc<Collection>, first: u64, last: u64) {
         *self.collection.write() = Some(collection);
         self.newest.store(last, Ordering::SeqCst);
@@ -205,13 +206,13 @@ fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The options of its collection.
+/// The options of the collection.
 fn options(bytes_max: i64) -> Result<CollectionOptions> {
     let options = doc! { "capped": true, "size": bytes_max, "autoIndexId": false };
     CollectionOptions::parse(options.as_doc())
 }
 
-/// The name of the oplog.
+/// The namespace of the oplog.
 pub(crate) fn namespace() -> Result<Namespace> {
     Namespace::new(LOCAL, OPLOG)
 }
@@ -224,7 +225,7 @@ impl Db {
         if collection.is_oplog() && self.oplog.is_on() { Err(no_drop()) } else { Ok(()) }
     }
 
-    /// Checks that a collection may be given another name.
+    /// Checks that a collection may be renamed.
     ///
     /// Errors: `no_rename`.
     pub(crate) fn check_renamable(&self, collection: &Collection) -> Result<()> {
@@ -237,10 +238,10 @@ impl Db {
         &self.oplog
     }
 
-    /// Has the oplog written from now on; where it is already, nothing happens. Every change that
-    /// can be seen only after this call is told of.
+    /// Starts the oplog, or does nothing if it is running. Every change that becomes visible after
+    /// this call is logged.
     ///
-    /// Errors: the operation must end first; those of the store.
+    /// Errors: the operation was interrupted; those of the store.
     pub fn start_oplog(&self) -> Result<()> {
         if self.oplog.has_begun() {
             return Ok(());
@@ -249,7 +250,7 @@ impl Db {
         if self.oplog.has_begun() {
             return Ok(());
         }
-        // One that was told to end while it waited has left the collection.
+        // A start that was interrupted while it waited has left the collection.
         let collection = match self.oplog.collection() {
             Some(collection) => collection,
             None => {
@@ -262,7 +263,7 @@ impl Db {
         };
         *self.oplog.collection.write() = Some(collection.clone());
         self.oplog.is_on.store(true, Ordering::SeqCst);
-        // Who has seen that it was off is through with its commit behind these.
+        // Operations that saw the oplog off have committed once these locks are acquired.
         for database in self.catalog().databases() {
             for collection in self.catalog().collections(&database) {
                 drop(collection.hold_off()?);
@@ -272,11 +273,11 @@ impl Db {
         self.begin_entries(&collection)
     }
 
-    /// Writes the first entry, before which nothing is told of.
+    /// Writes the first entry; earlier changes are not logged.
     fn begin_entries(&self, collection: &Collection) -> Result<()> {
         let order = self.oplog.order.lock();
         let mut txn = self.store().begin();
-        // What came while it began is incomplete.
+        // Entries written during the start are incomplete.
         let range = KeyRange {
             start: record_key(collection, 0).to_vec(),
             end: record_key(collection, u64::MAX).to_vec(),
@@ -294,7 +295,7 @@ impl Db {
         Ok(())
     }
 
-    /// Bounds the oplog to about so many bytes: the one that is written, or the next.
+    /// Limits the oplog, or the next one, to about this size.
     ///
     /// Errors: those of the store.
     pub fn resize_oplog(&self, bytes_max: i64) -> Result<()> {
@@ -303,7 +304,7 @@ impl Db {
         self.change_collection(&collection, options(bytes_max)?, &|_| None)
     }
 
-    /// Whether a collection keeps images of its documents.
+    /// Returns whether any collection keeps pre-images.
     pub fn has_images(&self) -> bool {
         let databases = self.catalog().databases();
         databases.iter().any(|database| {
@@ -312,13 +313,13 @@ impl Db {
         })
     }
 
-    /// Has images kept from now on.
+    /// Starts keeping pre-images.
     pub(crate) fn start_images(&self) -> Result<()> {
         self.start_oplog()?;
         self.keep_images()
     }
 
-    /// Ends the oplog, and drops it: nobody needs it any more.
+    /// Stops and drops the oplog, which is no longer needed.
     ///
     /// Errors: those of the store.
     pub fn stop_oplog(&self) -> Result<()> {
@@ -339,12 +340,11 @@ impl Db {
                 self.drop_collection(&ns)?;
             }
         }
-        self.oplog.listeners.tell_all();
+        self.oplog.listeners.notify_all();
         Ok(())
     }
 
-    /// Notes something in the oplog that changes nothing, where it is written; answers whether it
-    /// is.
+    /// Adds a note to the oplog if it is written; returns whether it is.
     ///
     /// Errors: those of the store.
     pub fn note_in_oplog(&self, what: Doc<'_>) -> Result<bool> {
@@ -357,7 +357,7 @@ impl Db {
         Ok(true)
     }
 
-    /// Commits a change of the catalogue, with what the oplog tells of it.
+    /// Commits a catalogue change with its oplog entries.
     ///
     /// Errors: those of the store.
     pub(crate) fn commit_change(
@@ -376,7 +376,7 @@ impl Db {
         }
     }
 
-    /// Finds the oplog that the store has.
+    /// Loads the oplog that the store contains.
     pub(crate) fn load_oplog(&self) -> Result<()> {
         let Some(collection) = self.collection(&namespace()?) else { return Ok(()) };
         let time = |doc: Doc<'_>| match doc.get("ts") {
@@ -397,13 +397,13 @@ impl Db {
         self.note_timestamp(last);
         self.oplog.load(collection.clone(), first, last);
         let has_begun = self.store().get(Space::Catalog, &keys::OPLOG_BEGUN, &mut |_| ());
-        // A crash while it began may have left it incomplete.
+        // A crash during the start may have left it incomplete.
         if has_begun.for_client()? { Ok(()) } else { self.begin_entries(&collection) }
     }
 }
 
 impl Collection {
-    /// Checks that clients may write to it.
+    /// Checks that clients may write to the collection.
     ///
     /// Errors: `no_writes`.
     #[inline]
@@ -411,8 +411,8 @@ impl Collection {
         if self.is_oplog() { Err(no_writes(&self.namespace())) } else { Ok(()) }
     }
 
-    /// Whether its changes are told of in the oplog.
-    pub(crate) fn is_told_of(&self) -> bool {
+    /// Returns whether changes of the collection are logged in the oplog.
+    pub(crate) fn is_logged(&self) -> bool {
         let ns = self.namespace();
         ns.db() != LOCAL && ns.collection() != "system.profile"
     }

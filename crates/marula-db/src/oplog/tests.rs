@@ -53,7 +53,7 @@ fn entries_are_in_the_order_of_the_commits_and_go_on_after_a_restart() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let before = times(&db);
-    // The entry with which it began, and 200 inserts.
+    // The first entry, and 200 inserts.
     assert_eq!(before.len(), 201);
     assert!(before.is_sorted_by(|a, b| a < b));
     assert_eq!(before.last(), Some(&db.oplog().newest()));
@@ -78,7 +78,7 @@ fn what_outgrows_its_bound_goes_from_the_front() {
     (0..100).for_each(|id| insert(&db, &collection, id, &text));
     db.resize_oplog(20_000).unwrap();
     let all = times(&db);
-    // What is young enough stays, whatever the size.
+    // Young entries stay, whatever the size.
     db.trim_oplog(Retention { at_least_ms: 3_600_000, images_ms: None }).unwrap();
     assert_eq!(times(&db), all);
     db.trim_oplog(Retention { at_least_ms: 0, images_ms: None }).unwrap();

@@ -1,4 +1,4 @@
-//! How far back the oplog goes.
+//! Trims the oplog.
 
 use std::time::Instant;
 
@@ -11,20 +11,20 @@ use crate::db::Db;
 use crate::keys;
 use crate::storage_error::ForClient;
 
-/// Entries that are forgotten in one go.
+/// The maximum number of entries removed in one transaction.
 pub(super) const CHUNK: usize = 10_000;
 
-/// What is kept of the oplog.
+/// The minimum retention of the oplog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
-    /// Entries that are younger are kept, however many they are.
+    /// Younger entries are kept, however many there are.
     pub at_least_ms: i64,
-    /// How long images are kept; `None` is as long as the entries.
+    /// The time that pre-images are kept; `None` means as long as the entries.
     pub images_ms: Option<i64>,
 }
 
 impl Db {
-    /// Forgets the oldest entries of an oplog that has outgrown its bound, and images that are too
+    /// Removes the oldest entries of an oplog that exceeds its size, and pre-images that are too
     /// old.
     ///
     /// Errors: those of the store.
@@ -37,7 +37,7 @@ impl Db {
         self.forget_images(retention.images_ms)
     }
 
-    /// Forgets some; answers whether there may be more to forget.
+    /// Removes some entries; returns whether there may be more to remove.
     fn trim_some(&self, retention: Retention) -> Result<bool> {
         let Some(collection) = self.oplog.collection() else { return Ok(false) };
         let bound =

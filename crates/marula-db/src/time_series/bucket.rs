@@ -1,4 +1,4 @@
-//! One bucket: its document taken apart, measurements added, and put together again.
+//! One bucket: parses its document, adds measurements, and writes it again.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -9,28 +9,29 @@ use marula_error::Result;
 
 use super::{Bucketing, TimeSeries};
 
-/// The most measurements of a bucket. Source: manual "Time Series Collection Limitations" and
-/// mongod's default of `timeseriesBucketMaxCount`.
+/// The maximum number of measurements of a bucket. Source: manual "Time Series Collection
+/// Limitations" and mongod's default of `timeseriesBucketMaxCount`.
 const MEASUREMENTS_MAX: usize = 1_000;
-/// The most bytes of measurements. Source: mongod's default of `timeseriesBucketMaxSize`.
+/// The maximum size of a bucket's measurements. Source: mongod's default of
+/// `timeseriesBucketMaxSize`.
 const BYTES_MAX: usize = 125 * 1024;
 
-/// Why a bucket does not take a measurement.
+/// The reason why a bucket does not accept a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Full {
-    /// It has as many as it may.
+    /// It has the maximum number of measurements.
     Count,
-    /// A field has another type here.
+    /// A field has another type.
     Schema,
-    /// It has as many bytes as it may.
+    /// It has the maximum size.
     Size,
-    /// The measurement is later than the bucket may span.
+    /// The measurement is later than the end of the bucket's span.
     TimeForward,
-    /// The measurement is earlier than the bucket.
+    /// The measurement is earlier than the start of the bucket.
     TimeBackward,
 }
 
-/// A bucket in parts.
+/// A parsed bucket.
 pub struct Bucket {
     id: ObjectId,
     meta: Option<ValueBuf>,
@@ -45,17 +46,17 @@ pub struct Bucket {
 /// A field of the measurements.
 struct Field {
     name: Box<[u8]>,
-    /// The elements of its `data` document, each named by its measurement's number.
+    /// The elements of the field's `data` document, each named by its measurement's number.
     elements: Vec<u8>,
     min: ValueBuf,
     max: ValueBuf,
 }
 
 impl Bucket {
-    /// An empty bucket that begins with a measurement at `time_ms`.
+    /// An empty bucket that starts with a measurement at `time_ms`.
     pub fn begin(options: &TimeSeries, meta: Option<ValueBuf>, time_ms: i64) -> Self {
         let start_ms = options.bucketing.round_down(time_ms);
-        // Moments outside the range are cut to the 32 bits that an ObjectId has for them.
+        // Times outside the range are truncated to the 32 bits of an ObjectId.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let seconds = start_ms.div_euclid(1_000) as u32;
         Bucket {
@@ -70,7 +71,7 @@ impl Bucket {
         }
     }
 
-    /// Takes a bucket's document apart. `None`: it takes no more, or is none that this module made.
+    /// Parses a bucket's document. `None` if the bucket is closed or was not made by this module.
     pub fn load(options: &TimeSeries, document: Doc<'_>) -> Option<Self> {
         let Some(Value::ObjectId(id)) = document.get("_id") else { return None };
         let control = document.get("control")?.as_doc()?;
@@ -116,7 +117,7 @@ impl Bucket {
         self.meta.as_ref()
     }
 
-    /// Adds a measurement. An empty bucket takes any.
+    /// Adds a measurement. An empty bucket accepts any.
     pub fn push(
         &mut self,
         options: &TimeSeries,
@@ -172,16 +173,16 @@ impl Bucket {
         self.count += 1;
     }
 
-    /// The bucket of a document with the measurements for which `keep` says so, and how many these
-    /// leave out; without a bucket where none is kept. `None`: its document is of a form that this
-    /// module does not make.
+    /// Rebuilds a document's bucket from the measurements for which `keep` returns `true`; returns
+    /// it with the number of removed measurements, and no bucket if none is kept. `None` if this
+    /// module did not make the document.
     pub fn keeping(
         options: &TimeSeries,
         document: Doc<'_>,
         collator: Option<&dyn Collator>,
         keep: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
     ) -> Result<Option<(Option<Bucket>, usize)>> {
-        let Some((mut kept, measurements)) = taken_apart(options, document) else {
+        let Some((mut kept, measurements)) = split(options, document) else {
             return Ok(None);
         };
         let mut removed = 0;
@@ -194,7 +195,7 @@ impl Bucket {
         Ok(Some((Some(kept).filter(|kept| kept.count > 0), removed)))
     }
 
-    /// Whether a further measurement fits.
+    /// Checks that another measurement fits.
     fn check(
         &self,
         options: &TimeSeries,
@@ -255,8 +256,8 @@ impl Bucket {
     }
 }
 
-/// A bucket's document as the bucket without measurements, and these.
-fn taken_apart(options: &TimeSeries, document: Doc<'_>) -> Option<(Bucket, Vec<DocBuf>)> {
+/// Splits a bucket's document into an empty bucket and its measurements.
+fn split(options: &TimeSeries, document: Doc<'_>) -> Option<(Bucket, Vec<DocBuf>)> {
     let Some(Value::ObjectId(id)) = document.get("_id") else { return None };
     let control = document.get("control")?.as_doc()?;
     if control.get("version")?.as_exact_i64() != Some(1) {
@@ -292,7 +293,7 @@ fn taken_apart(options: &TimeSeries, document: Doc<'_>) -> Option<(Bucket, Vec<D
     Some((bucket, measurements))
 }
 
-/// How many measurements a bucket's document holds.
+/// The number of measurements in a bucket's document.
 pub fn count(options: &TimeSeries, document: Doc<'_>) -> usize {
     let data = document.get("data").and_then(|data| data.as_doc());
     let times = data.and_then(|data| data.get(&options.time_field));
@@ -306,8 +307,8 @@ fn append_element(out: &mut Vec<u8>, name: &[u8], value: RawValue<'_>) {
     out.extend_from_slice(value.bytes());
 }
 
-/// Whether two values may stand in one column: of one class, and what they hold at the same place
-/// too.
+/// Returns whether two values may be in one column: they have the same class, and so have their
+/// fields with equal names.
 fn is_alike(a: Value<'_>, b: Value<'_>) -> bool {
     let same_fields = |a: Doc<'_>, b: Doc<'_>| {
         b.iter()
@@ -321,8 +322,8 @@ fn is_alike(a: Value<'_>, b: Value<'_>) -> bool {
     }
 }
 
-/// The least, or greatest, of two values: documents field by field, arrays element by element.
-/// `None`: the old one.
+/// The lesser, or greater, of two values: documents field by field, arrays element by element.
+/// `None` means that the old value stays.
 fn merged(
     old: Value<'_>,
     new: Value<'_>,
@@ -362,7 +363,7 @@ fn merged_fields(
     document
 }
 
-/// The moment of a measurement, where its time field holds a date.
+/// The time of a measurement, if its time field holds a date.
 pub fn time_of(options: &TimeSeries, measurement: Doc<'_>) -> Option<i64> {
     let raw = measurement.get_raw(options.time_field.as_bytes())?;
     match raw.kind() {

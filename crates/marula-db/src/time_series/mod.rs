@@ -1,11 +1,11 @@
-//! Time-series collections: measurements stored many to a document, in buckets.
+//! Time-series collections: measurements stored in buckets, many per document.
 //!
-//! What a client sees as `weather` is an entry without documents, like a view, that unpacks
-//! `system.buckets.weather`. There each document is a bucket: the measurements of one *meta* value
-//! over a span of time, field by field.
+//! The collection that a client sees as `weather` is an entry without documents, like a view, that
+//! unpacks `system.buckets.weather`. There each document is a bucket: the measurements of one
+//! *meta* value over a span of time, field by field.
 //!
-//! `bucket` builds and extends a bucket's document, `open` remembers which bucket of a meta value
-//! takes more. The layout of a bucket is in docs/file-formats.md.
+//! `bucket` builds and extends a bucket's document; `open` remembers the open bucket of each meta
+//! value. docs/file-formats.md describes the layout of a bucket.
 
 pub mod bucket;
 pub mod open;
@@ -14,11 +14,11 @@ use marula_bson::{Doc, DocBuf, Value, doc};
 
 use crate::namespace::Namespace;
 
-/// What the name of a collection of buckets begins with.
+/// The prefix of the name of a bucket collection.
 pub const BUCKETS_PREFIX: &str = "system.buckets.";
 
-/// How close together measurements come: how far a bucket's start is rounded, and how long it may
-/// span.
+/// The expected interval between measurements; it determines the rounding of a bucket's start and
+/// its maximum span.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[allow(missing_docs)]
 pub enum Granularity {
@@ -29,7 +29,7 @@ pub enum Granularity {
 }
 
 impl Granularity {
-    /// The granularity of this name.
+    /// The granularity with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "seconds" => Some(Granularity::Seconds),
@@ -39,7 +39,7 @@ impl Granularity {
         }
     }
 
-    /// Its name.
+    /// The name.
     pub const fn name(self) -> &'static str {
         match self {
             Granularity::Seconds => "seconds",
@@ -48,7 +48,7 @@ impl Granularity {
         }
     }
 
-    /// How long a bucket spans at most. Source: manual "Set Granularity for Time Series Data".
+    /// The maximum span of a bucket. Source: manual "Set Granularity for Time Series Data".
     pub const fn span_seconds(self) -> i32 {
         match self {
             Granularity::Seconds => 3_600,
@@ -57,7 +57,7 @@ impl Granularity {
         }
     }
 
-    /// What the start of a bucket is rounded down to.
+    /// The unit that the start of a bucket is rounded down to.
     pub const fn rounding_seconds(self) -> i32 {
         match self {
             Granularity::Seconds => 60,
@@ -67,22 +67,22 @@ impl Granularity {
     }
 }
 
-/// The longest span that a bucket may be given. Source: manual "Set Granularity for Time Series
+/// The maximum configurable span of a bucket. Source: manual "Set Granularity for Time Series
 /// Data": a year.
 pub const SPAN_SECONDS_MAX: i32 = 31_536_000;
 
-/// Which span of time a bucket covers.
+/// The span of time that a bucket covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bucketing {
-    /// As a granularity has it.
+    /// The span of a granularity.
     Granularity(Granularity),
-    /// As `bucketMaxSpanSeconds` and `bucketRoundingSeconds` say, which are alike: the buckets of a
-    /// meta value do not overlap. MongoDB has it since 6.3.
+    /// The value of `bucketMaxSpanSeconds` and `bucketRoundingSeconds`, which must be equal: the
+    /// buckets of a meta value do not overlap. Introduced in MongoDB 6.3.
     Seconds(i32),
 }
 
 impl Bucketing {
-    /// How long a bucket spans at most.
+    /// The maximum span of a bucket.
     pub const fn span_seconds(self) -> i32 {
         match self {
             Bucketing::Granularity(granularity) => granularity.span_seconds(),
@@ -90,7 +90,7 @@ impl Bucketing {
         }
     }
 
-    /// What the start of a bucket is rounded down to.
+    /// The unit that the start of a bucket is rounded down to.
     pub const fn rounding_seconds(self) -> i32 {
         match self {
             Bucketing::Granularity(granularity) => granularity.rounding_seconds(),
@@ -108,19 +108,19 @@ impl Bucketing {
 /// The option `timeseries`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TimeSeries {
-    /// The field of the moment.
+    /// The field of the time.
     pub time_field: String,
-    /// The field of what is measured, where there is one.
+    /// The meta field, if any.
     pub meta_field: Option<String>,
-    /// Which span of time a bucket covers.
+    /// The span of time that a bucket covers.
     pub bucketing: Bucketing,
-    /// Whether a bucket may begin before 1970 or after 2038: the seconds in its `_id` then say
-    /// nothing.
+    /// Whether a bucket may start before 1970 or after 2038; the seconds in its `_id` are then
+    /// meaningless.
     pub extended_range: bool,
 }
 
 impl TimeSeries {
-    /// Reads the option, already checked.
+    /// Parses the option, which has been checked.
     pub fn parse(options: Doc<'_>) -> Option<Self> {
         let text = |name: &str| options.get(name)?.as_str().map(|text| text.to_string());
         let seconds = options
@@ -140,12 +140,12 @@ impl TimeSeries {
         })
     }
 
-    /// The longest span of a bucket.
+    /// The maximum span of a bucket.
     pub fn span_ms(&self) -> i64 {
         i64::from(self.bucketing.span_seconds()) * 1_000
     }
 
-    /// The option as `listCollections` shows it.
+    /// The option as shown by `listCollections`.
     pub fn to_doc(&self) -> DocBuf {
         DocBuf::build(|out| {
             out.append("timeField", self.time_field.as_str());
@@ -164,7 +164,7 @@ impl TimeSeries {
         })
     }
 
-    /// The option as the catalogue keeps it.
+    /// The option as stored in the catalogue.
     pub fn to_stored_doc(&self) -> DocBuf {
         let mut document = self.to_doc();
         if self.extended_range {
@@ -173,7 +173,7 @@ impl TimeSeries {
         document
     }
 
-    /// The pipeline that shows the measurements of the buckets: an array of stages.
+    /// The pipeline that unpacks the measurements of the buckets: an array of stages.
     pub fn pipeline(&self) -> DocBuf {
         let unpack = DocBuf::build(|out| {
             out.append("timeField", self.time_field.as_str());
@@ -188,7 +188,7 @@ impl TimeSeries {
         doc! { "0": { "$_internalUnpackBucket": &unpack } }
     }
 
-    /// What every document of the buckets must look like.
+    /// The validator for documents of the bucket collection.
     pub fn validator(&self) -> DocBuf {
         let moment = DocBuf::build(|out| {
             out.append("bsonType", "object");
@@ -224,24 +224,24 @@ impl TimeSeries {
     }
 }
 
-/// Whether the seconds of a moment do not fit the first half of an ObjectId's range.
+/// Returns whether the seconds of a time are outside the positive range of a signed 32-bit integer.
 pub fn is_extended(time_ms: i64) -> bool {
     !(0..=i64::from(i32::MAX) * 1_000).contains(&time_ms)
 }
 
-/// Where the buckets of a time-series collection are.
+/// The namespace of the buckets of a time-series collection.
 pub fn buckets_namespace(ns: &Namespace) -> marula_error::Result<Namespace> {
     Namespace::new(ns.db(), &format!("{BUCKETS_PREFIX}{}", ns.collection()))
 }
 
-/// The time-series collection that shows the buckets in `ns`; `None` where these are no buckets.
+/// The time-series collection over the buckets in `ns`; `None` if `ns` is not a bucket collection.
 pub fn shown_namespace(ns: &Namespace) -> Option<Namespace> {
     let name = ns.collection().strip_prefix(BUCKETS_PREFIX)?;
     Namespace::new(ns.db(), name).ok()
 }
 
-/// A meta value with the fields of its documents in order of their names, so that the order in
-/// which a client writes them makes no difference.
+/// A meta value with the fields of its documents sorted by name, so that the field order in a
+/// client's document is irrelevant.
 pub fn normalize(value: Value<'_>, out: &mut DocBuf) {
     out.push("meta", sorted(value).get());
 }

@@ -1,7 +1,7 @@
-//! Which bucket of each meta value takes further measurements, and how buckets came and went.
+//! The open buckets of a collection by meta value, and counters of opened and closed buckets.
 //!
-//! This is memory alone: after a start every meta value begins a new bucket. What is remembered is
-//! only where to try; the bucket's document decides whether a measurement still fits.
+//! This state is in memory only: after a restart every meta value begins a new bucket. An entry
+//! only says which bucket to try; the bucket's document decides whether a measurement still fits.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,20 +12,20 @@ use parking_lot::{Mutex, MutexGuard};
 use super::bucket::Full;
 use crate::keys::RecordKey;
 
-/// So many meta values are remembered; beyond, all are forgotten and begin anew.
+/// The maximum number of open buckets; beyond it, all are forgotten.
 const OPEN_MAX: usize = 100_000;
-/// Inserts of so many meta values go on side by side.
+/// The number of meta values that can be inserted concurrently.
 const LANES: usize = 64;
 
 /// The open buckets of a collection.
 pub struct OpenBuckets {
     records: Mutex<HashMap<Box<[u8]>, RecordKey>>,
     lanes: [Mutex<()>; LANES],
-    /// What has happened since the start.
+    /// Counters since the start of the server.
     pub counters: Counters,
 }
 
-/// How buckets came and went since the start, as `collStats` shows it.
+/// Counters of opened and closed buckets since the start of the server, as shown by `collStats`.
 #[derive(Default)]
 #[allow(missing_docs)]
 pub struct Counters {
@@ -59,8 +59,8 @@ impl Default for OpenBuckets {
 }
 
 impl OpenBuckets {
-    /// Waits until no one else adds measurements of this meta value. Without it, inserts side by
-    /// side would each begin a bucket of their own.
+    /// Locks a meta value against concurrent inserts. Without the lock each of them would begin a
+    /// bucket of its own.
     pub fn lane(&self, meta: &[u8]) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         meta.hash(&mut hasher);
@@ -68,12 +68,12 @@ impl OpenBuckets {
         self.lanes[lane].lock()
     }
 
-    /// The bucket that takes measurements of this meta value.
+    /// The open bucket of this meta value.
     pub fn get(&self, meta: &[u8]) -> Option<RecordKey> {
         self.records.lock().get(meta).cloned()
     }
 
-    /// Notes a new bucket.
+    /// Registers a new bucket.
     pub fn opened(&self, meta: &[u8], record: RecordKey) {
         let mut records = self.records.lock();
         if records.len() >= OPEN_MAX {
@@ -83,7 +83,7 @@ impl OpenBuckets {
         records.insert(meta.into(), record);
     }
 
-    /// Forgets a bucket, which takes no more; `why` is not known where its document is gone.
+    /// Forgets a bucket that is full; `why` is `None` if its document is gone.
     pub fn closed(&self, meta: &[u8], why: Option<Full>) {
         self.records.lock().remove(meta);
         let counters = &self.counters;

@@ -1,10 +1,16 @@
-//! The keys that open transactions have written, or decide by.
+//! The keys that open transactions have written or guarded.
 //!
-//! Latches are for writes of one moment and cover stripes of keys; a client's transaction may stay
+//! ```text
+//!   ordinary write   latch ─► check: key locked? ─► commit ─► release latch
+//!                                    │ yes: WriteConflict, waits for the lock's release
+//!   transaction      latch ─► lock the key ─► release latch … (statements) … commit ─► release locks
+//! ```
+//!
+//! Latches protect writes of one moment and cover stripes of keys; a client's transaction may stay
 //! open for a minute and hold a hundred thousand documents. So its keys are locked one by one,
-//! here. Whoever claims a key holds its latch for that moment, and so does an ordinary writer from
-//! its guard to its commit: the two cannot pass each other by. While no transaction is open, a
-//! writer looks at one number.
+//! here. A transaction holds a key's latch while it locks the key, and an ordinary writer holds it
+//! from its guard to its commit, so neither can miss the other. While no transaction is open, a
+//! writer checks one counter.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -17,13 +23,13 @@ use parking_lot::Mutex;
 
 use crate::collection::Listener;
 
-/// Parts of the table, each behind a lock of its own.
+/// The number of parts of the table, each with a lock of its own.
 const SHARDS: usize = 64;
 
-/// A key of the store: its space, and its bytes.
+/// A key of the store: its space and its bytes.
 pub type LockedKey = (Space, Box<[u8]>);
 
-/// Who has locked which keys, space by space.
+/// The owner of each locked key, by space.
 type Shard = [HashMap<Box<[u8]>, u64>; Space::ALL.len()];
 
 /// The table of locked keys.
@@ -31,7 +37,7 @@ pub(crate) struct Locks {
     count: AtomicUsize,
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
-    /// How many wait for keys.
+    /// The number of listeners that wait for keys.
     listeners: AtomicUsize,
     waiting: Mutex<HashMap<LockedKey, Vec<Listener>>>,
 }
@@ -53,7 +59,7 @@ impl Locks {
         &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
     }
 
-    /// Whether any key is locked.
+    /// Returns whether any key is locked.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
@@ -74,10 +80,10 @@ impl Locks {
         self.shard(key).lock()[space as usize].contains_key(key)
     }
 
-    /// Calls `listener` once the key is released; at once, where nobody has locked it.
+    /// Calls `listener` once the key is released; at once if it is not locked.
     pub(crate) fn when_released(&self, key: LockedKey, listener: Listener) {
         let mut waiting = self.waiting.lock();
-        // Whoever releases the key from now on looks for listeners.
+        // From now on a release of the key sees that there are listeners.
         self.listeners.fetch_add(1, Ordering::SeqCst);
         if self.holds(key.0, &key.1) {
             waiting.entry(key).or_default().push(listener);
@@ -88,21 +94,21 @@ impl Locks {
         listener();
     }
 
-    /// Waits until the key is released, or for so long.
+    /// Waits until the key is released, or until the timeout.
     pub(crate) fn wait(&self, key: LockedKey, time: Duration) {
-        let (tell, told) = mpsc::sync_channel::<()>(1);
+        let (tell, released) = mpsc::sync_channel::<()>(1);
         self.when_released(key, Box::new(move || drop(tell)));
-        // Either way it is looked again.
-        let _ = told.recv_timeout(time);
+        // The caller checks again in either case.
+        let _ = released.recv_timeout(time);
     }
 
-    /// Whether another than the transaction `owner` has locked a key.
+    /// Returns whether a transaction other than `owner` has locked a key.
     pub(crate) fn is_anothers(&self, owner: u64, (space, key): (Space, &[u8])) -> bool {
         self.shard(key).lock()[space as usize].get(key).is_some_and(|&other| other != owner)
     }
 
-    /// Locks a key for the transaction `owner`. Answers whether it is its own now, and was not
-    /// before; `None` where it is another's.
+    /// Locks a key for the transaction `owner`. Returns whether the lock is new, and `None` if
+    /// another transaction holds it.
     pub(crate) fn claim(&self, owner: u64, (space, key): (Space, &[u8])) -> Option<bool> {
         let shard = &mut self.shard(key).lock()[space as usize];
         match shard.get(key) {
@@ -116,7 +122,7 @@ impl Locks {
         }
     }
 
-    /// Lets go of keys that a transaction has claimed.
+    /// Releases keys that a transaction has locked.
     pub(crate) fn release(&self, keys: &[LockedKey]) {
         for (space, key) in keys {
             let held = self.shard(key).lock()[*space as usize].remove(key);
@@ -127,15 +133,15 @@ impl Locks {
         if self.listeners.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let mut told = Vec::new();
+        let mut released = Vec::new();
         {
             let mut waiting = self.waiting.lock();
             for key in keys {
-                told.extend(waiting.remove(key).into_iter().flatten());
+                released.extend(waiting.remove(key).into_iter().flatten());
             }
         }
-        self.listeners.fetch_sub(told.len(), Ordering::SeqCst);
-        told.into_iter().for_each(|listener| listener());
+        self.listeners.fetch_sub(released.len(), Ordering::SeqCst);
+        released.into_iter().for_each(|listener| listener());
     }
 }
 
@@ -163,19 +169,19 @@ mod tests {
     fn who_waits_for_a_key_is_told_of_its_release() {
         let locks = Locks::default();
         let key = || (Space::Records, Box::from(&b"k"[..]));
-        let (tell, told) = mpsc::channel();
+        let (tell, released) = mpsc::channel();
         let listener = |number: u32| {
             let tell = tell.clone();
             Box::new(move || tell.send(number).expect("the test listens")) as Listener
         };
         locks.when_released(key(), listener(1));
-        assert_eq!(told.try_recv(), Ok(1));
+        assert_eq!(released.try_recv(), Ok(1));
         assert_eq!(locks.claim(1, (Space::Records, b"k")), Some(true));
         locks.when_released(key(), listener(2));
         locks.when_released(key(), listener(3));
-        assert!(told.try_recv().is_err());
+        assert!(released.try_recv().is_err());
         locks.release(&[key()]);
-        assert_eq!([told.try_recv(), told.try_recv()], [Ok(2), Ok(3)]);
+        assert_eq!([released.try_recv(), released.try_recv()], [Ok(2), Ok(3)]);
         assert_eq!(locks.listeners.load(Ordering::SeqCst), 0);
         assert!(locks.waiting.lock().is_empty());
     }

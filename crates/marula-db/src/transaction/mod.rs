@@ -1,13 +1,14 @@
 //! A client's transaction: a unit of work that is parked between its statements.
 //!
-//! It sees one moment, with its own writes on top ([`Overlay`]). Each statement writes into a
-//! change of its own, which joins the transaction when it succeeds. The keys that it writes, or
-//! decides by, are locked ([`locks`]) and must be as they were at its moment: the first to change a
-//! document wins, and the other is told at once. In the end all goes into the store in one batch,
-//! with the counters and the session's record, and the effects follow.
+//! It reads one moment, with its own writes on top ([`Overlay`]). Each statement writes into a
+//! change of its own, which joins the transaction when the statement succeeds. The keys that the
+//! transaction writes or guards are locked ([`locks`]) and must be unchanged since its moment: the
+//! first transaction to change a document wins, and the other gets a conflict at once. At the end
+//! everything goes into the store in one batch, with the counters and the session's record, and the
+//! effects follow.
 //!
-//! A collection that it touches keeps its shape until the transaction ends: changes of the
-//! catalogue wait for it ([`Collection::quiesce`]).
+//! A collection that the transaction has touched cannot change its state until the transaction
+//! ends: catalogue changes wait ([`Collection::quiesce`]).
 
 pub mod locks;
 
@@ -23,8 +24,8 @@ use marula_storage::{Error as StorageError, Space, Txn, View};
 use parking_lot::Mutex;
 
 use self::locks::LockedKey;
+use crate::catalog::ddl_log;
 use crate::catalog::options::CollectionOptions;
-use crate::catalog::told;
 use crate::collection::Collection;
 use crate::current;
 use crate::db::Db;
@@ -37,8 +38,8 @@ use crate::storage_error::{ForClient, client_error};
 use crate::unit::Growth;
 
 errors! {
-    /// A collection was not there, or had another name, or lacked an index that would have to be
-    /// changed, at the moment that is read.
+    /// At the moment of the view the collection did not exist, or had another name, or lacked an
+    /// index that would have to be changed.
     pub(crate) snapshot_unavailable() = SnapshotUnavailable, "Unable to read from a snapshot due to pending collection catalog changes; please retry the operation.";
     lock_timeout(ns: &Namespace, ms: u128) = LockTimeout, "Unable to acquire IX lock on '{{{ns}}}' within {ms}ms.";
     too_large(bytes: u64) = TransactionTooLarge, "Transaction's writes take more than {bytes} bytes of memory";
@@ -46,73 +47,73 @@ errors! {
     is_over() = NoSuchTransaction, "the transaction has ended";
 }
 
-/// How long a claim waits for a write of one moment that is under way.
+/// The time that a lock waits for a running write of one moment.
 const LATCH_WAIT: Duration = Duration::from_millis(5);
 
-/// A transaction that has written more, or locked more, is ended where nobody waits for the thread.
+/// The end of a transaction that has written or locked more runs on a pool thread.
 const QUICK_BYTES_MAX: usize = 64 << 10;
 const QUICK_LOCKS_MAX: usize = 1_000;
 
-/// What holds for a transaction from its beginning.
+/// The limits of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long it waits for a change of the catalogue.
+    /// The time that it waits for a catalogue change.
     pub lock_timeout: Duration,
-    /// The most bytes that it may have written.
+    /// The maximum number of bytes that it may write.
     pub bytes_max: u64,
-    /// The most bytes that all open transactions may have written together.
+    /// The maximum number of bytes that all open transactions may write together.
     pub total_bytes_max: u64,
 }
 
-/// Bytes that open transactions have written.
+/// The number of bytes that open transactions have written.
 static TOTAL_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// A client's transaction. Dropped without a commit, it leaves nothing.
+/// A client's transaction. Dropping it without a commit undoes it.
 pub struct Transaction {
     db: Arc<Db>,
     id: u64,
     overlay: Overlay,
     limits: Limits,
-    /// Whether what the oplog will tell of it is gathered.
-    is_told_of: bool,
+    /// Whether its oplog entries are gathered.
+    is_logged: bool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     is_over: bool,
-    touched: HashMap<Ident, Touched>,
+    touched: HashMap<Ident, TouchedCollection>,
     locks: Vec<LockedKey>,
     marks: Vec<(Arc<Index>, Multikey)>,
-    /// Collections that the commit creates.
+    /// The collections that the commit creates.
     created: Vec<Arc<Collection>>,
-    /// How many changes of documents its statements have made.
+    /// The number of document changes by its statements.
     changes: u64,
-    /// What the oplog will tell of it.
+    /// Its oplog entries.
     entries: Entries,
-    /// How many bytes it counts for in [`TOTAL_BYTES`].
+    /// Its share of [`TOTAL_BYTES`].
     counted_bytes: u64,
 }
 
-/// Which transaction of a session it is.
+/// Identifies a transaction of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbered<'n> {
-    /// The session.
+    /// The session's id.
     pub lsid: &'n [u8],
-    /// Its number there.
+    /// Its `txnNumber`.
     pub number: i64,
-    /// When it is committed, in milliseconds since 1970.
+    /// The time of the commit in milliseconds since 1970.
     pub now_ms: i64,
 }
 
 /// A collection that the transaction has read or written.
-struct Touched {
+struct TouchedCollection {
     collection: Arc<Collection>,
     growth: Growth,
 }
 
 impl Transaction {
-    /// Begins a transaction that sees this moment.
+    /// Begins a transaction that reads this moment.
     pub fn begin(db: &Arc<Db>, limits: Limits) -> Result<Self> {
         static LAST_ID: AtomicU64 = AtomicU64::new(0);
         Ok(Transaction {
@@ -120,22 +121,22 @@ impl Transaction {
             overlay: Overlay::new(db.view_now()?),
             db: db.clone(),
             limits,
-            is_told_of: db.oplog().is_on(),
+            is_logged: db.oplog().is_on(),
             state: Mutex::default(),
         })
     }
 
-    /// What its statements see.
+    /// The view of its statements.
     pub(crate) fn view(&self) -> &dyn View {
         &self.overlay
     }
 
-    /// Whether what the oplog will tell of it is gathered.
-    pub(crate) fn tells_of_changes(&self) -> bool {
-        self.is_told_of
+    /// Returns whether its oplog entries are gathered.
+    pub(crate) fn logs_changes(&self) -> bool {
+        self.is_logged
     }
 
-    /// The collection of this name, as the transaction sees it.
+    /// The collection with this name, including those that the transaction has created.
     pub fn collection(&self, ns: &Namespace) -> Option<Arc<Collection>> {
         let state = self.state.lock();
         let own = state.created.iter().find(|collection| collection.namespace() == *ns).cloned();
@@ -148,10 +149,10 @@ impl Transaction {
         self.overlay.begin(self)
     }
 
-    /// Keeps the shape of a collection until the transaction ends.
+    /// Prevents changes of a collection's state until the transaction ends.
     ///
-    /// Errors: `lock_timeout` where a change of it is under way or waits, `snapshot_unavailable`
-    /// where it was not there at the transaction's moment.
+    /// Errors: `lock_timeout` if such a change is running or waiting, `snapshot_unavailable` if the
+    /// collection did not exist at the transaction's moment.
     pub(crate) fn touch(&self, collection: &Collection) -> Result<()> {
         if self.state.lock().touched.contains_key(&collection.ident()) {
             return Ok(());
@@ -183,16 +184,16 @@ impl Transaction {
             return outcome;
         }
         let growth = Growth::default();
-        state.touched.insert(collection.ident(), Touched { collection, growth });
+        state.touched.insert(collection.ident(), TouchedCollection { collection, growth });
         Ok(())
     }
 
-    /// Whether another transaction has locked a key.
+    /// Returns whether another transaction has locked a key.
     pub(crate) fn is_anothers(&self, key: (Space, &[u8])) -> bool {
         self.db.locks.is_anothers(self.id, key)
     }
 
-    /// Takes over what follows from a statement's change.
+    /// Takes over the effects of a statement's change.
     ///
     /// Errors: `too_large`.
     pub(crate) fn absorb(
@@ -207,7 +208,7 @@ impl Transaction {
         }
         state.marks.append(marks);
         if let Some((ident, more)) = grown {
-            // One changes a document without a change of their number.
+            // A change may modify a document without changing their number.
             state.changes += more.documents.unsigned_abs().max(1);
             let touched = state.touched.get_mut(&ident);
             touched.expect("a collection is touched before it is written").growth += more;
@@ -224,9 +225,9 @@ impl Transaction {
         }
     }
 
-    /// Creates a collection, which others see from the commit on.
+    /// Creates a collection, which becomes visible to others with the commit.
     ///
-    /// Errors: as of [`Db::create_collection`].
+    /// Errors: as [`Db::create_collection`].
     pub(crate) fn create_collection(
         &self,
         ns: &Namespace,
@@ -237,18 +238,17 @@ impl Transaction {
         }
         let collection = Arc::new(self.db.prepare_collection(ns, options)?);
         let mut state = self.state.lock();
-        if self.is_told_of {
-            told::created(&collection, &mut state.entries);
+        if self.is_logged {
+            ddl_log::created(&collection, &mut state.entries);
         }
         state.created.push(collection.clone());
         drop(state);
         Ok(collection)
     }
 
-    /// Adds indexes to a collection that this transaction has created and that has no documents
-    /// yet.
+    /// Adds indexes to an empty collection that this transaction has created.
     ///
-    /// Errors: as of [`Db::prepare_indexes`].
+    /// Errors: as [`Db::prepare_indexes`].
     pub fn create_indexes(
         &self,
         collection: &Arc<Collection>,
@@ -256,33 +256,32 @@ impl Transaction {
     ) -> Result<(usize, usize)> {
         let before = collection.state().indexes.len();
         let counts = self.db.prepare_indexes(collection, specs)?;
-        if self.is_told_of {
+        if self.is_logged {
             let entries = &mut self.state.lock().entries;
             for index in &collection.state().indexes[before..] {
-                told::index_made(collection, index, entries);
+                ddl_log::index_made(collection, index, entries);
             }
         }
         Ok(counts)
     }
 
-    /// Whether this transaction has created the collection.
+    /// Returns whether this transaction has created the collection.
     pub fn has_created(&self, collection: &Collection) -> bool {
         self.state.lock().created.iter().any(|own| own.ident() == collection.ident())
     }
 
-    /// Whether it has documents of a collection that it has created.
+    /// Returns whether it has changed the number of documents of the collection.
     pub fn has_documents_in(&self, collection: &Collection) -> bool {
         let state = self.state.lock();
         state.touched.get(&collection.ident()).is_some_and(|touched| touched.growth.documents != 0)
     }
 
-    /// How many documents its statements have inserted, changed and deleted, and the bytes of all
-    /// that it has written.
+    /// The number of document changes by its statements, and the bytes that it has written.
     pub fn written(&self) -> (u64, u64) {
         (self.state.lock().changes, self.overlay.bytes() as u64)
     }
 
-    /// Whether its end takes so long that nobody should wait for the thread.
+    /// Returns whether its end may take so long that it should not run on a network worker.
     pub fn is_large(&self) -> bool {
         let state = self.state.lock();
         self.overlay.bytes() > QUICK_BYTES_MAX
@@ -290,10 +289,11 @@ impl Transaction {
             || !state.created.is_empty()
     }
 
-    /// Makes all of it at once. Where it is one of a session, that remembers it as committed.
+    /// Commits the transaction atomically. In a session, the session's record marks it as
+    /// committed.
     ///
-    /// Errors: those of the store, and of a collection that another has created meanwhile: then
-    /// nothing has happened.
+    /// Errors: those of the store; a conflict if another operation has created one of its
+    /// collections in the meantime. On error nothing is committed.
     pub fn commit(&self, of: Option<Numbered<'_>>) -> Result<()> {
         let created = self.state.lock().created.clone();
         let ddl = if created.is_empty() { None } else { Some(self.db.lock_catalog()?) };
@@ -313,9 +313,9 @@ impl Transaction {
             if let Some(Numbered { lsid, number, now_ms }) = of {
                 Sessions::stage_commit(lsid, number, now_ms, &mut *txn);
             }
-            // From here to the commit the oplog does not begin.
+            // From here to the commit the oplog cannot be started.
             let _hold = self.db.oplog().hold();
-            let mut entries = match self.is_told_of {
+            let mut entries = match self.is_logged {
                 true => std::mem::take(&mut state.entries),
                 false if self.db.oplog().is_on() => self.net_effect(&state)?,
                 false => Entries::default(),
@@ -337,24 +337,24 @@ impl Transaction {
             index.note_marks_stored(&multikey);
         }
         for touched in state.touched.values() {
-            touched.growth.follow(&touched.collection);
+            touched.growth.apply(&touched.collection);
         }
         self.end(&mut state);
         Ok(())
     }
 
-    /// What the transaction has done in sum, document by document: what is told of it where the
-    /// oplog has begun since it has.
+    /// The oplog entries of the transaction's net effect per document, used when the oplog was
+    /// started after the transaction began.
     fn net_effect(&self, state: &State) -> Result<Entries> {
         let mut entries = Entries::default();
         for collection in &state.created {
-            told::created(collection, &mut entries);
+            ddl_log::created(collection, &mut entries);
         }
         self.overlay
             .for_each(Space::Records, &mut |key, new| {
                 let touched = key.first_chunk().map(|ident| Ident(u32::from_be_bytes(*ident)));
                 let touched = touched.and_then(|ident| state.touched.get(&ident));
-                let Some(Touched { collection, .. }) = touched else { return Ok(()) };
+                let Some(TouchedCollection { collection, .. }) = touched else { return Ok(()) };
                 let mut old = None;
                 let base = self.overlay.base();
                 base.get(Space::Records, key, &mut |bytes| {
@@ -375,7 +375,7 @@ impl Transaction {
         Ok(entries)
     }
 
-    /// Gives up all that it has written, and lets go of what it holds. Idempotent.
+    /// Discards all writes and releases all locks. Idempotent.
     pub fn abort(&self) {
         self.end(&mut self.state.lock());
     }
@@ -394,12 +394,12 @@ impl Transaction {
 }
 
 impl Claims for Transaction {
-    fn claim(&self, keys: &[(Space, &[u8])], patience: Duration) -> marula_storage::Result<()> {
-        // Held while the keys are claimed, so that no write of one moment is between its guard and
+    fn claim(&self, keys: &[(Space, &[u8])], timeout: Duration) -> marula_storage::Result<()> {
+        // Held while the keys are locked, so that no write of one moment is between its guard and
         // its commit.
         let mut latches = self.db.store().begin();
         let may_wait = current::may_wait();
-        let guarded = latches.guard_within(keys, if may_wait { LATCH_WAIT } else { patience });
+        let guarded = latches.guard_within(keys, if may_wait { LATCH_WAIT } else { timeout });
         if guarded.is_err() && !may_wait {
             current::postpone();
         }

@@ -1,4 +1,4 @@
-//! What expires and what does not, over the in-memory store. Expectations are those of mongod 6.0.
+//! The expiry of documents, over the in-memory store. The expectations are those of mongod 6.0.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn fill(options: &DocBuf, index: Option<&DocBuf>, docs: &[DocBuf]) -> (Db, Arc<C
     (db, collection)
 }
 
-/// Expires once and compares the `_id`s that are left.
+/// Expires once and compares the remaining `_id`s.
 #[track_caller]
 fn check(options: &DocBuf, index: Option<&DocBuf>, docs: &[DocBuf], left: &[&str]) {
     let (db, collection) = fill(options, index, docs);
@@ -151,8 +151,8 @@ fn buckets_expire_when_their_latest_measurement_has() {
     db.create_time_series(&ns, options).unwrap();
     let buckets = db.buckets_of(&db.collection(&ns).unwrap()).unwrap().unwrap();
     let minutes_ago = |minutes: i64| doc! { "t": Value::DateTime(NOW_MS - minutes * 60_000) };
-    // A bucket may span an hour: it is looked at when one that began with it would have expired for
-    // sure.
+    // A bucket may span an hour: it is examined once a bucket that began with it would have expired
+    // for sure.
     for docs in
         [vec![minutes_ago(200), minutes_ago(150)], vec![minutes_ago(75)], vec![minutes_ago(5)]]
     {

@@ -1,10 +1,10 @@
-//! A change that is made whole or not at all: a store transaction, and the *effects* of its commit.
+//! An atomic change: a store transaction, and the *effects* of its commit.
 //!
-//! What a write causes beside its keys is noted here while the change is made, and happens when the
-//! commit has succeeded, and only then: counters in memory, multikey marks, the session's record,
-//! what is counted of the operation, and those who wait for documents. A change that is dropped
-//! leaves nothing behind. The effects of a statement of a client's transaction are the
-//! transaction's, and follow from its commit.
+//! Consequences of a write other than its keys are collected here while the change is made, and
+//! applied only after a successful commit: counters in memory, multikey marks, the session's
+//! record, the operation's counts, and notifications of listeners. A change that is dropped has no
+//! effects. The effects of a statement in a client's transaction are handed to the transaction and
+//! applied by its commit.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -22,50 +22,50 @@ use crate::oplog::Entries;
 use crate::session::{Done, NumberedWrite};
 use crate::storage_error::{ForClient, client_error};
 
-/// A change under way.
+/// A change in progress.
 pub(crate) struct Write<'u> {
     txn: Box<dyn Txn + 'u>,
     unit: Unit<'u>,
     effects: Effects<'u>,
 }
 
-/// What follows from a commit.
+/// The effects of a commit.
 #[derive(Default)]
 struct Effects<'u> {
-    /// By how much a collection grows.
+    /// The growth of a collection.
     grown: Option<(&'u Collection, Growth)>,
-    /// Multikey marks that the transaction writes.
+    /// The multikey marks that the transaction writes.
     marks: Vec<(Arc<Index>, Multikey)>,
-    /// Index keys that it adds and removes.
+    /// The number of index keys that it adds and removes.
     keys: KeyChanges,
-    /// What the oplog tells of it, where that is written.
+    /// Its oplog entries, if the oplog is written.
     entries: Option<Box<Entries>>,
 }
 
-/// By how much a collection grows.
+/// The growth of a collection.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Growth {
     pub(crate) documents: i64,
     bytes: i64,
-    /// Whether documents come in, for which someone may wait.
-    has_arrivals: bool,
+    /// Whether documents are inserted, for which listeners may wait.
+    has_inserts: bool,
 }
 
 impl AddAssign for Growth {
     fn add_assign(&mut self, more: Growth) {
         self.documents += more.documents;
         self.bytes += more.bytes;
-        self.has_arrivals |= more.has_arrivals;
+        self.has_inserts |= more.has_inserts;
     }
 }
 
 impl Growth {
-    /// Has the counters of the collection show it, and tells those who wait for documents.
+    /// Adds the growth to the counters of the collection, and notifies listeners of inserts.
     #[inline]
-    pub(crate) fn follow(self, collection: &Collection) {
+    pub(crate) fn apply(self, collection: &Collection) {
         collection.counted(self.documents, self.bytes);
-        if self.has_arrivals {
-            collection.tell_listeners();
+        if self.has_inserts {
+            collection.notify_listeners();
         }
     }
 }
@@ -80,28 +80,28 @@ impl<'u> Write<'u> {
         Write { txn, unit, effects: Effects::default() }
     }
 
-    /// Claims keys until the change ends; those of a client's transaction until that does.
+    /// Claims keys until the change ends, or until the client's transaction ends.
     ///
-    /// Errors: a conflict, where another holds one of them for longer than `patience`, or an open
-    /// transaction does.
+    /// Errors: a conflict if another change holds one of them for longer than `timeout`, or an open
+    /// transaction holds one.
     #[inline]
-    pub(crate) fn guard(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
-        self.latch(keys, patience)?;
+    pub(crate) fn guard(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
+        self.latch(keys, timeout)?;
         self.check_unlocked(keys)
     }
 
-    /// The first half of [`Write::guard`]: nobody writes these keys meanwhile, but an open
-    /// transaction may have.
+    /// The first half of [`Write::guard`]: excludes ordinary writers of these keys, but not open
+    /// transactions.
     ///
-    /// Errors: as of [`Write::guard`], but for open transactions.
+    /// Errors: as [`Write::guard`], except for open transactions.
     #[inline]
-    pub(crate) fn latch(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
-        self.txn.guard_within(keys, patience).for_client()
+    pub(crate) fn latch(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
+        self.txn.guard_within(keys, timeout).for_client()
     }
 
-    /// The second half of [`Write::guard`], for keys that are latched.
+    /// The second half of [`Write::guard`], for latched keys.
     ///
-    /// Errors: a conflict, where an open transaction holds one of them.
+    /// Errors: a conflict if an open transaction holds one of them.
     #[inline]
     pub(crate) fn check_unlocked(&self, keys: &[(Space, &[u8])]) -> Result<()> {
         if self.unit.transaction.is_none()
@@ -113,7 +113,8 @@ impl<'u> Write<'u> {
         Ok(())
     }
 
-    /// Checks that no other open transaction has put this key. For ordinary changes it is latched.
+    /// Checks that no other open transaction has written this key. For ordinary changes the key
+    /// must be latched.
     ///
     /// Errors: a conflict.
     pub(crate) fn check_not_put(&self, key: (Space, &[u8])) -> Result<()> {
@@ -126,25 +127,25 @@ impl<'u> Write<'u> {
         }
     }
 
-    /// Whether no open transaction holds one of these keys.
+    /// Returns whether no open transaction holds any of these keys.
     #[inline]
     pub(crate) fn are_unlocked(&self, keys: &[(Space, &[u8])]) -> bool {
         self.unit.db.locks.held_of(keys).is_none()
     }
 
-    /// What it decides by: what this shows of keys that it has guarded stays so until its end.
+    /// The view that the change reads: guarded keys do not change in it until the change ends.
     #[inline]
     pub(crate) fn view(&self) -> &dyn View {
         self.txn.view()
     }
 
-    /// The store transaction, for keys that no effect belongs to.
+    /// The store transaction, for keys without effects.
     #[inline]
     pub(crate) fn txn(&mut self) -> &mut (dyn Txn + 'u) {
         &mut *self.txn
     }
 
-    /// Puts an index entry that is new, or in the place of one of the same key.
+    /// Puts a new index entry, or replaces one with the same key.
     #[inline]
     pub(crate) fn put_entry(&mut self, key: &[u8], value: &[u8]) {
         self.txn.put(Space::Indexes, key, value);
@@ -158,28 +159,28 @@ impl<'u> Write<'u> {
         self.effects.keys += KeyChanges { inserted: None, deleted: Some(1) };
     }
 
-    /// Counts index keys that are written, beside those of [`Write::put_entry`] and
+    /// Counts written index keys in addition to those of [`Write::put_entry`] and
     /// [`Write::delete_entry`].
     #[inline]
     pub(crate) fn count_keys(&mut self, keys: KeyChanges) {
         self.effects.keys += keys;
     }
 
-    /// Writes the multikey marks that a document's keys in `index` need and the store has not yet.
+    /// Writes the multikey marks for a document's keys in `index` that are not stored yet.
     #[inline]
     pub(crate) fn mark(&mut self, index: &Arc<Index>, found: &Multikey) {
         if index.needs_mark(found) {
-            self.mark_anew(index, found);
+            self.mark_new(index, found);
         }
     }
 
     #[cold]
-    fn mark_anew(&mut self, index: &Arc<Index>, found: &Multikey) {
+    fn mark_new(&mut self, index: &Arc<Index>, found: &Multikey) {
         index.mark_multikey(found, &mut *self.txn);
         self.effects.marks.push((index.clone(), found.clone()));
     }
 
-    /// Has the counters of `collection` grow, in the store and in memory.
+    /// Changes the counters of `collection`, in the store and in memory.
     #[inline]
     pub(crate) fn count(&mut self, collection: &'u Collection, documents: i64, bytes: i64) {
         assert!(self.effects.grown.is_none(), "a change is of one collection");
@@ -189,29 +190,29 @@ impl<'u> Write<'u> {
         if bytes != 0 {
             self.txn.add(&keys::size(collection.ident()), bytes);
         }
-        self.effects.grown = Some((collection, Growth { documents, bytes, has_arrivals: false }));
+        self.effects.grown = Some((collection, Growth { documents, bytes, has_inserts: false }));
     }
 
-    /// Has those told who wait for documents of the collection that is counted.
+    /// Notifies listeners of inserts into the counted collection.
     #[inline]
-    pub(crate) fn tell_of_arrivals(&mut self) {
+    pub(crate) fn notify_inserts(&mut self) {
         let (_, growth) = self.effects.grown.as_mut().expect("documents that come in are counted");
-        growth.has_arrivals = true;
+        growth.has_inserts = true;
     }
 
-    /// Whether the oplog tells of changes of `collection`.
+    /// Returns whether changes of `collection` are logged in the oplog.
     #[inline]
-    pub(crate) fn is_told_of(&self, collection: &Collection) -> bool {
-        self.unit.tells_of_changes() && collection.is_told_of()
+    pub(crate) fn is_logged(&self, collection: &Collection) -> bool {
+        self.unit.logs_changes() && collection.is_logged()
     }
 
-    /// What the oplog tells of it.
+    /// The oplog entries.
     pub(crate) fn entries(&mut self) -> &mut Entries {
         self.effects.entries.get_or_insert_default()
     }
 
-    /// Makes the change together with the session's record, which says that `statements` are done,
-    /// and has its effects follow.
+    /// Commits the change together with the session's record that `statements` are done, and
+    /// applies its effects.
     ///
     /// Errors: as [`Write::commit`].
     pub(crate) fn commit_recorded(
@@ -231,9 +232,9 @@ impl<'u> Write<'u> {
         outcome
     }
 
-    /// Makes the change, and has its effects follow.
+    /// Commits the change and applies its effects.
     ///
-    /// Errors: those of the store; then nothing has happened.
+    /// Errors: those of the store; nothing is committed then.
     pub(crate) fn commit(self) -> Result<()> {
         let Write { txn, unit, mut effects } = self;
         let entries = effects.entries.take();
@@ -255,7 +256,7 @@ impl<'u> Write<'u> {
             index.note_marks_stored(&multikey);
         }
         if let Some((collection, growth)) = effects.grown {
-            growth.follow(collection);
+            growth.apply(collection);
         }
         Ok(())
     }

@@ -1,20 +1,20 @@
-//! The unit of work: what one operation reads and writes, in one value.
+//! The unit of work: the reads and writes of one operation, in one value.
 //!
 //! ```text
 //!                        Unit
 //!            ┌────────────┼──────────────┐
 //!          view         begin()        tally
-//!    what reads see       │        what the operation has
-//!                       Write      looked at and written
+//!    the view of reads    │        counts of examined
+//!                       Write      and written data
 //!                 ┌───────┴───────┐
 //!         store transaction    effects
-//!           entries, keys,     what follows from the commit,
-//!           counters, notes    and from nothing else
+//!           entries, keys,     applied after the commit,
+//!           counters, notes    and only then
 //! ```
 //!
-//! A unit is handed down from the command to the last read and write, so that one place says what
-//! an operation sees: the newest state, one moment, or one moment with a client's transaction on
-//! top, which it then belongs to. It is a few references, made on the stack.
+//! A unit is passed down from the command to the last read and write, so that one place determines
+//! what an operation sees: the newest state, one moment, or one moment with the writes of a
+//! client's transaction on top. It consists of a few references and is created on the stack.
 
 mod effects;
 mod tally;
@@ -34,7 +34,7 @@ use crate::db::Db;
 use crate::namespace::Namespace;
 use crate::transaction::Transaction;
 
-/// What one operation reads and writes.
+/// The reads and writes of one operation.
 #[derive(Clone, Copy)]
 pub struct Unit<'u> {
     db: &'u Db,
@@ -44,7 +44,7 @@ pub struct Unit<'u> {
 }
 
 impl<'u> Unit<'u> {
-    /// A unit that sees the newest state.
+    /// A unit that reads the newest state.
     #[inline]
     pub fn new(db: &'u Db) -> Self {
         Unit { db, view: db.store(), tally: None, transaction: None }
@@ -57,7 +57,7 @@ impl<'u> Unit<'u> {
         Unit { tally: Some(tally), ..self }
     }
 
-    /// The same unit, which sees what `view` shows.
+    /// The same unit, reading `view`.
     #[must_use]
     pub fn seeing(self, view: &'u dyn View) -> Self {
         Unit { view, ..self }
@@ -75,7 +75,7 @@ impl<'u> Unit<'u> {
         self.transaction
     }
 
-    /// The collection of this name, as the operation sees it.
+    /// The collection with this name, including those created by the client's transaction.
     #[inline]
     pub fn collection(self, ns: &Namespace) -> Option<Arc<Collection>> {
         match self.transaction {
@@ -84,9 +84,9 @@ impl<'u> Unit<'u> {
         }
     }
 
-    /// The collection of this name, [touched](Unit::touch), for a read.
+    /// The collection with this name, [touched](Unit::touch) for a read.
     ///
-    /// Errors: as of [`Unit::touch`].
+    /// Errors: as [`Unit::touch`].
     #[inline]
     pub fn touched(self, ns: &Namespace) -> Result<Option<Arc<Collection>>> {
         let collection = self.collection(ns).or_else(|| shown::collection(ns));
@@ -96,7 +96,7 @@ impl<'u> Unit<'u> {
         Ok(collection)
     }
 
-    /// The collection of this name, created with no options where there is none.
+    /// The collection with this name; creates it without options if it does not exist.
     pub fn collection_or_create(self, ns: &Namespace) -> Result<Arc<Collection>> {
         match self.transaction {
             None => self.db.collection_or_create(ns),
@@ -109,7 +109,7 @@ impl<'u> Unit<'u> {
 
     /// Creates a collection.
     ///
-    /// Errors: as of [`Db::create_collection`].
+    /// Errors: as [`Db::create_collection`].
     pub fn create_collection(
         self,
         ns: &Namespace,
@@ -121,11 +121,10 @@ impl<'u> Unit<'u> {
         }
     }
 
-    /// Has a collection keep its shape until the client's transaction ends, where the operation
-    /// belongs to one; checks that it was there, of this name, at the moment which the operation
-    /// sees.
+    /// Prevents changes of a collection's state until the end of the client's transaction, if there
+    /// is one, and checks that the collection existed under this name at the moment of the view.
     ///
-    /// Errors: as of [`Transaction`]'s own.
+    /// Errors: as [`Transaction`]'s own.
     #[inline]
     pub fn touch(self, collection: &Collection) -> Result<()> {
         match self.transaction {
@@ -135,8 +134,7 @@ impl<'u> Unit<'u> {
         }
     }
 
-    /// The options and indexes of a collection, without the indexes that are younger than the
-    /// moment which the operation sees.
+    /// The options and indexes of a collection, without indexes that are younger than the view.
     #[inline]
     pub fn state(self, collection: &Collection) -> Arc<State> {
         let state = collection.state();
@@ -150,7 +148,7 @@ impl<'u> Unit<'u> {
         Arc::new(older)
     }
 
-    /// Whether some indexes of a collection are younger than the moment which the operation sees.
+    /// Returns whether some indexes of a collection are younger than the view.
     #[inline]
     pub(crate) fn lacks_indexes(self, collection: &Collection) -> bool {
         self.view.is_fixed() && collection.indexed_at() > self.view.moment()
@@ -162,34 +160,33 @@ impl<'u> Unit<'u> {
         self.db
     }
 
-    /// What its reads see.
+    /// The view of its reads.
     #[inline]
     pub fn view(self) -> &'u dyn View {
         self.view
     }
 
-    /// What counts it, where anything does.
+    /// The tally, if the operation is counted.
     #[inline]
     pub fn tally(self) -> Option<&'u Tally> {
         self.tally
     }
 
-    /// A view of the moment that it sees, for several reads that must agree. `None` where its own
-    /// view is such a one.
+    /// A fixed view for several reads that must agree. `None` if the unit's own view is fixed.
     pub fn still(self) -> Result<Option<Arc<dyn View>>> {
         if self.view.is_fixed() { Ok(None) } else { self.db.view_now().map(Some) }
     }
 
-    /// Whether the oplog tells of what the operation changes.
+    /// Returns whether changes by the operation are logged in the oplog.
     #[inline]
-    pub fn tells_of_changes(self) -> bool {
+    pub fn logs_changes(self) -> bool {
         match self.transaction {
             None => self.db.oplog.is_on(),
-            Some(transaction) => transaction.tells_of_changes(),
+            Some(transaction) => transaction.logs_changes(),
         }
     }
 
-    /// Begins a change that is made whole or not at all.
+    /// Begins an atomic change.
     #[inline]
     pub(crate) fn begin(self) -> Write<'u> {
         Write::new(self)

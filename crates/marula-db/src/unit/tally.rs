@@ -1,8 +1,8 @@
-//! The tally of an operation: what it has looked at and written, and what is told of its plan.
+//! The tally of an operation: the data it has examined and written, and a report of its plan.
 //!
-//! The log of slow operations, the profiler and `currentOp` read it. An operation runs on one
-//! thread from its call to its answer, so the counts are plain loads and stores; others may look at
-//! them meanwhile.
+//! The slow-operation log, the profiler and `currentOp` read it. An operation runs on one thread
+//! from its call to its reply, so the counts are plain loads and stores; other threads may read
+//! them in the meantime.
 
 use std::ops::{AddAssign, Sub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use marula_bson::{Doc, DocBuf, Value};
 use parking_lot::Mutex;
 
-/// What executions have looked at.
+/// The data that executions have examined.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Examined {
     /// Index entries.
     pub keys: u64,
     /// Documents.
     pub docs: u64,
-    /// Scans of whole collections.
+    /// Collection scans.
     pub scans: u64,
-    /// Sorts that no index did.
+    /// Blocking sorts.
     pub sorts: u64,
 }
 
@@ -45,8 +45,8 @@ impl AddAssign for Examined {
     }
 }
 
-/// Index keys that were written: added and removed. `None` where no write was of a kind that does
-/// so; an update of indexed fields may do either.
+/// Index keys written. `None` if no write was of a kind that adds or removes keys; an update of
+/// indexed fields may do either.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct KeyChanges {
     /// Keys added.
@@ -67,23 +67,23 @@ impl AddAssign for KeyChanges {
     }
 }
 
-/// How much of its plan an operation tells.
+/// The part of its plan that an operation reports.
 pub enum Detail {
     /// Nothing.
     Nothing,
-    /// The plan in a line.
+    /// A one-line summary of the plan.
     Summary,
-    /// What each stage has done, too.
+    /// Also the statistics of each stage.
     Stages {
-        /// The sort, as it was given.
+        /// The sort as given.
         sort: DocBuf,
-        /// The projection, as it was given.
+        /// The projection as given.
         projection: DocBuf,
     },
 }
 
 impl Detail {
-    /// What each stage has done, for a command with these fields.
+    /// Includes the statistics of each stage, for a command with these fields.
     pub fn stages<'d>(field: impl Fn(&str) -> Option<Value<'d>>) -> Detail {
         let document = |name: &str| {
             let document = field(name).and_then(|value| value.as_doc());
@@ -93,34 +93,34 @@ impl Detail {
     }
 }
 
-/// What a query is known by.
+/// The hashes that identify a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hashes {
-    /// What all queries of its shape share: `queryHash`.
+    /// Shared by all queries of its shape: `queryHash`.
     pub query: u64,
-    /// What those of them share for which the same indexes could do: `planCacheKey`.
+    /// Shared by queries of its shape that the same indexes can serve: `planCacheKey`.
     pub plan: u64,
 }
 
-/// What is told of the first plan that an operation ran.
+/// The report of the first plan that an operation ran.
 pub struct Told {
-    /// The plan in a line: `IXSCAN { a: 1 }`.
+    /// A one-line summary: `IXSCAN { a: 1 }`.
     pub summary: String,
-    /// Whether it sorts.
+    /// Whether the plan sorts.
     pub has_sort: bool,
-    /// Whether it looks a document up by its `_id`.
+    /// Whether the plan looks up a document by its `_id`.
     pub is_by_id: bool,
-    /// Whether it has won against others that were tried.
+    /// Whether the plan has won a trial against others.
     pub has_won: bool,
-    /// What the query is known by, where it was planned.
+    /// The hashes of the query, if it was planned.
     pub hashes: Option<Hashes>,
-    /// Whether the plan may be remembered for that shape.
+    /// Whether the plan may be cached for that shape.
     pub may_be_remembered: bool,
-    /// Its stages and what they have done so far.
+    /// The stages and their statistics so far.
     pub stages: Option<DocBuf>,
 }
 
-/// The tally of an operation, or of one statement of it.
+/// The tally of an operation, or of one of its statements.
 #[derive(Default)]
 pub struct Tally {
     keys: AtomicU64,
@@ -129,12 +129,12 @@ pub struct Tally {
     sorts: AtomicU64,
     inserted: Count,
     deleted: Count,
-    /// Whether anything is told of the plan.
+    /// Whether the plan is reported.
     tells: AtomicBool,
     plan: Mutex<Watched>,
 }
 
-/// A count of something that may have no count: one more than there are.
+/// An optional count, stored as one more than its value; zero means `None`.
 #[derive(Default)]
 struct Count(AtomicU64);
 
@@ -153,17 +153,17 @@ impl Count {
     }
 }
 
-/// What is wanted and known of the first plan.
+/// The requested detail and the state of the report on the first plan.
 #[derive(Default)]
 struct Watched {
     detail: Option<Detail>,
-    /// The plan in a line, from its beginning on.
+    /// The one-line summary, available once the plan starts.
     summary: Option<String>,
     told: Option<Told>,
 }
 
 impl Tally {
-    /// Starts the tally anew.
+    /// Resets the tally.
     #[inline]
     pub fn start(&self, detail: Detail) {
         self.keys.store(0, Ordering::Relaxed);
@@ -179,12 +179,12 @@ impl Tally {
         }
     }
 
-    /// Changes how much is told of the first plan, which has not run yet.
+    /// Changes the detail of the report on the first plan, which has not run yet.
     pub fn set_detail(&self, detail: Detail) {
         self.plan.lock().detail = Some(detail);
     }
 
-    /// What was looked at since the start.
+    /// The data examined since the start.
     #[inline]
     pub fn examined(&self) -> Examined {
         Examined {
@@ -200,23 +200,23 @@ impl Tally {
         KeyChanges { inserted: self.inserted.get(), deleted: self.deleted.get() }
     }
 
-    /// What is told of the plan, once.
+    /// Takes the report of the plan.
     pub fn take_told(&self) -> Option<Told> {
         self.plan.lock().told.take()
     }
 
-    /// The first plan in a line, where it has begun and is told.
+    /// The one-line summary of the first plan, if it has started and is reported.
     pub fn summary(&self) -> Option<String> {
         self.plan.lock().summary.clone()
     }
 
-    /// Whether anything is told of the plan.
+    /// Returns whether the plan is reported.
     #[inline]
     pub fn tells(&self) -> bool {
         self.tells.load(Ordering::Relaxed)
     }
 
-    /// Notes that a plan begins to run, or goes on; `summarize` says it in a line.
+    /// Called when a plan starts or resumes; `summarize` returns its one-line summary.
     #[cold]
     pub fn plan_begins(&self, summarize: impl FnOnce() -> String) {
         let mut plan = self.plan.lock();
@@ -225,7 +225,8 @@ impl Tally {
         }
     }
 
-    /// Notes what is told of a plan that has run, by `tell`, unless an earlier one's is known.
+    /// Stores the report that `tell` makes of a plan that has run, unless an earlier plan was
+    /// reported.
     #[cold]
     pub fn plan_ran(&self, tell: impl FnOnce(&Detail) -> Told) {
         let mut plan = self.plan.lock();
@@ -236,7 +237,7 @@ impl Tally {
         }
     }
 
-    /// Adds what a run has looked at.
+    /// Adds the data that a run has examined.
     #[inline]
     pub fn add_examined(&self, run: Examined) {
         let mut sum = self.examined();

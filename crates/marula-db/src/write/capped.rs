@@ -1,4 +1,4 @@
-//! Capped collections: an insert that passes a bound removes the oldest documents in its own
+//! Capped collections: an insert that exceeds a limit removes the oldest documents in its own
 //! transaction.
 
 use marula_bson::Doc;
@@ -12,19 +12,19 @@ use crate::index::KeySet;
 use crate::keys;
 use crate::unit::Write;
 
-/// What a transaction has added so far, or has removed.
+/// The documents and bytes that a transaction has added or removed.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Added {
     pub(super) documents: i64,
     pub(super) bytes: i64,
 }
 
-/// Removes the oldest documents until the collection, with what `write` adds to it, is within its
-/// bounds.
+/// Removes the oldest documents until the collection, including the additions of `write`, is within
+/// its limits.
 ///
-/// The caller holds `collection.capped`, so the counters do not move. Documents that `write` itself
-/// adds are not removed: one transaction is far smaller than a sensible bound, and the next insert
-/// makes up for it.
+/// The caller holds `collection.capped`, so the counters do not change. Documents added by `write`
+/// itself are not removed: one transaction is far smaller than a sensible limit, and the next
+/// insert corrects the excess.
 pub(super) fn trim(
     op: &mut WriteOp<'_>,
     write: &mut Write<'_>,
@@ -43,7 +43,7 @@ pub(super) fn trim(
         return Ok(removed);
     }
     let db = op.unit.db();
-    let is_told_of = write.is_told_of(collection);
+    let is_logged = write.is_logged(collection);
     let mut cursor = collection.scan(db.store(), Direction::Forward)?;
     let mut index_keys = KeySet::default();
     while is_over(documents, bytes) && cursor.advance()? {
@@ -59,7 +59,7 @@ pub(super) fn trim(
             op.buffers.notes.add(state, cursor.record(), Some(doc), None)?;
             op.buffers.notes.put(write);
         }
-        if is_told_of {
+        if is_logged {
             write.entries().delete(collection, doc);
         }
         keys::record_key(collection.ident(), cursor.record(), &mut op.buffers.key);

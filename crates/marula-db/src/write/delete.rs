@@ -1,4 +1,4 @@
-//! Deleting documents with their index entries.
+//! Deletes documents with their index entries.
 
 use marula_bson::Doc;
 use marula_error::Result;
@@ -13,9 +13,9 @@ use crate::storage_error::{ForClient, client_error};
 use crate::unit::Write;
 
 impl WriteOp<'_> {
-    /// Deletes the document of `record` when `is_wanted`, which is shown it as it is now, still
-    /// says so. Answers whether a document was deleted. `statement` has the number of the session's
-    /// statement and says what to record of it.
+    /// Deletes the document of `record` if `is_wanted` returns `true` for its current version.
+    /// Returns whether it was deleted. `statement` has the statement id and a function that makes
+    /// its record.
     pub fn delete(
         &mut self,
         collection: &Collection,
@@ -57,9 +57,9 @@ impl WriteOp<'_> {
         Ok(true)
     }
 
-    /// Deletes those of `records` for which `is_wanted` still says so, all in one transaction: for
-    /// work in the background, which takes a bounded number at a time. Answers how many were
-    /// deleted. `records` holds none twice.
+    /// Deletes those of `records` for which `is_wanted` returns `true`, in one transaction: for
+    /// background work, which passes a bounded number at a time. Returns the number deleted.
+    /// `records` has no duplicates.
     pub fn delete_batch(
         &mut self,
         collection: &Collection,
@@ -102,8 +102,8 @@ impl WriteOp<'_> {
         Ok(documents.unsigned_abs())
     }
 
-    /// Puts into `write` that the document of `record`, which is guarded, goes with its index
-    /// entries. Answers its size; `None` when there is none or it is not wanted.
+    /// Adds the removal of the document of `record`, which is guarded, and of its index entries to
+    /// `write`. Returns its size, or `None` if it does not exist or is not wanted.
     fn remove(
         &mut self,
         write: &mut Write<'_>,
@@ -120,7 +120,7 @@ impl WriteOp<'_> {
         if buffers.old_keys.len() < count {
             buffers.old_keys.resize_with(count, KeySet::default);
         }
-        let is_told_of = write.is_told_of(collection);
+        let is_logged = write.is_logged(collection);
         let mut gone = None;
         let mut outcome = Ok(None);
         let (key_maker, old_keys) = (&mut buffers.key_maker, &mut buffers.old_keys);
@@ -142,7 +142,7 @@ impl WriteOp<'_> {
                 notes.clear();
                 notes.add(state, record.as_bytes(), Some(doc), None)?;
             }
-            gone = is_told_of.then(|| doc.to_buf());
+            gone = is_logged.then(|| doc.to_buf());
             Ok(Some(doc.as_bytes().len()))
         };
         let mut visit = |bytes: &[u8]| outcome = read(Doc::trusted(bytes));

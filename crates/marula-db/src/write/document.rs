@@ -1,5 +1,5 @@
-//! What is asked of a document before it is stored, and what is mended: `_id` first, made where it
-//! is missing; empty timestamps filled in.
+//! Checks and completes documents before they are stored: `_id` comes first and is generated if
+//! missing; empty timestamps are filled in.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use marula_bson::{Doc, DocWriter, ObjectId, Type, Value};
 use marula_error::{Result, errors};
 use marula_query::update::EmptyTimestamps;
 
-/// The largest document. Source: manual "MongoDB Limits and Thresholds": 16 MiB.
+/// The maximum size of a document. Source: manual "MongoDB Limits and Thresholds": 16 MiB.
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 errors! {
@@ -21,16 +21,16 @@ errors! {
 
 static INSERTS_WITH_DOLLARS: AtomicU64 = AtomicU64::new(0);
 
-/// How many documents were inserted with a name at the top that begins with a dollar sign.
+/// The number of inserted documents with a top-level field name that begins with a dollar sign.
 pub fn inserts_with_dollars() -> u64 {
     INSERTS_WITH_DOLLARS.load(Ordering::Relaxed)
 }
 
-/// How deep an inserted document nests; replies and change logs need room around it.
+/// The maximum nesting of an inserted document; replies and the oplog need additional levels around
+/// it.
 const DEPTH_MAX: u32 = 180;
 
-/// Whether documents nest deeper than `levels` below `doc`. Looks only where there is a document or
-/// an array.
+/// Returns whether `doc` has more than `levels` levels of nested documents.
 fn is_deeper(doc: Doc<'_>, levels: u32) -> bool {
     doc.iter().any(|element| match element.value.get() {
         Value::Document(inner) | Value::Array(inner) => levels == 0 || is_deeper(inner, levels - 1),
@@ -38,11 +38,11 @@ fn is_deeper(doc: Doc<'_>, levels: u32) -> bool {
     })
 }
 
-/// Writes `doc` as it is to be stored into `out`, which is cleared first.
+/// Writes `doc` in its stored form into `out`, which is cleared first.
 ///
-/// `next_timestamp` makes the value that replaces an empty timestamp at the top level, unless these
-/// are kept; `now_ms` dates a new `_id`.
-/// Errors: `insert_too_large`, `id_twice`, `id_type`, `id_dollar_field`.
+/// `next_timestamp` makes the replacement of empty top-level timestamps, unless they are kept;
+/// `now_ms` dates a new `_id`. Errors: `insert_too_large`, `id_twice`, `id_type`,
+/// `id_dollar_field`.
 pub(super) fn prepare_insert(
     doc: Doc<'_>,
     now_ms: i64,
@@ -103,12 +103,12 @@ pub(super) fn prepare_insert(
     Ok(())
 }
 
-/// An `_id` for a document that came without one.
+/// Generates an `_id`.
 pub fn new_id(now_ms: i64) -> ObjectId {
     ObjectId::generate(u32::try_from(now_ms / 1000).unwrap_or(0))
 }
 
-/// Checks that a value may be an `_id`.
+/// Checks that a value is allowed as an `_id`.
 pub fn check_id(id: Value<'_>) -> Result<()> {
     match id {
         Value::Array(_) | Value::Regex { .. } | Value::Undefined => Err(id_type(id.kind().alias())),
@@ -117,7 +117,7 @@ pub fn check_id(id: Value<'_>) -> Result<()> {
     }
 }
 
-/// Checks the names within an `_id`. Validation has bounded how deep it is.
+/// Checks the field names within an `_id`. Validation has bounded the depth.
 fn check_id_fields(doc: Doc<'_>, depth: u32) -> Result<()> {
     for element in doc {
         if element.name.starts_with(b"$") {
@@ -132,7 +132,7 @@ fn check_id_fields(doc: Doc<'_>, depth: u32) -> Result<()> {
     Ok(())
 }
 
-/// Checks the size of a document that an update made.
+/// Checks the size of the result of an update.
 pub(super) fn check_size(size: usize) -> Result<()> {
     if size > DOCUMENT_BYTES_MAX { Err(result_too_large(size)) } else { Ok(()) }
 }

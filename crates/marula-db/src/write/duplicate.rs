@@ -1,4 +1,4 @@
-//! The error of a write that would give a unique index the same key twice.
+//! The error of a write that would add a key to a unique index twice.
 
 use marula_bson::{Doc, DocBuf, Element, Type, Value, doc, hex};
 use marula_error::{Error, errors};
@@ -11,11 +11,10 @@ errors! {
     duplicate_key(ns: &Namespace, index: &str, key: &str) = DuplicateKey, "E11000 duplicate key error collection: {ns}{index} dup key: {key}";
 }
 
-/// The error for a key that `index` already holds: it names the key, as `keyPattern` and `keyValue`
-/// do.
+/// The error for a key that `index` already has, with the key in `keyPattern` and `keyValue`.
 ///
-/// Under a collation the index holds sort keys, not strings: they are shown in hexadecimal, and
-/// `hexEncoded` says of which fields.
+/// Under a collation the index holds sort keys instead of strings: they are shown in hexadecimal,
+/// and `hexEncoded` marks those fields.
 pub(crate) fn error(ns: &Namespace, index: &Index, entry: &Entry<'_>) -> Error {
     let mut values = Vec::new();
     if entry::decode_values(index, entry, &mut values).is_none() {
@@ -56,7 +55,7 @@ pub(crate) fn error(ns: &Namespace, index: &Index, entry: &Entry<'_>) -> Error {
     duplicate_key(ns, &name, &hex("0x").as_doc().to_string()).with_fields(elements(&fields))
 }
 
-/// The error for an `_id` that a clustered collection already holds.
+/// The error for an `_id` that a clustered collection already has.
 pub(super) fn clustered_error(ns: &Namespace, doc: Doc<'_>) -> Error {
     let values = doc! { "_id": doc.get("_id").unwrap_or(Value::Null) };
     let fields = doc! { "keyPattern": { "_id": 1 }, "keyValue": &values };

@@ -1,4 +1,4 @@
-//! Inserting documents: many in one transaction, each with its own success or error.
+//! Inserts documents, many per transaction, each with its own success or error.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -21,37 +21,37 @@ use crate::session::{Done, StatementIds};
 use crate::storage_error::{ForClient, client_error};
 use crate::validator::check_validator;
 
-/// The most documents that go into one transaction.
+/// The maximum number of documents in one transaction.
 const CHUNK_DOCUMENTS_MAX: usize = 1_000;
-/// The most bytes of documents that go into one transaction, but for one large document.
+/// The maximum total size of documents in one transaction, unless a single document is larger.
 const CHUNK_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// The memory of so many chunks is kept for the next insert of many documents.
+/// The maximum number of chunk buffers kept for later inserts.
 const SPARE_MAX: usize = 4;
-/// Memory of fewer bytes comes sooner from the allocator, of more is not kept.
+/// Smaller buffers are cheaper to allocate, larger ones are not kept.
 const SPARE_BYTES: RangeInclusive<usize> = 64 << 10..=2 * CHUNK_BYTES_MAX;
 
-/// Memory of chunks. That of a chunk is so large that the allocator gives it back to the system,
-/// which clears it for the next.
+/// Spare chunk buffers. They are so large that the allocator would return them to the operating
+/// system, which clears them for the next use.
 static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// How an insert of several documents ended.
+/// The result of an insert of several documents.
 #[derive(Default, Debug)]
 pub struct InsertReport {
-    /// How many documents are in, by this attempt or an earlier one.
+    /// The number of inserted documents, by this attempt or an earlier one.
     pub inserted: usize,
-    /// Which documents failed and why, by position.
+    /// The errors of failed documents, with their positions.
     pub errors: Vec<(usize, Error)>,
-    /// The statements that an earlier attempt had done.
+    /// The statement ids that an earlier attempt had done.
     pub retried: Vec<i32>,
 }
 
-/// What is recorded of the documents of a chunk in the session.
+/// The statements recorded in the session for the documents of a chunk.
 #[derive(Clone, Copy)]
 pub(super) enum Statements<'a> {
     /// Each document is a statement of its own.
     Each,
-    /// The one document is this statement, or these.
+    /// The single document is this statement, or these statements.
     Of(&'a [(i32, Done)]),
 }
 
@@ -64,19 +64,19 @@ impl Statements<'_> {
     }
 }
 
-/// Documents on their way into one transaction.
+/// The documents of one transaction.
 #[derive(Default)]
 struct Chunk {
     bytes: Vec<u8>,
     documents: Vec<Pending>,
-    /// For each document and each index, in that order, its keys.
+    /// The keys of each document for each index, in that order.
     keys: Vec<KeySet>,
-    /// Of the document that cannot come into the chunk: which index has refused it.
+    /// The index that has refused the document that could not be added to the chunk.
     refused_by: Option<usize>,
 }
 
 struct Pending {
-    /// Which of the caller's documents it is.
+    /// The position among the caller's documents.
     position: usize,
     start: usize,
     end: usize,
@@ -84,12 +84,12 @@ struct Pending {
 }
 
 impl Chunk {
-    /// A chunk of several documents, in memory that is kept.
+    /// A chunk for several documents, in a spare buffer.
     fn of_many() -> Chunk {
         Chunk { bytes: SPARE.lock().pop().unwrap_or_default(), ..Chunk::default() }
     }
 
-    /// Keeps its memory for the next.
+    /// Keeps the buffer for the next chunk.
     fn spare(mut self) {
         if SPARE_BYTES.contains(&self.bytes.capacity()) {
             self.bytes.clear();
@@ -100,7 +100,7 @@ impl Chunk {
         }
     }
 
-    /// The document as it will be stored.
+    /// The document in its stored form.
     fn stored(&self, pending: &Pending) -> &[u8] {
         &self.bytes[pending.start..pending.end]
     }
@@ -115,7 +115,7 @@ impl Chunk {
         self.refused_by = None;
     }
 
-    /// Makes room for the keys of one more document in so many indexes; answers where it is.
+    /// Reserves the key sets of one more document; returns their range.
     fn next_keys(&mut self, indexes: usize) -> std::ops::Range<usize> {
         let first = self.documents.len() * indexes;
         if self.keys.len() < first + indexes {
@@ -128,8 +128,9 @@ impl Chunk {
 impl WriteOp<'_> {
     /// Inserts `docs` into `collection`. An ordered insert stops at the first error.
     ///
-    /// Each document is a statement of its session; one that an earlier attempt has done counts as
-    /// inserted. The outer error is one that is not any document's: the report is lost with it.
+    /// Each document is a statement of the session; a statement that an earlier attempt has done
+    /// counts as inserted. The outer error does not belong to a document; the report is lost with
+    /// it.
     pub fn insert<'d>(
         &mut self,
         collection: &Collection,
@@ -145,8 +146,8 @@ impl WriteOp<'_> {
             let state = collection.state();
             chunk.clear();
             let mut failed = None;
-            // What a capped collection pushes out may be documents of the same insert: they go in
-            // one by one.
+            // A capped collection may remove documents of the same insert, so they are inserted one
+            // by one.
             let documents_max =
                 if state.options.capped.is_some() { 1 } else { CHUNK_DOCUMENTS_MAX };
             while chunk.documents.len() < documents_max
@@ -182,7 +183,7 @@ impl WriteOp<'_> {
                 report.errors.push((position, error));
             }
             if ordered && report.errors.len() > before {
-                // An error within the chunk comes before the one that ended it.
+                // An error within the chunk precedes the one that ended it.
                 report.errors.truncate(before + 1);
                 break;
             }
@@ -192,8 +193,7 @@ impl WriteOp<'_> {
         Ok(())
     }
 
-    /// Inserts the one document that an upsert has made. `statement` is what to record of the
-    /// session's statement.
+    /// Inserts the document of an upsert. `statement` is the record of the session's statement.
     pub fn upsert(
         &mut self,
         collection: &Collection,
@@ -203,7 +203,7 @@ impl WriteOp<'_> {
         self.insert_one(collection, doc, statement.as_slice())
     }
 
-    /// Inserts one document that these statements of the session have made.
+    /// Inserts one document for these statements of the session.
     pub(super) fn insert_one(
         &mut self,
         collection: &Collection,
@@ -213,7 +213,7 @@ impl WriteOp<'_> {
         let _shared = self.share(collection)?;
         let state = collection.state();
         let mut chunk = Chunk::default();
-        // Where the document came of a replacement, that has filled its empty timestamps.
+        // A replacement has filled the empty timestamps of its document already.
         if let Err(error) =
             self.prepare(collection, &state, doc, EmptyTimestamps::Kept, 0, &mut chunk)
         {
@@ -228,7 +228,7 @@ impl WriteOp<'_> {
         }
     }
 
-    /// Takes the collection shared, waiting only where this operation may.
+    /// Locks the collection in shared mode; waits only if this operation may.
     pub(super) fn share<'c>(
         &self,
         collection: &'c Collection,
@@ -266,8 +266,7 @@ impl WriteOp<'_> {
             check_validator(state, collection, prepared, None)?;
         }
         if !state.building.is_empty() {
-            // Only to have a document that cannot be indexed refused; its entries are noted when it
-            // is written.
+            // Refuses a document that cannot be indexed; its notes are added when it is written.
             buffers.notes.add(state, &[], None, Some(prepared))?;
             buffers.notes.clear();
         }
@@ -281,13 +280,13 @@ impl WriteOp<'_> {
                 return Err(error);
             }
             limits.check_keys(&mut key_count, keys)?;
-            let is_concerned = index.spec.partial.is_none() || !keys.is_empty();
-            if is_concerned && lacking.is_some_and(|moment| !index.serves(moment)) {
+            let has_entry = index.spec.partial.is_none() || !keys.is_empty();
+            if has_entry && lacking.is_some_and(|moment| !index.serves(moment)) {
                 return Err(client_error(marula_storage::Error::Conflict));
             }
         }
         let record = match collection.shape() {
-            // Given once the collection is held; see `try_insert_chunk`.
+            // Assigned once the collection is locked; see `try_insert_chunk`.
             Shape::RecordId if state.options.capped.is_some() => RecordKey::new(&[]),
             Shape::RecordId => RecordKey::of_record_id(collection.next_record_id()),
             Shape::Clustered => {
@@ -305,8 +304,8 @@ impl WriteOp<'_> {
         Ok(())
     }
 
-    /// What is told of a document that could not be prepared for a reason: that one, or that an
-    /// index before the one which refused it has its key already.
+    /// The error to report for a document that `error` refused: a duplicate key of an index before
+    /// the refusing one takes precedence.
     fn first_refusal(
         &self,
         collection: &Collection,
@@ -362,21 +361,21 @@ impl WriteOp<'_> {
         let capped = capped.transpose()?;
         let unique_keys = UniqueKeys::of(collection, state, chunk);
         let mut write = self.unit.begin();
-        let (guards, patience) = (unique_keys.guards(), self.guard_patience());
+        let (guards, timeout) = (unique_keys.guards(), self.guard_timeout());
         let is_free = match self.unit.transaction() {
-            Some(_) => write.guard(&guards, patience).is_ok(),
+            Some(_) => write.guard(&guards, timeout).is_ok(),
             None => {
-                write.latch(&guards, patience)?;
+                write.latch(&guards, timeout)?;
                 write.are_unlocked(&guards)
             }
         };
-        let is_told_of = write.is_told_of(collection);
+        let is_logged = write.is_logged(collection);
         let mut errors = Vec::new();
         let mut taken: HashSet<&[u8]> = HashSet::new();
         let mut statements = Vec::new();
         let (mut documents, mut bytes) = (0i64, 0i64);
         for (number, pending) in chunk.documents.iter().enumerate() {
-            let own = Own { collection, state, chunk, number };
+            let own = ChunkDocument { collection, state, chunk, number };
             let (view, taken) = (write.view(), &mut taken);
             let refused = match self.unit.transaction() {
                 _ if is_free => unique_keys.find_taken(view, own, taken, &mut |_, _| Ok(()))?,
@@ -387,7 +386,7 @@ impl WriteOp<'_> {
                 Some(_) => {
                     let mut claim = |when, key: (Space, &[u8])| match when {
                         When::Before => write.check_not_put(key),
-                        When::After => write.guard(&[key], patience),
+                        When::After => write.guard(&[key], timeout),
                     };
                     unique_keys.find_taken(self.unit.view(), own, taken, &mut claim)?
                 }
@@ -400,8 +399,8 @@ impl WriteOp<'_> {
                 continue;
             }
             let doc = chunk.doc(pending);
-            // In a capped collection, where cursors wait at the end, a record becomes visible
-            // before the next has its id: no cursor can pass a record that is still to come.
+            // Tailable cursors wait at the end of a capped collection, so a record becomes visible
+            // before the next one gets its id: no cursor can pass a record that appears later.
             let given = match &capped {
                 Some(_) => &RecordKey::of_record_id(collection.next_record_id()),
                 None => &pending.record,
@@ -421,7 +420,7 @@ impl WriteOp<'_> {
                 notes.add(state, record, None, Some(doc))?;
                 notes.put(&mut write);
             }
-            if is_told_of {
+            if is_logged {
                 write.entries().insert(collection, doc);
             }
             documents += 1;
@@ -441,7 +440,7 @@ impl WriteOp<'_> {
             bytes -= removed.bytes;
         }
         write.count(collection, documents, bytes);
-        write.tell_of_arrivals();
+        write.notify_inserts();
         match &mut self.numbered {
             Some(numbered) if !statements.is_empty() => {
                 write.commit_recorded(numbered, &statements)?;
@@ -457,25 +456,25 @@ fn keys_of<'c>(state: &State, chunk: &'c Chunk, number: usize) -> &'c [KeySet] {
     &chunk.keys[first..first + state.indexes.len()]
 }
 
-/// The store keys that a chunk claims in unique indexes (and, where it is clustered, in the
-/// collection), document by document.
+/// The store keys that a chunk claims in unique indexes (and, in a clustered collection, among the
+/// records), document by document.
 struct UniqueKeys {
     bytes: Vec<u8>,
     keys: Vec<UniqueKey>,
-    /// Where each document's keys start in `keys`.
+    /// The position of each document's first key in `keys`.
     first: Vec<usize>,
 }
 
-/// Before or after it is looked whether a key is taken.
+/// Whether a key is claimed before or after the check that it is free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     Before,
     After,
 }
 
-/// Which document of a chunk is looked at.
+/// A document of a chunk.
 #[derive(Clone, Copy)]
-struct Own<'c> {
+struct ChunkDocument<'c> {
     collection: &'c Collection,
     state: &'c State,
     chunk: &'c Chunk,
@@ -486,7 +485,7 @@ struct UniqueKey {
     space: Space,
     start: usize,
     end: usize,
-    /// Which index; `None` is the clustered collection itself.
+    /// The index; `None` is the clustered collection itself.
     index: Option<usize>,
 }
 
@@ -523,12 +522,13 @@ impl UniqueKeys {
     }
 
     /// The error of the document's first key that is taken, in the store or by an earlier document
-    /// of the chunk. Where none is, its keys are taken from now on. `claim` says of each whether
-    /// others are about to take it: as in mongod before it is looked at, but of `_id` after that.
+    /// of the chunk. If there is none, its keys count as taken from now on. `claim` checks whether
+    /// other transactions hold a key: before the check that it is free, as in mongod, but after it
+    /// for `_id`.
     fn find_taken<'k>(
         &'k self,
         view: &dyn View,
-        Own { collection, state, chunk, number }: Own<'_>,
+        ChunkDocument { collection, state, chunk, number }: ChunkDocument<'_>,
         taken: &mut HashSet<&'k [u8]>,
         claim: &mut dyn FnMut(When, (Space, &[u8])) -> Result<()>,
     ) -> Result<Option<Error>> {

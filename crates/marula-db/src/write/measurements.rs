@@ -1,5 +1,5 @@
-//! Inserting measurements into a time-series collection: gathered by meta value, and added to its
-//! open bucket or to new ones, so that one insert writes a bucket once.
+//! Inserts measurements into a time-series collection. They are grouped by meta value and added to
+//! its open bucket or to new ones, so that one insert writes a bucket once.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ errors! {
     no_time(field: &str) = BadValue, "'{field}' must be present and contain a valid BSON UTC datetime value";
 }
 
-/// A measurement on its way into a bucket.
+/// A measurement to be added to a bucket.
 #[derive(Clone, Copy)]
 struct Measurement<'d> {
     doc: Doc<'d>,
@@ -28,20 +28,20 @@ struct Measurement<'d> {
     position: usize,
 }
 
-/// The measurements of one meta value, in the order of the insert.
+/// The measurements of one meta value, in insertion order.
 struct Group<'d> {
-    /// `{ meta: <value> }` with its fields in order; empty where there is none.
+    /// `{ meta: <value> }` with its fields sorted; empty if there is none.
     meta: DocBuf,
     measurements: Vec<Measurement<'d>>,
 }
 
 impl WriteOp<'_> {
-    /// Inserts measurements into the collection of their buckets. An ordered insert stops at the
-    /// first error.
+    /// Inserts measurements into their bucket collection. An ordered insert stops at the first
+    /// error.
     ///
-    /// Each measurement is a statement of its session. The outer error is one that is not any
-    /// measurement's.
-    /// Errors: `no_time` for each measurement without a moment; a bucket that grows too large.
+    /// Each measurement is a statement of the session. The outer error does not belong to a
+    /// measurement. Errors: `no_time` for each measurement without a valid time; a bucket that
+    /// grows too large.
     pub fn insert_measurements<'d>(
         &mut self,
         buckets: &Collection,
@@ -78,7 +78,7 @@ impl WriteOp<'_> {
         if !options.extended_range && groups.has_extended {
             self.unit.db().note_extended_range(buckets)?;
         }
-        // What a bucket looks like is this module's own care.
+        // This module guarantees the form of a bucket.
         let bypassed = std::mem::replace(&mut self.bypass_validation, true);
         let outcome =
             groups.list.iter().try_for_each(|group| self.insert_group(buckets, group, report));
@@ -122,7 +122,7 @@ impl WriteOp<'_> {
                         }
                         added
                     }
-                    // A measurement that no bucket can hold fails alone.
+                    // A measurement that fits into no bucket fails alone.
                     Err(error) if is_of_document(&error) => {
                         report.errors.push((first.position, error));
                         rest = &rest[1..];
@@ -138,8 +138,8 @@ impl WriteOp<'_> {
         Ok(())
     }
 
-    /// Adds to a bucket what it takes. Answers how many that were and why it takes no more; with no
-    /// reason where its document is gone or another's.
+    /// Adds measurements to a bucket until it is full. Returns their number and why the bucket is
+    /// full; `None` if its document is gone or belongs to another meta value.
     fn extend(
         &mut self,
         buckets: &Collection,
@@ -172,13 +172,13 @@ impl WriteOp<'_> {
         match self.update_as(buckets, record, &mut change, Some(&statements)) {
             Ok(Written::Changed) => Ok((added.get(), full.get())),
             Ok(_) => Ok((0, full.get())),
-            // With all of them it would be too large a document: they begin one of their own.
+            // The document would be too large with all of them: they begin a new bucket.
             Err(error) if is_of_document(&error) => Ok((0, Some(Full::Size))),
             Err(error) => Err(error),
         }
     }
 
-    /// Begins a bucket with what it takes, at least one measurement.
+    /// Begins a bucket with the measurements that fit, at least one.
     fn begin(
         &mut self,
         buckets: &Collection,
@@ -200,7 +200,7 @@ impl WriteOp<'_> {
     }
 }
 
-/// The measurements of an insert, by meta value.
+/// The measurements of an insert, grouped by meta value.
 #[derive(Default)]
 struct Groups<'d> {
     list: Vec<Group<'d>>,
@@ -253,7 +253,7 @@ fn statements_of(measurements: &[Measurement<'_>], ids: &StatementIds) -> Vec<(i
     measurements.iter().map(done).collect()
 }
 
-/// Whether an error is about the size or the depth of a document.
+/// Returns whether an error is about the size or the depth of a document.
 fn is_of_document(error: &Error) -> bool {
     [codes::BSONObjectTooLarge, codes::BadValue, codes::Overflow].contains(&error.code())
 }

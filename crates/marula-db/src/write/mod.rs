@@ -1,8 +1,15 @@
-//! Writing documents: each with its index entries, counters and session record in one transaction.
+//! Writes documents: each with its index entries, counters and session record in one transaction.
 //!
-//! A write holds its collection shared, guards what it decides by (the document's key, its unique
-//! keys), reads, computes, and commits one batch: the document, the index entries that change, one
-//! merge of the counters. A conflict starts it again; nothing is visible before the commit.
+//! ```text
+//!   share(collection) ─► guard keys ─► read ─► compute ─► put document and entries ─► commit
+//!         ▲                  │                                                           │
+//!         └── retrying ◄─────┴───────── WriteConflict ◄──────────────────────────────────┘
+//! ```
+//!
+//! A write locks its collection in shared mode, guards the keys that it decides by (the document's
+//! key, its unique keys), reads, computes, and commits one batch: the document, the changed index
+//! entries, one addition to the counters. A conflict restarts it; nothing is visible before the
+//! commit.
 
 mod capped;
 mod delete;
@@ -41,38 +48,39 @@ errors! {
     user_writes_blocked() = UserWritesBlocked, "User writes blocked";
 }
 
-/// How long a write waits for a latch on a thread that serves other connections too: about as long
-/// as another write of one document holds it. Past that it goes where it may wait.
-const INLINE_PATIENCE: Duration = Duration::from_micros(200);
+/// The time that a write on a network worker waits for a latch: about as long as another write of
+/// one document holds it. After that it is moved to a pool thread, which may wait.
+const INLINE_TIMEOUT: Duration = Duration::from_micros(200);
 
-/// The largest document that is written on such a thread.
+/// The maximum size of a document that is written on a network worker.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// The most index entries of a document that are written on such a thread.
+/// The maximum number of index entries of a document that is written on a network worker.
 const INLINE_KEYS_MAX: usize = 1_000;
 
-/// The largest document whose texts or places are indexed on such a thread.
+/// The maximum size of a document whose texts or places are indexed on a network worker.
 const COSTLY_BYTES_MAX: usize = 2 * 1024;
 
-/// How long a write waits for a latch before it looks whether it must end; it then waits again.
+/// The time that a write waits for a latch before it checks whether it must end; then it waits
+/// again.
 const WAIT_STEP: Duration = Duration::from_millis(50);
 
-/// How long a write that meets conflicts is started again before the client hears of it.
-const CONFLICT_PATIENCE: Duration = Duration::from_secs(30);
+/// The time that a write is retried after conflicts before the client gets the error.
+const CONFLICT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the caller makes of a document that a write is about to change.
+/// The caller's change of a document.
 pub enum Change {
-    /// The document is not wanted after all: it no longer matches.
+    /// The document no longer matches.
     Skip,
-    /// It stays as it is, byte for byte.
+    /// The document stays the same, byte for byte.
     Same,
     /// The new document is in the buffer.
     Replace(Touched),
-    /// The new document is in the buffer, and here is how it differs, as the oplog tells it.
+    /// The new document is in the buffer, with the delta for the oplog.
     Delta(Touched, DocBuf),
 }
 
-/// Whether writes to databases of users are refused, as an operator has asked.
+/// Whether writes to user databases are refused, as set by an operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub enum UserWrites {
@@ -81,8 +89,8 @@ pub enum UserWrites {
     Blocked,
 }
 
-/// Checks that documents of a collection may be inserted or changed, where the operation belongs to
-/// a client's transaction: of a capped one they may not.
+/// Checks that documents of a collection may be inserted or changed within the client's
+/// transaction, if there is one: those of a capped collection may not.
 ///
 /// Errors: `capped_in_transaction`.
 pub fn check_in_transaction(unit: Unit<'_>, collection: &Collection) -> Result<()> {
@@ -93,7 +101,7 @@ pub fn check_in_transaction(unit: Unit<'_>, collection: &Collection) -> Result<(
 }
 
 impl UserWrites {
-    /// Checks that something in `db` may be written. The server's own databases always may.
+    /// Checks that the database `db` may be written to. The server's own databases always may.
     ///
     /// Errors: `user_writes_blocked`.
     pub fn check(self, db: &str) -> Result<()> {
@@ -105,7 +113,7 @@ impl UserWrites {
         }
     }
 
-    /// As [`check`](UserWrites::check), for documents of a collection.
+    /// Same as [`check`](UserWrites::check), for documents of a collection.
     fn check_collection(self, collection: &Collection) -> Result<()> {
         match self {
             UserWrites::Allowed => Ok(()),
@@ -114,40 +122,40 @@ impl UserWrites {
     }
 }
 
-/// How a write of one document ended.
+/// The result of a write of one document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Written {
-    /// There was none, or it no longer matched.
+    /// The document did not exist, or no longer matched.
     Skipped,
-    /// It matched and stayed as it was.
+    /// It matched and was left unchanged.
     Same,
     /// It was changed.
     Changed,
 }
 
-/// What one client write brings along, and the buffers it uses from document to document.
+/// The context of one client write, and buffers that are reused from document to document.
 pub struct WriteOp<'a> {
-    /// Where to write.
+    /// The unit of work of the operation.
     pub unit: Unit<'a>,
-    /// The session's numbered write, when the client may retry.
+    /// The numbered write of the session, if the client may retry.
     pub numbered: Option<NumberedWrite>,
-    /// The numbers of its statements in the session.
+    /// The ids of its statements in the session.
     pub ids: StatementIds,
     /// Skips the collection's validator.
     pub bypass_validation: bool,
-    /// What an insert does with timestamps that are zero.
+    /// The treatment of empty timestamps by an insert.
     pub empty_timestamps: EmptyTimestamps,
-    /// Whether writes to databases of users are refused.
+    /// Whether writes to user databases are refused.
     pub user_writes: UserWrites,
-    /// Whether the thread may wait for others. Where it may not, a write that would wait fails with
-    /// `WriteConflict` and has done nothing.
+    /// Whether the thread may wait for others. If not, a write that would wait fails with
+    /// `WriteConflict` without having done anything.
     pub may_wait: bool,
-    /// The moment of the operation.
+    /// The time of the operation.
     pub now_ms: i64,
     buffers: Buffers,
 }
 
-/// Buffers that keep their room from one document to the next.
+/// Buffers that are reused from document to document.
 #[derive(Default)]
 pub(crate) struct Buffers {
     key_maker: KeyMaker,
@@ -155,15 +163,15 @@ pub(crate) struct Buffers {
     new_keys: Vec<KeySet>,
     key: Vec<u8>,
     document: Vec<u8>,
-    /// What is stored in front of `document`.
+    /// The directory of `document`.
     directory: Vec<u8>,
     entries: EntryWriter,
     /// For indexes that are being built.
     notes: Notes,
 }
 
-/// What a write may take on where others wait for its thread: what is more fails with
-/// `WriteConflict`, so that it is begun anew elsewhere.
+/// The limits of a write on a network worker: a larger one fails with `WriteConflict`, so that it
+/// is restarted on a pool thread.
 #[derive(Clone, Copy)]
 struct ThreadLimits {
     may_wait: bool,
@@ -171,7 +179,8 @@ struct ThreadLimits {
 }
 
 impl ThreadLimits {
-    /// Fails where a document is too large for the thread, or it takes long to check or to index.
+    /// Returns an error if a document is too large for the thread, or takes long to check or to
+    /// index.
     #[inline]
     fn check_document(self, state: &State, doc: Doc<'_>) -> Result<()> {
         if self.may_wait {
@@ -185,8 +194,8 @@ impl ThreadLimits {
         if is_too_much { Err(client_error(marula_storage::Error::Conflict)) } else { Ok(()) }
     }
 
-    /// Adds the keys of one index to the `count` of a document's. Fails where that is more than the
-    /// thread should write.
+    /// Adds the keys of one index to the `count` of a document. Returns an error if the sum is too
+    /// large for the thread.
     #[inline]
     fn check_keys(self, count: &mut usize, keys: &KeySet) -> Result<()> {
         *count += keys.len();
@@ -198,7 +207,7 @@ impl ThreadLimits {
 }
 
 impl<'a> WriteOp<'a> {
-    /// A write at the moment `now_ms`.
+    /// Creates a write at the time `now_ms`.
     pub fn new(unit: Unit<'a>, now_ms: i64) -> Self {
         WriteOp {
             unit,
@@ -213,31 +222,31 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// What this thread may take on.
+    /// The limits of this thread.
     fn limits(&self) -> ThreadLimits {
         ThreadLimits { may_wait: self.may_wait, bypass_validation: self.bypass_validation }
     }
 
-    /// How long this thread may wait for a latch.
-    fn guard_patience(&self) -> Duration {
-        if self.may_wait { WAIT_STEP } else { INLINE_PATIENCE }
+    /// The time that this thread may wait for a latch.
+    fn guard_timeout(&self) -> Duration {
+        if self.may_wait { WAIT_STEP } else { INLINE_TIMEOUT }
     }
 
-    /// Begins a change that claims these keys, waiting as long as this thread may.
+    /// Begins a change that claims these keys; waits as long as this thread may.
     fn begin_guarding(&self, keys: &[(Space, &[u8])]) -> Result<Write<'a>> {
         let mut write = self.unit.begin();
-        write.guard(keys, self.guard_patience())?;
+        write.guard(keys, self.guard_timeout())?;
         Ok(write)
     }
 
-    /// Begins a change of the document with this key, which may come to nothing: what changes
-    /// nothing of it neither waits for a client's transaction nor holds up anybody. That it
-    /// changes, [`claim_changed`](WriteOp::claim_changed) says. The document stays as it is seen
-    /// until then: it is latched, or seen at a moment.
+    /// Begins a change of the document with this key that may turn out to change nothing: in that
+    /// case it neither waits for a client's transaction nor blocks others.
+    /// [`claim_changed`](WriteOp::claim_changed) claims the document once it changes. Until then
+    /// the document as read stays valid: it is latched, or read from a fixed view.
     fn begin_changing(&self, key: &[u8]) -> Result<Write<'a>> {
         let mut write = self.unit.begin();
         if self.unit.transaction().is_none() {
-            write.latch(&[(Space::Records, key)], self.guard_patience())?;
+            write.latch(&[(Space::Records, key)], self.guard_timeout())?;
         }
         Ok(write)
     }
@@ -247,17 +256,17 @@ impl<'a> WriteOp<'a> {
         let keys = [(Space::Records, key)];
         match self.unit.transaction() {
             None => write.check_unlocked(&keys),
-            Some(_) => write.guard(&keys, self.guard_patience()),
+            Some(_) => write.guard(&keys, self.guard_timeout()),
         }
     }
 
-    /// Runs `attempt` until it meets no conflict.
+    /// Runs `attempt` until there is no conflict.
     fn retrying<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
         let mut started = None;
         let mut pause = Duration::from_micros(50);
         loop {
             match attempt(self) {
-                // A client's transaction is told at once, and begins anew as a whole.
+                // A client's transaction gets the conflict at once and is restarted as a whole.
                 Err(error)
                     if error.code() == codes::WriteConflict
                         && self.may_wait
@@ -268,9 +277,9 @@ impl<'a> WriteOp<'a> {
                     }
                     let started = *started.get_or_insert_with(Instant::now);
                     current::check()?;
-                    // A transaction ends by itself in the end: it is waited for as long as the
+                    // Every transaction ends eventually, so the write waits for it as long as the
                     // operation may take.
-                    if started.elapsed() > CONFLICT_PATIENCE && !self.unit.db().locks.any() {
+                    if started.elapsed() > CONFLICT_TIMEOUT && !self.unit.db().locks.any() {
                         return Err(error);
                     }
                     match current::take_locked() {
@@ -284,19 +293,17 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// Records statements that changed nothing, so that a retry is answered alike.
+    /// Records statements that changed nothing, so that a retry gets the same reply.
     pub fn record_only(&mut self, statements: &[(i32, Done)]) -> Result<()> {
         let Some(numbered) = &mut self.numbered else { return Ok(()) };
         self.unit.begin().commit_recorded(numbered, statements)
     }
 }
 
-/// The error of the first of these indexes that has a key of a document already, where it is
-/// unique.
+/// The error of the first of these unique indexes that already has a key of a document.
 ///
-/// Indexes are written one after the other: where a later one refuses a document, an earlier one
-/// may have found its key taken, and that is what is told. `before` are the keys of the document
-/// that it replaces.
+/// Indexes are written one after another: when a later one refuses a document, a duplicate key in
+/// an earlier one takes precedence. `before` has the keys of the document that is replaced.
 fn find_taken(
     view: &dyn View,
     collection: &Collection,
@@ -317,8 +324,8 @@ fn find_taken(
     Ok(None)
 }
 
-/// Whether another document than `own` has the key in `index` that `store_key` is: the index's
-/// ident and the key string.
+/// Returns whether a document other than `own` has the key `store_key` (ident and key string) in
+/// `index`.
 fn is_key_taken(
     view: &dyn View,
     collection: &Collection,
@@ -329,8 +336,7 @@ fn is_key_taken(
     if index.spec.unique {
         return view.get(Space::Indexes, store_key, &mut |_| ()).for_client();
     }
-    // Of an index that is to become unique, a key's entries lie side by side, one for each
-    // document.
+    // In an index that is to become unique, the entries of a key are adjacent, one per document.
     let range = KeyRange::prefix(store_key);
     let mut cursor = view.cursor(Space::Indexes, &range, Direction::Forward).for_client()?;
     while cursor.advance().for_client()? {

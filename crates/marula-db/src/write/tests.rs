@@ -301,7 +301,7 @@ fn write_at_random(db: &Db, collection: &Collection, seed: u64) {
                 out.extend_from_slice(&given);
                 Ok(Change::Replace(Touched::All))
             };
-            // A duplicate key is a fair outcome here.
+            // A duplicate key is a valid outcome here.
             let _ = op.update(collection, &record, &mut change, None);
         } else {
             op.delete(collection, &record, &mut |_| Ok(true), None).unwrap();

@@ -1,4 +1,4 @@
-//! Changing one document: guard, read, compute, write what differs.
+//! Changes one document: guards, reads, computes, and writes the differences.
 
 use std::sync::Arc;
 
@@ -20,21 +20,21 @@ use crate::transaction::snapshot_unavailable;
 use crate::unit::{KeyChanges, Write};
 use crate::validator::check_validator;
 
-/// A change of one document that is ready to be written.
+/// A computed change of one document.
 struct Ready {
     written: Written,
     old_bytes: usize,
-    /// What the oplog tells of it.
-    told: Option<Box<Entries>>,
+    /// Its oplog entries.
+    entries: Option<Box<Entries>>,
 }
 
 impl WriteOp<'_> {
-    /// Changes the document of `record` as `change` says: it is shown the document as it is now and
-    /// writes the new one into the buffer. It may be called several times, when others change the
-    /// document meanwhile.
+    /// Changes the document of `record`: `change` gets its current version and writes the new one
+    /// into the buffer. `change` may be called several times if others change the document in the
+    /// meantime.
     ///
-    /// `statement` has the number of the session's statement and says, once the change is computed,
-    /// what to record of it.
+    /// `statement` has the statement id and a function that makes its record once the change is
+    /// computed.
     pub fn update(
         &mut self,
         collection: &Collection,
@@ -50,8 +50,7 @@ impl WriteOp<'_> {
         }
     }
 
-    /// As [`update`](WriteOp::update), for a change that several statements of the session make
-    /// together.
+    /// Same as [`update`](WriteOp::update), for a change made by several statements of the session.
     pub(super) fn update_as(
         &mut self,
         collection: &Collection,
@@ -91,8 +90,8 @@ impl WriteOp<'_> {
             return Ok(ready.written);
         }
         self.claim_changed(&mut write, &self.buffers.key)?;
-        if let Some(told) = ready.told {
-            write.entries().append(*told);
+        if let Some(entries) = ready.entries {
+            write.entries().append(*entries);
         }
         self.put_entries(collection, &state, &mut write, record)?;
         if !state.building.is_empty() {
@@ -114,7 +113,7 @@ impl WriteOp<'_> {
         Ok(Written::Changed)
     }
 
-    /// Computes the new document and, for each index it may concern, the keys before and after.
+    /// Computes the new document and, for each affected index, the keys before and after.
     fn compute(
         &mut self,
         write: &Write<'_>,
@@ -130,8 +129,10 @@ impl WriteOp<'_> {
         buffers.document.clear();
         let old_bytes = old.as_bytes().len();
         let (touched, delta) = match change(old, &mut buffers.document)? {
-            Change::Skip => return Ok(Ready { written: Written::Skipped, old_bytes, told: None }),
-            Change::Same => return Ok(Ready { written: Written::Same, old_bytes, told: None }),
+            Change::Skip => {
+                return Ok(Ready { written: Written::Skipped, old_bytes, entries: None });
+            }
+            Change::Same => return Ok(Ready { written: Written::Same, old_bytes, entries: None }),
             Change::Replace(touched) => (touched, None),
             Change::Delta(touched, delta) => (touched, Some(delta)),
         };
@@ -151,7 +152,7 @@ impl WriteOp<'_> {
         for (position, index) in state.indexes.iter().enumerate() {
             let (before, after) =
                 (&mut buffers.old_keys[position], &mut buffers.new_keys[position]);
-            if concerns(index, &touched) {
+            if may_affect_index(index, &touched) {
                 buffers.key_maker.make(index, old, before)?;
                 limits.check_keys(&mut key_count, before)?;
                 if let Err(error) = buffers.key_maker.make(index, new, after) {
@@ -167,11 +168,12 @@ impl WriteOp<'_> {
             }
         }
         if self.unit.lacks_indexes(collection) {
-            // As in mongod, an update of indexed fields takes all indexes to be as it sees them.
+            // As in mongod, an update of indexed fields requires that no affected index is younger
+            // than the view.
             let changed = |(position, index): (usize, &Arc<Index>)| {
                 let keys = [&buffers.old_keys[position], &buffers.new_keys[position]];
                 let is_there = index.spec.partial.is_none() || keys.iter().any(|it| !it.is_empty());
-                is_there && concerns(index, &touched)
+                is_there && may_affect_index(index, &touched)
             };
             if state.indexes.iter().enumerate().any(changed) {
                 return Err(snapshot_unavailable());
@@ -181,12 +183,12 @@ impl WriteOp<'_> {
             buffers.notes.clear();
             buffers.notes.add(state, record.as_bytes(), Some(old), Some(new))?;
         }
-        let told = write.is_told_of(collection).then(|| {
-            let mut told = Box::<Entries>::default();
-            told.update(collection, old, new, delta.as_ref());
-            told
+        let entries = write.is_logged(collection).then(|| {
+            let mut entries = Box::<Entries>::default();
+            entries.update(collection, old, new, delta.as_ref());
+            entries
         });
-        Ok(Ready { written: Written::Changed, old_bytes, told })
+        Ok(Ready { written: Written::Changed, old_bytes, entries })
     }
 
     /// Writes the index entries that differ between the keys before and after.
@@ -197,12 +199,12 @@ impl WriteOp<'_> {
         write: &mut Write<'_>,
         record: &RecordKey,
     ) -> Result<()> {
-        let patience = self.guard_patience();
+        let timeout = self.guard_timeout();
         let buffers = &mut self.buffers;
         for (position, index) in state.indexes.iter().enumerate() {
             let (before, after) = (&buffers.old_keys[position], &buffers.new_keys[position]);
             if index.spec.guards_keys() {
-                // An index that is to become unique takes no entry anew for a key that another
+                // An index that is to become unique accepts no new entry for a key that another
                 // document has.
                 let is_new = |pair: &(&[u8], &[u8])| match index.spec.unique {
                     true => !before.contains(pair.0),
@@ -214,15 +216,16 @@ impl WriteOp<'_> {
                     let is_inside = self.unit.transaction().is_some();
                     match is_inside {
                         true => write.check_not_put(guarded[0])?,
-                        false => write.guard(&guarded, patience)?,
+                        false => write.guard(&guarded, timeout)?,
                     }
-                    // What a transaction sees taken is taken, whatever has become of it since.
+                    // A key that is taken in the transaction's view is taken, whatever has happened
+                    // since.
                     if is_key_taken(write.view(), collection, index, &store_key, Some(record))? {
                         let entry = Entry { key_string: key, record: &[], type_bits };
                         return Err(duplicate::error(&collection.namespace(), index, &entry));
                     }
                     if is_inside {
-                        write.guard(&guarded, patience)?;
+                        write.guard(&guarded, timeout)?;
                     }
                 }
             }
@@ -234,7 +237,7 @@ impl WriteOp<'_> {
                 write.count_keys(KeyChanges { inserted: Some(0), deleted: Some(0) });
             }
             for (key, type_bits) in after.iter().filter(|pair| !before.contains_entry(*pair)) {
-                // It takes the place of one of the same key.
+                // The entry replaces one with the same key.
                 let deleted = Some(u64::from(before.contains(key)));
                 write.count_keys(KeyChanges { inserted: None, deleted });
                 buffers.entries.put(
@@ -250,9 +253,9 @@ impl WriteOp<'_> {
     }
 }
 
-/// Whether an update that touched these paths may change a document's keys in `index`. A partial
-/// index depends on its filter too, whose paths are not kept: it is always looked at.
-fn concerns(index: &Index, touched: &Touched) -> bool {
+/// Returns whether an update of these paths may change a document's keys in `index`. A partial
+/// index also depends on the paths of its filter, which are not kept: it always counts as affected.
+fn may_affect_index(index: &Index, touched: &Touched) -> bool {
     index.spec.partial.is_some()
         || index.spec.kind.is_touched(touched)
         || index.spec.parts.iter().any(|part| touched.may_affect(&part.path))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use marula_bson::{ByteSlice, Doc, DocWriter, Type, Value};
 use marula_db::build::{BuildOptions, Phase, Progress};
 use marula_db::catalog::indexes::check_new;
-use marula_db::index::spec::Asked;
+use marula_db::index::spec::IndexRequest;
 use marula_db::{Collection, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 use marula_query::expression::saturated_long;
@@ -249,7 +249,7 @@ fn specs(
     let state = collection.map(|collection| collection.state());
     let options = state.as_ref().map(|state| &state.options);
     let time_series = options.and_then(|options| options.time_series.as_ref());
-    let asked = Asked {
+    let asked = IndexRequest {
         collation: options.and_then(|options| options.collation.as_ref()),
         clustered: options
             .filter(|_| !is_of_measurements)

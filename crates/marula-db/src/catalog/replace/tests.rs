@@ -1,4 +1,4 @@
-//! Taking another collection's place, and what a crash before that leaves.
+//! Replacing another collection, and crashes before that.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Preparing an index and making it unique, over the in-memory store.
+//! Preparing an index and converting it to a unique one, over the in-memory store.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn prepared(options: &DocBuf, documents: &[DocBuf]) -> (Db, Arc<Collection>) {
     (db, collection)
 }
 
-/// Inserts what can be inserted; answers how many went in.
+/// Inserts those documents that can be inserted; returns their number.
 fn insert(db: &Db, collection: &Collection, documents: &[DocBuf]) -> usize {
     let mut report = InsertReport::default();
     let mut docs = documents.iter().map(DocBuf::as_doc);
@@ -87,7 +87,7 @@ fn no_write_adds_a_key_that_another_document_has() {
             doc! { "_id": 13, "a": [9, 9] },
         ];
         assert_eq!(insert(&db, &collection, &twice), 2, "one of two alike in one command");
-        // What a document has stays its own; the same number of another type is a new entry.
+        // A document keeps its own key; the same number of another type is a new entry.
         assert_eq!(replace(&db, &collection, 1, &doc! { "_id": 1, "a": 1, "z": 1 }), None);
         assert_eq!(
             replace(&db, &collection, 1, &doc! { "_id": 1, "a": 1.0 }),

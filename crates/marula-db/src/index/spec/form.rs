@@ -1,9 +1,8 @@
-//! The options of an index, one by one, and whether they go together.
+//! Parses the options of an index one by one and checks their combination.
 //!
-//! Of several mistakes mongod tells the first in the order of the document, and behind those what
-//! is wrong with the whole; [`Draft::read`] goes that way. What is wrong with options of the
-//! index's kind comes up last, in [`Draft::resolve`]. Source: the answers of mongod 6.0 to all
-//! pairs of mistakes.
+//! Of several mistakes mongod reports the first in document order, and mistakes of the whole after
+//! those; [`Draft::read`] follows that order. Mistakes in options of the index's kind are reported
+//! last, by [`Draft::resolve`]. Source: mongod 6.0's replies to all pairs of mistakes.
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Element, Type, Value};
 use marula_error::{Result, errors};
@@ -52,7 +51,7 @@ errors! {
     name_nul() = CannotCreateIndex, "index name cannot contain NUL bytes";
 }
 
-/// The options an index specification may hold.
+/// All options of an index specification.
 const OPTIONS: &[&str] = &[
     "v",
     "unique",
@@ -85,15 +84,15 @@ const OPTIONS: &[&str] = &[
     PARALLEL_ARRAYS,
 ];
 
-/// The options beside `clustered`.
+/// The options allowed together with `clustered`.
 const OPTIONS_OF_CLUSTERED: &[&str] =
     &["v", "unique", "key", "name", "clustered", "expireAfterSeconds"];
 
 /// The options of an index on `_id`.
 const OPTIONS_OF_ID: &[&str] = &["v", "key", "name", "ns", "collation"];
 
-/// The options that only one kind of index has: where those that are not known are passed over, so
-/// are these.
+/// The options of single kinds of indexes; where unknown options are ignored, so are those of other
+/// kinds.
 const OPTIONS_OF_KINDS: &[(Plugin, &[&str])] = &[
     (Plugin::Text, &["weights", "textIndexVersion"]),
     (Plugin::Flat, &["bits", "min", "max"]),
@@ -101,16 +100,16 @@ const OPTIONS_OF_KINDS: &[(Plugin, &[&str])] = &[
     (Plugin::Wildcard, &["wildcardProjection"]),
 ];
 
-/// A specification whose options are each well-formed; whether they go with its kind is still to be
-/// seen.
+/// A specification whose options are individually well-formed; their agreement with its kind is
+/// still unchecked.
 pub(crate) struct Draft<'s> {
-    /// The document.
+    /// The specification.
     spec: Doc<'s>,
-    /// Its name.
+    /// The name.
     name: String,
-    /// The key pattern, parsed.
+    /// The parsed key pattern.
     pub(in crate::index) pattern: Pattern,
-    /// What a wildcard index sees.
+    /// The paths of a wildcard index.
     pub(in crate::index) wildcard: Option<Wildcard>,
     /// The key pattern as given.
     pub(in crate::index) key: Doc<'s>,
@@ -124,7 +123,7 @@ pub(crate) struct Draft<'s> {
     pub(in crate::index) parallel_arrays: bool,
     /// As in [`IndexSpec`].
     hidden: bool,
-    /// The filter of a partial index, and that filter read.
+    /// The filter of a partial index, and its parsed draft.
     partial: Option<(Doc<'s>, filter::Draft)>,
     /// As in [`IndexSpec`].
     pub(in crate::index) collation: Option<Collation>,
@@ -132,7 +131,7 @@ pub(crate) struct Draft<'s> {
     pub(in crate::index) expire_after_seconds: Option<i64>,
 }
 
-/// The options while they are read.
+/// The options during parsing.
 #[derive(Default)]
 struct Options<'s> {
     key: Option<(Doc<'s>, Pattern)>,
@@ -150,7 +149,8 @@ struct Options<'s> {
 }
 
 impl<'s> Draft<'s> {
-    /// Reads the options in their order. What came after `version` is refused.
+    /// Parses the options in document order. Options that were introduced after `version` are
+    /// refused.
     ///
     /// Errors: this module's rows, and those of `pattern` and `wildcard`.
     pub(super) fn read(spec: Doc<'s>, context: &Context) -> Result<Self> {
@@ -170,7 +170,7 @@ impl<'s> Draft<'s> {
         options.finish(spec, context)
     }
 
-    /// What is known of a specification, and may be said of an index of its kind.
+    /// The specification without unknown options and without options of other kinds.
     pub(super) fn without_unknown(spec: Doc<'_>) -> DocBuf {
         let key = spec.get("key").and_then(|key| key.as_doc());
         let plugin = key.and_then(Plugin::find).unwrap_or(Plugin::Ordinary);
@@ -188,7 +188,7 @@ impl<'s> Draft<'s> {
         })
     }
 
-    /// Checks an index on `_id` alone: it is the one that every collection has, or it is refused.
+    /// Checks that an index on `_id` alone is the standard one.
     ///
     /// Errors: `id_option`, `id_key`.
     pub(super) fn check_id(&self) -> Result<()> {
@@ -204,7 +204,7 @@ impl<'s> Draft<'s> {
         if is_id_pattern(self.key) { Ok(()) } else { Err(id_key(&self.key)) }
     }
 
-    /// Whether the index is taken for the one on `_id`, up or down.
+    /// Returns whether the index is on `_id` alone, ascending or descending.
     pub(super) fn is_on_id(&self) -> bool {
         let mut fields = self.key.iter();
         let (Some(only), None) = (fields.next(), fields.next()) else { return false };
@@ -212,35 +212,35 @@ impl<'s> Draft<'s> {
         only.name == "_id" && number.is_some_and(|number| number.trunc().abs() == 1.0)
     }
 
-    /// Whether it is to be the clustered index of its collection.
+    /// Returns whether it is a clustered index.
     pub(super) fn is_clustered(&self) -> bool {
         self.spec.get("clustered").is_some()
     }
 
-    /// Whether it is of version 1.
+    /// Returns whether it has version 1.
     fn is_old(&self) -> bool {
         self.spec.get("v").and_then(|v| v.as_exact_i64()) == Some(1)
     }
 
-    /// Its name, as it is given.
+    /// The name as given.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Gives the index its order of strings: its own, or its collection's.
+    /// Sets the collation: its own, or its collection's.
     ///
     /// Errors: those of the collation.
     pub(super) fn collate(&mut self, default: Option<&Collation>) -> Result<()> {
         self.collation = match self.spec.get("collation") {
             Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,
-            // Indexes of version 1 know no collation.
+            // Indexes of version 1 have no collation.
             _ if self.is_old() => None,
             _ => default.cloned(),
         };
         Ok(())
     }
 
-    /// The document with what was not said filled in.
+    /// The specification with defaults filled in.
     pub(super) fn completed(&self) -> DocBuf {
         let mut completed = DocBuf::build(|out| {
             for element in self.spec.iter().filter(|element| element.name != "collation") {
@@ -254,7 +254,7 @@ impl<'s> Draft<'s> {
         completed
     }
 
-    /// The index, once its kind agrees with its options.
+    /// Checks that the options agree with the kind and returns the index.
     ///
     /// Errors: this module's rows, and those of the kind.
     pub(super) fn resolve(self) -> Result<IndexSpec> {
@@ -312,7 +312,7 @@ impl<'s> Draft<'s> {
     }
 }
 
-/// The document, with a version where it names none.
+/// The specification with a version; adds the default if there is none.
 pub(super) fn with_version(spec: Doc<'_>) -> DocBuf {
     let mut versioned = DocBuf::build(|out| {
         for element in spec.iter().filter(|element| element.name != "ns") {
@@ -355,7 +355,7 @@ impl<'s> Options<'s> {
                 flag()?;
             }
             (b"hidden", Value::Boolean(hidden)) => self.hidden = hidden,
-            // mongod names the wrong field here.
+            // mongod reports the wrong field name here.
             (b"hidden", other) => {
                 return Err(wrong_type("name", other.kind().alias(), "a bool"));
             }
@@ -392,7 +392,7 @@ impl<'s> Options<'s> {
         Ok(())
     }
 
-    /// Checks what the options say together.
+    /// Checks the combination of the options.
     fn finish(self, spec: Doc<'s>, context: &Context) -> Result<Draft<'s>> {
         let (key, pattern) = self.key.ok_or_else(missing_key)?;
         let name = self.name.ok_or_else(missing_name)?;
@@ -446,8 +446,8 @@ fn version(spec: Doc<'_>, value: Value<'_>) -> Result<i64> {
     }
 }
 
-/// What a wildcard index sees, where that is said; the key pattern, which may stand behind, must be
-/// that of one.
+/// Parses `wildcardProjection`; the key pattern, which may come later in the document, must be a
+/// wildcard's.
 fn projection(value: Value<'_>, spec: Doc<'_>, version: FeatureVersion) -> Result<Wildcard> {
     let key = spec.get("key").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
     if Plugin::find(key) != Some(Plugin::Wildcard) {
@@ -476,8 +476,8 @@ fn check_engine(spec: Doc<'_>) -> Result<()> {
         let Value::Document(options) = value.get() else {
             return Err(engine_options_type(&name.to_string()));
         };
-        // Options for mongod's engine are taken and kept, as a dump of its collections brings them
-        // along.
+        // Options for mongod's engine are accepted and stored, since dumps of its collections
+        // contain them.
         if name != "wiredTiger" {
             return Err(engine_unknown(&name.to_string()));
         }

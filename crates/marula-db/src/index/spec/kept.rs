@@ -1,5 +1,5 @@
-//! A specification as it is kept and shown: version first, no deprecated fields, the collation
-//! whole.
+//! The stored form of a specification: version first, no deprecated fields, the collation
+//! completed.
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Value};
 use marula_query::collation::Collation;
@@ -9,11 +9,11 @@ use crate::index::kind::{IndexKind, write_place_options};
 use crate::index::pattern::Plugin;
 use crate::index::text::TextIndex;
 
-/// Options of some kinds of indexes that are not kept by others.
+/// Options of some kinds of indexes that other kinds do not store.
 const NOT_KEPT: &[&str] = &["min", "max", "bits", "2dsphereIndexVersion", "textIndexVersion"];
 
-/// The specification as it is kept and shown: version first, no deprecated fields, the collation
-/// whole.
+/// The stored form of a specification: version first, no deprecated fields, the collation
+/// completed.
 pub(super) fn canonical_document(
     spec: Doc<'_>,
     name: &str,
@@ -53,7 +53,8 @@ pub(super) fn canonical_document(
                     out.append("unique", true);
                 }
                 b"sparse" | b"hidden" | b"background" if !element.value.get().is_truthy() => {
-                    // listIndexes shows `sparse: false` and `background: false`, hidden never.
+                    // listIndexes shows `sparse: false` and `background: false`, but never `hidden:
+                    // false`.
                     if element.name != "hidden" {
                         out.append(element.name, false);
                     }
@@ -87,7 +88,7 @@ pub(super) fn canonical_document(
     })
 }
 
-/// The specification that an index had for its client, with its version.
+/// The client's original specification, with a version.
 pub(super) fn original(spec: Value<'_>) -> DocBuf {
     let spec = spec.as_doc().unwrap_or(Doc::EMPTY);
     let mut original = spec.to_buf();

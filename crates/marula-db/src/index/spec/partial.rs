@@ -1,9 +1,8 @@
-//! The filter of a partial index: what it may be made of, so that the planner can tell which
-//! queries it serves.
+//! The filter of a partial index, restricted so that the planner can decide which queries the index
+//! serves.
 //!
 //! Comparisons, `$in`, `$exists: true`, `$type`, relations to places, and `$and` and `$or` of
-//! these.
-//! Source: manual "Partial Indexes".
+//! these. Source: manual "Partial Indexes".
 
 use marula_bson::{ByteSlice, Doc};
 use marula_error::{Error, Result, codes, errors};
@@ -17,7 +16,7 @@ errors! {
     special_not_allowed(what: &str) = BadValue, "{what} is not allowed in this context";
 }
 
-/// Reads the filter, and refuses operators that stand for no condition on a field.
+/// Parses the filter and refuses operators that are not conditions on a field.
 pub(super) fn read(filter: Doc<'_>, context: &Context) -> Result<Draft> {
     check_operators(filter)?;
     let draft = Filter::draft(filter, Purpose::Any, context)?;
@@ -25,16 +24,16 @@ pub(super) fn read(filter: Doc<'_>, context: &Context) -> Result<Draft> {
     Ok(draft)
 }
 
-/// The filter, once it is made of what it may be.
+/// Parses the filter after checking that it has only allowed conditions.
 ///
-/// Errors: the first condition that may not be in it, by its outline.
+/// Errors: the first condition that is not allowed, with its outline.
 pub(super) fn finish(
     filter: Doc<'_>,
     draft: &Draft,
     collation: Option<&Collation>,
 ) -> Result<Filter> {
     check_conditions(draft.root())?;
-    // What may be wrong with it has come up when it was read.
+    // Errors of the filter itself were reported when its draft was parsed.
     let collation = collation.cloned();
     let context = Context { collation, is_stored: true, ..Context::default() };
     Filter::parse(filter, &context)
@@ -96,7 +95,7 @@ fn check_conditions(node: &Node) -> Result<()> {
     }
 }
 
-/// A condition that may not be in the filter of a partial index.
+/// The error for a condition that is not allowed in the filter of a partial index.
 fn unsupported(node: &Node) -> Error {
     let outline = node.outline_as_written();
     let text = format!("Expression not supported in partial index: {outline}");

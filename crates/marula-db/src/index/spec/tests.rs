@@ -1,11 +1,11 @@
-//! What is wrong with a specification is told at mongod's stage and in its words. Read from mongod
-//! 6.0.27.
+//! Mistakes in a specification are reported at mongod's stage and with its messages. Recorded from
+//! mongod 6.0.27.
 
 use marula_bson::{DocBuf, Value, doc};
 
 use marula_query::feature_version::FeatureVersion;
 
-use super::{Asked, IndexSpec};
+use super::{IndexRequest, IndexSpec};
 
 const VERSION: FeatureVersion = FeatureVersion::V6_0;
 
@@ -22,7 +22,7 @@ fn asked(spec: DocBuf) -> marula_error::Result<IndexSpec> {
 }
 
 fn asked_since(spec: DocBuf, version: FeatureVersion) -> marula_error::Result<IndexSpec> {
-    let asked = Asked { version, ..Asked::default() };
+    let asked = IndexRequest { version, ..IndexRequest::default() };
     asked.specs(&[spec]).map(|mut specs| specs.remove(0))
 }
 
@@ -234,20 +234,20 @@ fn of_two_mistakes_the_first_in_mongods_order_is_told() {
         assert_eq!(error.code().number(), code, "{spec:?}");
         assert!(error.message().contains(message), "{spec:?}: {}", error.message());
     };
-    // Options are read in the order of the document.
+    // Options are checked in document order.
     check(doc! { "bits": "x", "key": { "a": 0 }, "name": "n" }, 14, "'bits' must be a number");
     check(doc! { "key": { "a": 0 }, "name": "n", "bits": "x" }, 67, "cannot be 0");
-    // One that is not known comes before all, and what is missing behind all that are there.
+    // An unknown option comes before all others, a missing option after all present ones.
     check(doc! { "key": { "a": 0 }, "x": 1 }, 197, "The field 'x' is not valid");
     check(doc! { "name": "n", "sparse": "x" }, 14, "not convertible to bool");
     check(doc! { "v": 1, "key": { "a": 1 }, "collation": { "locale": "fr" } }, 9, "'name'");
-    // Beside `clustered` few options may stand.
+    // Few options are allowed together with `clustered`.
     check(
         doc! { "key": { "a": 0 }, "name": "n", "min": 1, "clustered": "x" },
         197,
         "The field 'min' is not valid for a clustered index specification",
     );
-    // The whole, then its name, its collation, its kind, and when documents expire.
+    // The whole, then its name, its collation, its kind, and its expiry.
     let (both, xx) = (doc! { "a": 1 }, doc! { "locale": "xx" });
     check(
         doc! { "key": { "a": 1 }, "name": "*", "unique": true, "prepareUnique": true },
@@ -288,7 +288,7 @@ fn the_form_of_each_specification_comes_before_the_kind_of_any() {
     let (a, b) = (doc! { "a": 1 }, doc! { "a": 0 });
     let mixed = doc! { "key": &a, "name": "n", "sparse": true, "partialFilterExpression": &a };
     let error = |specs: &[DocBuf]| {
-        Asked { version: VERSION, ..Asked::default() }
+        IndexRequest { version: VERSION, ..IndexRequest::default() }
             .specs(specs)
             .err()
             .expect("one is refused")
@@ -303,7 +303,7 @@ fn the_form_of_each_specification_comes_before_the_kind_of_any() {
 
 #[test]
 fn unknown_options_and_those_of_other_kinds_may_be_passed_over() {
-    let asked = Asked { ignores_unknown: true, ..Asked::default() };
+    let asked = IndexRequest { ignores_unknown: true, ..IndexRequest::default() };
     let spec = doc! { "key": { "a": 1 }, "name": "n", "x": 1, "bits": "x", "clustered": 1, "sparse": true };
     let wanted = "{ key: { a: 1 }, name: \"n\", sparse: true }";
     assert_eq!(asked.form(spec.as_doc()).as_doc().to_string(), wanted);

@@ -19,8 +19,8 @@ fn measurement(time_ms: i64, rest: &DocBuf) -> DocBuf {
     })
 }
 
-/// Adds measurements at these moments; answers the control document and what refused the first that
-/// did not fit.
+/// Adds measurements at these times; returns the control document and the reason why the first
+/// misfit was refused.
 fn check(
     measurements: &[(i64, DocBuf)],
     min: &DocBuf,
@@ -31,7 +31,7 @@ fn check(
     let mut bucket = Bucket::begin(&options, Some(Value::Int32(7).to_buf()), measurements[0].0);
     let mut found = None;
     for (number, (time_ms, rest)) in measurements.iter().enumerate() {
-        // Each is added to the bucket as it would be read back.
+        // Each measurement is added to the bucket as reloaded.
         let mut bytes = Vec::new();
         if number > 0 {
             bucket.write(&mut bytes);

@@ -1,9 +1,8 @@
-//! What a client asks for: specifications of new indexes, and in which order what is wrong with
-//! them is told.
+//! A client's specifications of new indexes, checked in mongod's order.
 //!
-//! First the form of each, then the collations of all, then whether each agrees with its kind, then
-//! when documents expire. What comes up only when an index is built ([`IndexSpec::check_build`]) is
-//! told behind all that.
+//! First the form of each specification, then the collations of all, then the agreement of each
+//! with its kind, then the expiry options. Checks of the build itself ([`IndexSpec::check_build`])
+//! follow after all of these.
 
 use marula_bson::{Doc, DocBuf};
 use marula_error::{Result, errors};
@@ -14,7 +13,7 @@ use marula_query::feature_version::FeatureVersion;
 use super::form::{Draft, with_version};
 use super::{IndexSpec, expire_seconds};
 
-/// The longest key pattern of a new index, as BSON.
+/// The maximum size of the key pattern of a new index, as BSON.
 const KEY_BYTES_MAX: usize = 2048;
 
 errors! {
@@ -29,26 +28,26 @@ errors! {
     name_of_clustered(spec: &Doc<'_>, clustered: &Doc<'_>) = 6_100_906, "Cannot create an index where the name matches the clusteredIndex but the key does not - indexSpec: {spec}, clusteredIndex: {clustered}";
 }
 
-/// What of a collection matters to its new indexes.
+/// The properties of a collection that matter to its new indexes.
 #[derive(Clone, Copy, Default)]
-pub struct Asked<'c> {
+pub struct IndexRequest<'c> {
     /// The collection's collation, which an index inherits.
     pub collation: Option<&'c Collation>,
-    /// The specification of the index that a clustered collection is.
+    /// The clustered index of the collection.
     pub clustered: Option<Doc<'c>>,
-    /// Whether options that are not known are passed over.
+    /// Whether unknown options are ignored.
     pub ignores_unknown: bool,
-    /// The release whose kinds of indexes there are.
+    /// The feature compatibility version, which determines the allowed kinds of indexes.
     pub version: FeatureVersion,
 }
 
-impl Asked<'_> {
-    /// The specification as it is looked at.
+impl IndexRequest<'_> {
+    /// The specification without ignored options.
     pub fn form(&self, spec: Doc<'_>) -> DocBuf {
         if self.ignores_unknown { Draft::without_unknown(spec) } else { spec.to_buf() }
     }
 
-    /// The indexes that specifications ask for, none of which is built yet.
+    /// Parses specifications; none of the indexes is built yet.
     ///
     /// Errors: this module's rows, those of `form`, `pattern` and the kinds.
     pub fn specs(&self, specs: &[DocBuf]) -> Result<Vec<IndexSpec>> {
@@ -83,7 +82,7 @@ impl Asked<'_> {
         Ok(draft)
     }
 
-    /// Whether a clustered collection is asked for the index that it is.
+    /// Returns whether the specification is that of the existing clustered index.
     fn is_clustered_again(&self, draft: &Draft<'_>) -> bool {
         self.clustered.is_some() && draft.is_on_id() && draft.is_clustered()
     }

@@ -1,6 +1,6 @@
-//! What the oplog tells of changes of the catalogue.
+//! The oplog entries of catalogue changes.
 //!
-//! Source of the entries' form: what mongod 6.0 writes.
+//! Source of their form: entries written by mongod 6.0.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::index::Index;
 use crate::namespace::Namespace;
 use crate::oplog::Entries;
 
-/// A collection was created. A view is told of as a document of `system.views`.
+/// Logs the creation of a collection. A view is logged as a document of `system.views`.
 pub(crate) fn created(collection: &Collection, entries: &mut Entries) {
     let state = collection.state();
-    if state.options.view.is_some() || !collection.is_told_of() {
+    if state.options.view.is_some() || !collection.is_logged() {
         return;
     }
     let ns = collection.namespace();
@@ -29,9 +29,9 @@ pub(crate) fn created(collection: &Collection, entries: &mut Entries) {
     entries.command(&ns, Some(collection.uuid()), &command, None);
 }
 
-/// A collection was dropped.
+/// Logs the drop of a collection.
 pub(super) fn dropped(collection: &Collection, entries: &mut Entries) {
-    if collection.state().options.view.is_some() || !collection.is_told_of() {
+    if collection.state().options.view.is_some() || !collection.is_logged() {
         return;
     }
     let ns = collection.namespace();
@@ -42,7 +42,7 @@ pub(super) fn dropped(collection: &Collection, entries: &mut Entries) {
     entries.command(&ns, Some(collection.uuid()), &command, Some(&before));
 }
 
-/// A database was dropped, after its collections.
+/// Logs the drop of a database, after its collections.
 pub(super) fn database_dropped(database: &str, entries: &mut Entries) {
     if database == crate::oplog::LOCAL {
         return;
@@ -52,14 +52,14 @@ pub(super) fn database_dropped(database: &str, entries: &mut Entries) {
     }
 }
 
-/// A collection, which still has its former name, was given the name `to`, which `target` had.
+/// Logs the rename of a collection, which still has its old name, to `to`, the name of `target`.
 pub(super) fn renamed(
     collection: &Collection,
     to: &Namespace,
     target: Option<&Collection>,
     entries: &mut Entries,
 ) {
-    if !collection.is_told_of() {
+    if !collection.is_logged() {
         return;
     }
     let from = collection.namespace();
@@ -78,7 +78,7 @@ pub(super) fn renamed(
     entries.command(&from, Some(collection.uuid()), &command, before.as_ref());
 }
 
-/// Options of a collection, or of its indexes, were changed.
+/// Logs changed options of a collection or of its indexes.
 pub(super) fn changed<'c>(
     collection: &'c Collection,
     old: &State,
@@ -90,7 +90,7 @@ pub(super) fn changed<'c>(
     let indexes: Vec<(Arc<Index>, Arc<Index>)> =
         old.indexes.iter().cloned().zip(new.indexes.iter().cloned()).collect();
     move |entries| {
-        if is_view || !collection.is_told_of() {
+        if is_view || !collection.is_logged() {
             return;
         }
         let mut index_before = DocBuf::new();
@@ -105,7 +105,7 @@ pub(super) fn changed<'c>(
                 );
             }
             for option in after.as_doc() {
-                // A validator has these also where nobody has said so.
+                // A validator has these values also by default.
                 let is_default = matches!(
                     (&**option.name, option.value.get()),
                     (b"validationLevel", Value::String(level)) if level == "strict"
@@ -142,7 +142,7 @@ pub(super) fn changed<'c>(
     }
 }
 
-/// Tells of an index whose options were changed, and what they were.
+/// Logs an index whose options were changed, with the old ones.
 fn index_change(old: Doc<'_>, new: Doc<'_>, out: &mut DocWriter<'_>, before: &mut DocBuf) {
     let differing: Vec<_> = ["hidden", "expireAfterSeconds", "unique", "prepareUnique"]
         .into_iter()
@@ -161,14 +161,14 @@ fn index_change(old: Doc<'_>, new: Doc<'_>, out: &mut DocWriter<'_>, before: &mu
     }
 }
 
-/// Indexes were built.
+/// Logs finished indexes.
 pub(super) fn indexes_built(
     collection: &Collection,
     build: &Uuid,
     indexes: &[Arc<Index>],
     entries: &mut Entries,
 ) {
-    if !collection.is_told_of() {
+    if !collection.is_logged() {
         return;
     }
     let ns = collection.namespace();
@@ -189,7 +189,7 @@ pub(super) fn indexes_built(
     entries.command(&ns, Some(collection.uuid()), &command, None);
 }
 
-/// An index was made in a collection without documents.
+/// Logs an index created in an empty collection.
 pub(crate) fn index_made(collection: &Collection, index: &Index, entries: &mut Entries) {
     let ns = collection.namespace();
     let command = DocBuf::build(|out| {
@@ -199,13 +199,13 @@ pub(crate) fn index_made(collection: &Collection, index: &Index, entries: &mut E
     entries.command(&ns, Some(collection.uuid()), &command, None);
 }
 
-/// Indexes were dropped.
+/// Logs dropped indexes.
 pub(super) fn indexes_dropped(
     collection: &Collection,
     indexes: &[&Arc<Index>],
     entries: &mut Entries,
 ) {
-    if !collection.is_told_of() {
+    if !collection.is_logged() {
         return;
     }
     let ns = collection.namespace();
