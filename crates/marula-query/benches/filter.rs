@@ -1,7 +1,7 @@
-//! What it costs to try a filter on a document: nanoseconds per document, by filter.
+//! The cost of matching a filter: nanoseconds per document, by filter.
 //!
-//! The document has 40 fields and 2.6 KB; a few filters are tried on one of 100 bytes and on one of
-//! 100 KB too. `cargo bench -p marula-query --bench filter`.
+//! The document has 40 fields and 2.6 KB; a few filters are also measured on documents of 100 bytes
+//! and 100 KB. `cargo bench -p marula-query --bench filter`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use marula_query::context::Context;
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
 
-/// A document of so many numbers and texts, an array, a document and a last field.
+/// A document of `fields` numbers and texts, an array, a document and a last field.
 fn document(fields: i32) -> DocBuf {
     let text = "x".repeat(78);
     DocBuf::build(|out| {
@@ -46,7 +46,7 @@ fn measure(name: &str, mut run: impl FnMut() -> bool) {
     while once(count, &mut run) < Duration::from_millis(20) {
         count *= 2;
     }
-    // The least of several runs: what other work on the machine adds is not the filter's.
+    // The minimum of several runs excludes other work on the machine.
     let least = (0..10).map(|_| once(count, &mut run)).min().unwrap_or_default();
     println!("{name:<44} {:>8.1} ns", least.as_secs_f64() * 1e9 / f64::from(count));
 }

@@ -1,4 +1,4 @@
-//! What it costs to show a document through a projection: nanoseconds per document, by its size.
+//! The cost of projecting a document: nanoseconds per document, by its size.
 //!
 //! `cargo bench -p marula-query --bench projection`.
 
@@ -9,7 +9,7 @@ use marula_bson::{DocBuf, doc};
 use marula_query::context::Context;
 use marula_query::projection::{Metadata, Policy, Projection};
 
-/// A document of so many fields of text between its first fields and its last.
+/// A document of `fields` text fields between its first fields and its last.
 fn document(fields: usize) -> DocBuf {
     let text = "x".repeat(78);
     DocBuf::build(|out| {
@@ -27,8 +27,7 @@ fn document(fields: usize) -> DocBuf {
     })
 }
 
-/// Nanoseconds per call: the least of several runs, for what other work on the machine adds is not
-/// the projection's.
+/// Nanoseconds per call: the minimum of several runs, which excludes other work on the machine.
 fn nanoseconds(run: &mut dyn FnMut()) -> f64 {
     let mut once = |count: u32| {
         let start = Instant::now();

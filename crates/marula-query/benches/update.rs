@@ -1,4 +1,4 @@
-//! What an update costs: nanoseconds per document.
+//! The cost of an update: nanoseconds per document.
 //!
 //! `cargo bench -p marula-query --bench update`.
 
@@ -9,7 +9,7 @@ use marula_bson::{DocBuf, Value};
 use marula_query::context::Context;
 use marula_query::update::{Matched, Update, UpdateOptions};
 
-/// A document of `count` text fields of `bytes` bytes, with a number at the front and at the back.
+/// A document of `count` text fields of `bytes` bytes, with a number at the start and at the end.
 fn document(count: usize, bytes: usize) -> DocBuf {
     let text = "x".repeat(bytes);
     DocBuf::build(|out| {

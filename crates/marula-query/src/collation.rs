@@ -1,9 +1,9 @@
 //! Collations: the order of strings in a language, by ICU.
 //!
-//! [`Collation::parse`] reads the document that a command carries, with MongoDB's names and
-//! defaults, and checks it as mongod 6.0 does. ICU4X carries it out, with CLDR's data built in.
-//! Every option is set on the collator, so that a locale's own defaults (Danish puts upper case
-//! first) do not show, as in mongod.
+//! [`Collation::parse`] parses the document of a command, with MongoDB's names and defaults, and
+//! checks it as mongod 6.0 does. ICU4X implements it, with CLDR's data built in. Every option is
+//! set explicitly on the collator, so that a locale's own defaults (Danish sorts upper case first)
+//! have no effect, as in mongod.
 
 mod locale;
 
@@ -20,21 +20,21 @@ use icu_collator::{CollatorBorrowed, CollatorPreferences};
 use marula_bson::{Collator, Doc, DocBuf, Value};
 use marula_error::{Result, errors};
 
-/// The collator version that mongod 6.0 prints and accepts: that of its ICU.
+/// The collator version that mongod 6.0 prints and accepts: its ICU version.
 const VERSION: &str = "57.1";
 
 errors! {
-    /// There is no locale.
+    /// The locale is missing.
     locale_missing(field: &str) = 40414, "BSON field '{field}.locale' is missing but a required field";
-    /// A field that is no option.
+    /// A field is not an option.
     unknown_field(field: &str, name: &BStr) = 40415, "BSON field '{field}.{name}' is an unknown field.";
-    /// A field that comes twice.
+    /// A field is repeated.
     duplicate_field(field: &str, name: &BStr) = 40413, "BSON field '{field}.{name}' is a duplicate field";
     /// A field has a value of the wrong type.
     wrong_type(field: &str, name: &str, found: &str, wanted: &str) = TypeMismatch, "BSON field '{field}.{name}' is the wrong type '{found}', expected {wanted}";
-    /// `backwards` is no boolean.
+    /// `backwards` is not a boolean.
     backwards_wrong_type(found: &str) = TypeMismatch, "Field 'backwards' should be a boolean value, but found: {found}";
-    /// An option has a value that it does not know.
+    /// An option has an unknown value.
     not_a_value(value: &BStr, field: &str) = BadValue, "Enumeration value '{value}' for field '{field}' is not a valid value.";
     /// `strength` is above five.
     strength_too_great(value: i32) = 51024, "BSON field 'strength' value must be <= 5, actual value '{value}'";
@@ -42,21 +42,21 @@ errors! {
     strength_negative(value: i32) = 51024, "BSON field 'strength' value must be >= 0, actual value '{value}'";
     /// The locale is the empty string.
     locale_empty(spec: &Doc<'_>) = BadValue, "Field 'locale' cannot be the empty string in: {spec}";
-    /// The locale has a zero byte.
+    /// The locale contains a NUL byte.
     locale_with_nul(spec: &Doc<'_>) = BadValue, "Field 'locale' cannot contain null byte. Collation spec: {spec}";
-    /// The locale is not one that ICU orders for.
+    /// ICU does not have the locale.
     locale_invalid(spec: &Doc<'_>, hint: &str) = BadValue, "Field 'locale' is invalid in: {spec}{hint}";
-    /// The version is not this one.
+    /// The requested version differs.
     version_other(version: &BStr, spec: &Doc<'_>) = IncompatibleCollationVersion, "Requested collation version {version} but the only available collator version was {VERSION}. Requested collation spec: {spec}";
-    /// `backwards` reverses the second level, which strength 1 does not look at.
+    /// `backwards` reverses the second level, which strength 1 ignores.
     backwards_without_accents(spec: &Doc<'_>) = BadValue, "'backwards' is invalid with 'strength' of 1 in: {spec}";
-    /// `caseFirst` orders case, which the options do not look at.
+    /// `caseFirst` orders case, which the options ignore.
     case_first_without_case(spec: &Doc<'_>) = BadValue, "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2 in: {spec}";
-    /// ICU4X reverses the second level for locales without rules of their own only.
+    /// ICU4X supports the reversed second level only for locales without rules of their own.
     backwards_not_implemented(locale: &str) = NotImplemented, "collation with 'backwards' is not implemented for locale '{locale}'";
 }
 
-/// A parsed collation document and the ICU collator that carries it out.
+/// A parsed collation document and its ICU collator.
 #[derive(Clone)]
 pub struct Collation(Arc<Inner>);
 
@@ -69,27 +69,26 @@ impl Collation {
     /// Parses a collation document; `None` is the simple binary order, `{ locale: "simple" }`.
     ///
     /// Shape: `{ locale, caseLevel, caseFirst, strength, numericOrdering, alternate, maxVariable,
-    /// normalization, backwards, version }`, of which only `locale` is required.
-    /// `field` names the document in errors, such as `find.collation`. What is wrong with options
-    /// that are well-formed shows the document as it is.
+    /// normalization, backwards, version }`, of which only `locale` is required. `field` names the
+    /// document in errors, such as `find.collation`. Errors about well-formed options quote the
+    /// document as given.
     pub fn parse(doc: Doc<'_>, field: &str) -> Result<Option<Collation>> {
         Options::parse(doc, field)?.into_collation(doc)
     }
 
-    /// [`Collation::parse`] for `create`: what is wrong shows the document with its defaults filled
-    /// in.
+    /// [`Collation::parse`] for `create`: errors quote the document with its defaults filled in.
     pub fn parse_completed(doc: Doc<'_>, field: &str) -> Result<Option<Collation>> {
         let options = Options::parse(doc, field)?;
         let completed = options.to_doc(options.backwards, options.version);
         options.into_collation(completed.as_doc())
     }
 
-    /// The whole document, every default written out, as `listCollections` prints it.
+    /// The whole document with all defaults, as printed by `listCollections`.
     pub fn to_doc(&self) -> Doc<'_> {
         self.0.spec.as_doc()
     }
 
-    /// The collator, as the order of BSON values takes it.
+    /// The collator for the order of BSON values.
     pub fn collator(&self) -> &dyn Collator {
         &*self.0
     }
@@ -118,7 +117,7 @@ impl fmt::Debug for Collation {
     }
 }
 
-/// The options as they were given, defaults filled in.
+/// The options with defaults filled in.
 struct Options<'a> {
     locale: &'a BStr,
     case_level: bool,
@@ -132,7 +131,7 @@ struct Options<'a> {
     version: Option<&'a BStr>,
 }
 
-/// Declares the values of an option that is a choice of words; the first is the default.
+/// Declares the values of an option with named values; the first is the default.
 macro_rules! choice {
     ($name:ident { $($variant:ident = $text:literal),* }) => {
         #[derive(Clone, Copy, PartialEq, Eq)]
@@ -174,7 +173,7 @@ impl<'a> Options<'a> {
             if doc.iter().take(index).any(|earlier| earlier.name == name) {
                 return Err(duplicate_field(field, name));
             }
-            // A null option is one that was not given; a name is still checked.
+            // A null option counts as absent, but its name is checked.
             let given = !value.is_nullish();
             match name.as_bytes() {
                 b"locale" if given => locale = Some(string(field, "locale", value)?),
@@ -206,7 +205,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// The collation; what is wrong with the options together shows `spec`.
+    /// The collation; errors about the combination of options quote `spec`.
     fn into_collation(self, spec: Doc<'_>) -> Result<Option<Collation>> {
         if self.locale == "simple" {
             return Ok(None);
@@ -218,7 +217,7 @@ impl<'a> Options<'a> {
         Ok(Some(Collation(Arc::new(Inner { spec, icu }))))
     }
 
-    /// Checks what the options say together, and finds the locale.
+    /// Checks the combination of options and finds the locale.
     fn check(&self, spec: Doc<'_>) -> Result<locale::Locale> {
         let spec = &spec;
         if self.locale.is_empty() {
@@ -337,7 +336,7 @@ fn strength(field: &str, value: Value<'_>) -> Result<i32> {
     let number = value
         .as_f64()
         .ok_or_else(|| wrong_type(field, "strength", value.kind().alias(), wanted))?;
-    // The conversion that is meant: fractions are cut, what does not fit is the nearest that does.
+    // mongod's conversion: fractions are truncated, values out of range are clamped.
     #[allow(clippy::cast_possible_truncation)]
     match number as i32 {
         0 => Err(not_a_value(BStr::new("0"), "collation.strength")),

@@ -1,4 +1,4 @@
-//! What an operation brings to the language from outside.
+//! The environment of an operation.
 
 use std::any::Any;
 use std::fmt;
@@ -11,48 +11,46 @@ use crate::collation::Collation;
 use crate::feature_version::FeatureVersion;
 use crate::spill::Limits;
 
-/// The surroundings of one operation: collation, time, `let` variables. Parsing borrows it to
-/// encode constants; evaluation borrows it for `$$NOW` and the like.
+/// The environment of one operation: collation, time, `let` variables. Parsing uses it to encode
+/// constants; evaluation uses it for `$$NOW` and similar variables.
 #[derive(Clone, Default, Debug)]
 pub struct Context {
-    /// The release whose language is there; parsing looks at it, evaluation does not.
+    /// The feature version; used by parsing, not by evaluation.
     pub version: FeatureVersion,
-    /// The collation of the operation, or the collection's; `None` is the simple binary order.
+    /// The collation of the operation or its collection; `None` is the simple binary order.
     pub collation: Option<Collation>,
-    /// `$$NOW`: milliseconds since the epoch, one moment for the whole operation.
+    /// `$$NOW`: milliseconds since the epoch, the same for the whole operation.
     pub now_ms: i64,
-    /// `$$CLUSTER_TIME`, where the deployment has one.
+    /// `$$CLUSTER_TIME`, if the deployment has one.
     pub cluster_time: Option<u64>,
-    /// The command's `let`, its values already evaluated to constants; `None` when it has none.
+    /// The command's `let` variables, evaluated to constants; `None` if there are none.
     pub let_variables: Option<DocBuf>,
-    /// `$$USER_ROLES`: an array of `{ _id, role, db }`; `None` where nobody has a role.
+    /// `$$USER_ROLES`: an array of `{ _id, role, db }`; `None` without roles.
     pub user_roles: Option<ValueBuf>,
-    /// Variables that are known and have no value: those of a `$lookup` whose expression is missing
-    /// on a document.
+    /// Known variables without a value: `$lookup` variables whose expression is missing for a
+    /// document.
     pub missing_variables: Vec<String>,
-    /// Variables whose values are not known before there is a document: those of a `$lookup` that
-    /// is parsed.
+    /// Variables whose values depend on the document: those of a `$lookup` during parsing.
     pub unknown_variables: Vec<String>,
-    /// What ends the operation early; `None` where nothing does.
+    /// Ends the operation early; `None` if nothing does.
     pub interrupt: Option<Interrupt>,
-    /// How much memory sorts and groups may use, and where they go on beyond.
+    /// The memory limits of sorts and groups, and where they spill to.
     pub limits: Limits,
-    /// Whether documents come with the score of a text search.
+    /// Whether documents have a text search score.
     pub has_text_score: bool,
-    /// Whether documents come with how far they are from where was searched.
+    /// Whether documents have a distance from the point of a search.
     pub has_distance: bool,
-    /// Whether calls stay as they are written, as in a filter and an update: elsewhere mongod
-    /// replaces some by others that are made for constants, and whose errors have codes of their
-    /// own.
+    /// Whether calls stay as written, as in a filter and an update: elsewhere mongod replaces some
+    /// by variants for constants, whose errors have codes of their own.
     pub keeps_calls: bool,
-    /// Whether what is parsed is stored: it was taken when it was made, and is read however long
-    /// its paths are.
+    /// Whether the parsed text is stored: it was accepted when it was created and is parsed
+    /// whatever the length of its paths.
     pub is_stored: bool,
-    /// What a pipeline runs on; `None` where there is no pipeline of a command.
+    /// The target of a pipeline; `None` outside a command's pipeline.
     pub subject: Option<Arc<Subject>>,
 }
 
-/// What a command's pipeline runs on.
+/// The target of a command's pipeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subject {
     /// The database.
@@ -61,50 +59,50 @@ pub struct Subject {
     pub collection: Option<String>,
 }
 
-/// What ends an operation, as the server knows it.
+/// The server's condition for ending an operation.
 pub trait Check: Any + Send + Sync {
-    /// Fails once the operation must end: it was killed, or its time is over.
+    /// Returns an error once the operation must end: it was killed, or its time limit has passed.
     fn check(&self) -> Result<()>;
 
-    /// Fails where so many bytes more are not to be had.
+    /// Returns an error if `_bytes` more memory is not available.
     fn ask(&self, _bytes: usize) -> Result<()> {
         Ok(())
     }
 
-    /// What the operation's database keeps for the code of `$where` and of `mapReduce`: functions
-    /// and other values, each under the name of its global variable.
+    /// The stored code of the database for `$where` and `mapReduce`: functions and other values by
+    /// the name of their global variable.
     fn stored_code(&self) -> Result<DocBuf> {
         Ok(DocBuf::new())
     }
 }
 
-/// Tells code that runs long when its operation must end. Clones belong to one operation and are
-/// equal.
+/// Signals to long-running code that its operation must end. Clones belong to the same operation
+/// and are equal.
 #[derive(Clone)]
 pub struct Interrupt(Arc<dyn Check>);
 
 impl Interrupt {
-    /// An interrupt for a new operation.
+    /// Creates an interrupt for a new operation.
     pub fn new(check: impl Check) -> Self {
         Interrupt(Arc::new(check))
     }
 
-    /// Fails once the operation must end.
+    /// Returns an error once the operation must end.
     pub fn check(&self) -> Result<()> {
         self.0.check()
     }
 
-    /// Fails where so many bytes more are not to be had.
+    /// Returns an error if `bytes` more memory is not available.
     pub fn ask(&self, bytes: usize) -> Result<()> {
         self.0.ask(bytes)
     }
 
-    /// What the database keeps for code.
+    /// The stored code of the database.
     pub fn stored_code(&self) -> Result<DocBuf> {
         self.0.stored_code()
     }
 
-    /// What it was made of, where that is a `T`.
+    /// The check it was created from, if that is a `T`.
     pub fn made_of<T: Check>(&self) -> Option<&T> {
         let any: &dyn Any = &*self.0;
         any.downcast_ref()
@@ -126,13 +124,12 @@ impl fmt::Debug for Interrupt {
 }
 
 impl Context {
-    /// The database that a command's pipeline runs in; empty where there is none.
+    /// The database of a command's pipeline; empty if there is none.
     pub fn database(&self) -> &str {
         self.subject.as_ref().map_or("", |subject| &subject.database)
     }
 
-    /// The context of a pipeline inside another, which runs on `collection`; `None` where it makes
-    /// its own documents.
+    /// The context of a nested pipeline over `collection`; `None` if it produces its own documents.
     #[must_use]
     pub(crate) fn within(mut self, collection: Option<&str>) -> Context {
         if let (Some(subject), Some(collection)) = (&self.subject, collection) {
@@ -142,7 +139,7 @@ impl Context {
         self
     }
 
-    /// The collation as the order of BSON values takes it.
+    /// The collator for the order of BSON values.
     pub fn collator(&self) -> Option<&dyn Collator> {
         self.collation.as_ref().map(Collation::collator)
     }

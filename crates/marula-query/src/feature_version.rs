@@ -1,31 +1,31 @@
-//! The feature compatibility version: which release's language is there.
+//! The feature compatibility version, which selects the release of the query language.
 //!
-//! Everything that a release after 6.0 added says since when it is there, and is looked for only
-//! where the version in the [`Context`](crate::context::Context) is as new. Under an older version
-//! a name is unknown, and its error is that of any unknown name: so it was in that release.
-//! Source: manual "setFeatureCompatibilityVersion"; release notes of 7.0 and 8.0.
+//! Features introduced after 6.0 name their release in the row's `since` field and are rejected
+//! until the version in the [`Context`](crate::context::Context) reaches it. A name is then
+//! unknown, with the same error as any unknown name, as it was in that release. Source: manual
+//! "setFeatureCompatibilityVersion"; release notes of 7.0 and 8.0.
 
-/// A release whose language can be chosen, in the order of their age.
+/// The selectable releases, ordered by age.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 #[repr(u8)]
 pub enum FeatureVersion {
-    /// 6.0, which a new data folder begins with.
+    /// 6.0, the version of a new data folder.
     #[default]
     V6_0,
-    /// 7.0, with what 6.1 to 6.3 added.
+    /// 7.0, with the features of 6.1 to 6.3.
     V7_0,
-    /// 8.0, with what 7.1 to 7.3 added.
+    /// 8.0, with the features of 7.1 to 7.3.
     V8_0,
 }
 
 impl FeatureVersion {
-    /// Every version, the oldest first.
+    /// All versions, oldest first.
     pub const ALL: [FeatureVersion; 3] =
         [FeatureVersion::V6_0, FeatureVersion::V7_0, FeatureVersion::V8_0];
-    /// The newest: what was stored under any version can be read under it.
+    /// The newest version: data stored under any version can be read under it.
     pub const NEWEST: FeatureVersion = FeatureVersion::V8_0;
 
-    /// The version as commands and `admin.system.version` spell it.
+    /// The name in commands and `admin.system.version`.
     pub fn name(self) -> &'static str {
         match self {
             FeatureVersion::V6_0 => "6.0",
@@ -34,7 +34,7 @@ impl FeatureVersion {
         }
     }
 
-    /// The version of this spelling.
+    /// The version with this name.
     pub fn from_name(name: &[u8]) -> Option<FeatureVersion> {
         FeatureVersion::ALL.into_iter().find(|version| version.name().as_bytes() == name)
     }

@@ -1,21 +1,21 @@
-//! A map from field names, made for walking a document's fields through it.
+//! A map from field names, designed for passing a document's fields through it.
 //!
-//! Every field of a document is looked up, and most are not there. The usual few names are
-//! therefore compared by a word made of their ends and length first; the words lie side by side.
-//! Many names, which only an unusual client sends, are found by hashing.
+//! Every field of a document is looked up, and most are not in the map. The usual few names are
+//! therefore compared by a word made of their ends and length first; the words are adjacent in
+//! memory. Many names, which only unusual clients send, are looked up by hashing.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-/// How many names are looked through one by one.
+/// The maximum number of names for a linear search.
 const LINEAR_MAX: usize = 64;
 
-/// Items by field name, in an order of the caller's.
+/// Items by field name, in an order given by the caller.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldMap<T> {
     words: Vec<u64>,
     entries: Vec<(Box<[u8]>, T)>,
-    /// The places of all names, where they are more than [`LINEAR_MAX`].
+    /// The positions of all names, if there are more than [`LINEAR_MAX`].
     places: HashMap<Box<[u8]>, usize>,
 }
 
@@ -75,12 +75,12 @@ impl<T> FieldMap<T> {
         &self.entries
     }
 
-    /// The item at a place.
+    /// The item at a position.
     pub(crate) fn item_mut(&mut self, at: usize) -> &mut T {
         &mut self.entries[at].1
     }
 
-    /// How many items there are.
+    /// The number of items.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -91,7 +91,7 @@ impl<T> FieldMap<T> {
     }
 }
 
-/// A word that tells most names apart: from the first and last eight bytes and the length.
+/// A word that distinguishes most names: made of the first and last eight bytes and the length.
 #[inline]
 fn word(name: &[u8]) -> u64 {
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -107,7 +107,7 @@ fn word(name: &[u8]) -> u64 {
     (first ^ last.rotate_left(29) ^ name.len() as u64).wrapping_mul(MIX)
 }
 
-/// Which items of a [`FieldMap`] a walk has met; no allocation for the usual few.
+/// The items of a [`FieldMap`] that a walk has met; no allocation for the usual few.
 pub(crate) struct Met {
     first: u64,
     more: Vec<u64>,
@@ -120,7 +120,7 @@ impl Met {
         Met { first: 0, more: vec![0; count.saturating_sub(1) / 64], left: count }
     }
 
-    /// Notes an item; whether this is the first time.
+    /// Marks an item as met; returns whether this is the first time.
     #[inline]
     pub(crate) fn note(&mut self, at: usize) -> bool {
         let word = match (at / 64).checked_sub(1) {
@@ -134,7 +134,7 @@ impl Met {
         is_new
     }
 
-    /// Whether an item was met.
+    /// Returns whether an item was met.
     pub(crate) fn has(&self, at: usize) -> bool {
         let word = match (at / 64).checked_sub(1) {
             None => self.first,
@@ -143,7 +143,7 @@ impl Met {
         word >> (at % 64) & 1 != 0
     }
 
-    /// How many items were not met.
+    /// The number of items not met.
     #[inline]
     pub(crate) fn left(&self) -> usize {
         self.left
@@ -168,7 +168,7 @@ mod tests {
             assert_eq!(map.find(name.as_bytes()), Some(at));
             assert_eq!(map.find(format!("{name}!").as_bytes()), None);
         }
-        // These differ in the middle alone, so they share a word.
+        // These differ only in the middle, so they share a word.
         assert_eq!(word(b"field1234567890_x"), word(b"field1234567890_x"));
         assert_eq!(map.find(b"field12_4567890"), None);
     }

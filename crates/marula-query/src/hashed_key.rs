@@ -1,8 +1,8 @@
-//! The 64-bit hash of a value, by which a hashed index orders it.
+//! The 64-bit hash of a value in a hashed index.
 //!
-//! It is the front of an MD5 over the value's class and bytes, field by field where there are
-//! fields. Values that are equal hash alike, and so do numbers that differ behind the point only:
-//! they are made whole first.
+//! It is the front of an MD5 over the value's class and bytes, field by field for documents and
+//! arrays. Equal values have equal hashes, and so have numbers that differ only in their fraction,
+//! since they are truncated first.
 
 use marula_bson::value::LONG_END;
 use marula_bson::{Collator, Doc, RawValue, Type, Value};
@@ -10,11 +10,11 @@ use md5::{Digest as _, Md5};
 
 use crate::expression::number::whole_of_decimal;
 
-/// What MD5 is fed before the value.
+/// The seed that precedes the value in the MD5.
 const SEED: i32 = 0;
 
-/// The hash of `value`; what is missing hashes as null. Strings that `collator` takes for one hash
-/// alike.
+/// The hash of `value`; a missing value hashes like null. Strings that are equal under `collator`
+/// have equal hashes.
 ///
 /// Source: `$toHashedIndexKey` of mongod 6.0 over values of every type.
 pub fn hashed_key(value: Value<'_>, collator: Option<&dyn Collator>) -> i64 {
@@ -27,8 +27,7 @@ pub fn hashed_key(value: Value<'_>, collator: Option<&dyn Collator>) -> i64 {
     i64::from_le_bytes(*front)
 }
 
-/// Feeds one value, with its name and the NUL behind it where it is a field. Validated BSON bounds
-/// the depth.
+/// Hashes one value; a field's name and its NUL come before it. Validated BSON bounds the depth.
 fn feed(md5: &mut Md5, raw: RawValue<'_>, name: Option<&[u8]>, collator: Option<&dyn Collator>) {
     md5.update(class(raw.kind()).to_le_bytes());
     if let Some(name) = name {
@@ -65,7 +64,7 @@ fn feed_fields(md5: &mut Md5, doc: Doc<'_>, collator: Option<&dyn Collator>) {
     md5.update(0_i32.to_le_bytes());
 }
 
-/// The number that a type's values are fed with in front.
+/// The number that precedes values of a type.
 const fn class(kind: Type) -> i32 {
     match kind {
         Type::MinKey => -1,
@@ -88,8 +87,8 @@ const fn class(kind: Type) -> i32 {
     }
 }
 
-/// The double cut at its point, at the ends of a long where it lies beyond them; NaN is 0. Two to
-/// the 63rd itself, which is the greatest long as a double, comes out as the least one.
+/// The double truncated and clamped to the range of long; NaN is 0. 2^63 itself, the nearest double
+/// to the greatest long, becomes the least long.
 #[allow(clippy::cast_possible_truncation)]
 fn whole_of_double(number: f64) -> i64 {
     if number == LONG_END { i64::MIN } else { number as i64 }

@@ -1,4 +1,4 @@
-//! What a pipeline knows of a document beside its fields, for `$meta`.
+//! The metadata of a document in a pipeline, for `$meta`.
 //!
 //! It goes with the document from stage to stage, and through sorts as bytes.
 
@@ -7,19 +7,20 @@ use marula_bson::{Doc, DocBuf, ValueBuf};
 use crate::projection::Metadata;
 use crate::sort::DocMeta;
 
-/// What is known of one document. Of most nothing is, and there is none of this.
+/// The metadata of one document. Most documents have none.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Known {
-    /// How well it meets the text search at the front.
+    /// The score of the text search at the front.
     pub text_score: Option<f64>,
-    /// How far it is from where `$geoNear` searched, and the place that was measured to.
+    /// The distance from the point that `$geoNear` searched from, and the point that was measured
+    /// to.
     pub nearest: Option<(f64, ValueBuf)>,
-    /// The index entry that led to it, with field names.
+    /// The index entry that led to the document, with field names.
     pub index_key: Option<DocBuf>,
 }
 
 impl Known {
-    /// The same for a projection.
+    /// Converts to a projection's metadata.
     pub fn metadata(&self) -> Metadata<'_> {
         Metadata {
             text_score: self.text_score,
@@ -30,13 +31,13 @@ impl Known {
         }
     }
 
-    /// The same for a sort.
+    /// Converts to a sort's metadata.
     pub(crate) fn sort_meta(&self) -> DocMeta {
         let geo_near_distance = self.nearest.as_ref().map(|(distance, _)| *distance);
         DocMeta { text_score: self.text_score, geo_near_distance, ..DocMeta::default() }
     }
 
-    /// The same as a document, to be kept beside a document that waits.
+    /// Converts to a document, which is stored next to a document that waits.
     pub(crate) fn to_doc(&self) -> DocBuf {
         DocBuf::build(|out| {
             if let Some(score) = self.text_score {
@@ -51,7 +52,7 @@ impl Known {
         })
     }
 
-    /// Reads what [`to_doc`](Known::to_doc) wrote; `None` where nothing is known.
+    /// Reads the form that [`to_doc`](Known::to_doc) writes; returns `None` if it is empty.
     pub(crate) fn from_doc(doc: Doc<'_>) -> Option<Known> {
         if doc.is_empty() {
             return None;

@@ -1,8 +1,8 @@
 //! MongoDB's query language, pure: filters, updates, projections, sorts, expressions, stages.
 //!
-//! Everything is parsed once into a typed form and then runs on documents' bytes. Nothing here
-//! knows storage, clocks, input or output, or threads: what an operation needs from outside (the
-//! time, the collation, `let` variables) comes in a [`context::Context`].
+//! Each is parsed once into a typed form, which then runs on documents' bytes. Nothing here uses
+//! storage, clocks, input or output, or threads: an operation gets its inputs from outside (the
+//! time, the collation, `let` variables) in a [`context::Context`].
 //!
 //! Start with [`context`], then [`filter`], [`expression`], [`update`], [`projection`], [`stage`].
 

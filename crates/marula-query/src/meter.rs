@@ -1,18 +1,16 @@
-//! Work is counted where it is done, so that nothing goes on for long without being asked whether
-//! it may.
+//! Counts work where it is done, so that every operation checks regularly whether it must end.
 //!
-//! A document that is pulled, an operator that is called, an element that is written, bytes that
-//! are copied: each [`spend`]s a little of a credit that the thread holds, which is a subtraction.
-//! When the credit is used up, what ends the thread's operation is [asked](Interrupt::check), and a
-//! new credit is given. Before something large grows, that is asked too, by [`ask`].
+//! Each unit of work (a document pulled, an operator called, an element written, bytes copied)
+//! [`spend`]s some of a credit that the thread holds, which is one subtraction. When the credit is
+//! used up, the thread's operation is [checked](Interrupt::check) and the thread gets a new credit.
+//! Before a large allocation, [`ask`] checks that the server has the memory.
 //!
-//! The operation is the thread's, not an argument's: whoever runs a command says so by [`begin`],
-//! and everything that is computed for the command is counted, be it a filter, an expression, a
-//! stage, or a comparison deep in a sort. A thread without an operation counts too, and is never
-//! ended.
+//! The operation belongs to the thread and is no argument: the code that runs a command calls
+//! [`begin`], and all work for the command is counted, in a filter, an expression, a stage, or a
+//! comparison deep in a sort. A thread without an operation counts too, and is never ended.
 //!
-//! An operation that must end fails at every question from then on. So a place that cannot answer
-//! an error may answer anything: the next one that can will fail.
+//! An operation that must end fails at every check from then on. So a function that cannot return
+//! an error may return any value: the next function that can fails.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
@@ -21,31 +19,31 @@ use marula_error::Result;
 
 use crate::context::Interrupt;
 
-/// How much may be spent between two questions: a tenth of a millisecond, or some.
+/// The work between two checks: about a tenth of a millisecond.
 pub const CREDIT: usize = 16 * 1024;
 
-/// What pulling a document costs.
+/// The cost of pulling a document.
 pub const DOCUMENT: usize = 16;
-/// What calling an operator, or trying a condition, costs.
+/// The cost of calling an operator, or of trying a condition.
 pub const CALL: usize = 2;
-/// What looking at an element costs.
+/// The cost of reading an element.
 pub const ELEMENT: usize = 1;
-/// What a match of a regular expression costs: it may take [milliseconds](crate::regex).
+/// The cost of a match of a regular expression: it may take [milliseconds](crate::regex).
 pub const MATCH: usize = CREDIT / 4;
 
-/// So many bytes are copied or searched for the price of an element.
+/// The number of bytes that are copied or searched for the cost of an element.
 const BYTES: usize = 64;
 
-/// What is smaller than this is not asked for one by one.
+/// The smallest allocation that is checked one by one.
 const ASKED_BYTES_MIN: usize = 64 * 1024;
 
-/// An operation that has asked for no more than this is given it, so that small ones go on where
-/// large ones cannot.
+/// The total up to which an operation gets all memory it asks for, so that small operations go on
+/// where large ones cannot.
 const ASKED_IN_ALL_BYTES_MIN: usize = 16 * 1024 * 1024;
 
 thread_local! {
     static LEFT: Cell<usize> = const { Cell::new(CREDIT) };
-    /// How many bytes were asked for.
+    /// The number of bytes that were asked for.
     static ASKED: Cell<usize> = const { Cell::new(0) };
     static OPERATION: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
 }
@@ -68,23 +66,23 @@ pub fn spend_bytes(bytes: usize) -> Result<()> {
     spend(bytes / BYTES)
 }
 
-/// Fails where the operation was found to have to end, in a place that could not say so.
+/// Fails if an earlier check failed in a function that could not return an error.
 #[inline]
 pub fn recall() -> Result<()> {
     if LEFT.get() == 0 { settle() } else { Ok(()) }
 }
 
-/// Fails where the operation must end, or the server has not so many bytes left for it.
+/// Fails if the operation must end, or if the server does not have `bytes` left for it.
 #[inline]
 pub fn ask(bytes: usize) -> Result<()> {
     if bytes < ASKED_BYTES_MIN { Ok(()) } else { ask_operation(bytes) }
 }
 
-/// Makes room in `buffer` for `more` bytes. Fails where the server has not so many left.
+/// Reserves room in `buffer` for `more` bytes. Fails if the server does not have the memory.
 #[inline]
 pub fn reserve(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
     if buffer.capacity() - buffer.len() < more {
-        // It grows to twice its size at least, and is there twice while it is copied.
+        // The buffer at least doubles, and both copies exist while it is copied.
         ask(buffer.len().saturating_add(buffer.capacity().max(more)))?;
         buffer.reserve(more);
     }
@@ -114,13 +112,13 @@ fn operation() -> Option<Interrupt> {
     OPERATION.with_borrow(Clone::clone)
 }
 
-/// The thread works for an operation until this is dropped.
+/// A guard: the thread works for an operation until it is dropped.
 #[must_use]
 pub struct Metered {
     before: Option<Interrupt>,
 }
 
-/// Has the thread work for `operation`.
+/// Starts to count the thread's work for `operation`.
 pub fn begin(operation: Interrupt) -> Metered {
     LEFT.set(CREDIT);
     ASKED.set(0);
@@ -134,18 +132,18 @@ impl Drop for Metered {
     }
 }
 
-/// How many values are sorted between two questions where comparing two may take long.
+/// The number of values sorted between two checks if a comparison may be slow.
 const RUN: usize = 2 * 1024;
-/// As many where it does not.
+/// The number of values sorted between two checks if comparisons are fast.
 const RUN_OF_KEYS: usize = 64 * 1024;
 
-/// Sorts as [`slice::sort_by`] does. Fails once the thread's operation must end; the order is none
-/// then.
+/// Sorts like [`slice::sort_by`]. Fails once the thread's operation must end; the order is
+/// undefined then.
 pub fn sort_by<T: Copy>(values: &mut [T], compare: impl FnMut(&T, &T) -> Ordering) -> Result<()> {
     sort_in_runs(values, RUN, compare)
 }
 
-/// [`sort_by`] for what is compared quickly.
+/// [`sort_by`] for values that compare quickly.
 pub fn sort_keys_by<T: Copy>(
     keys: &mut [T],
     compare: impl FnMut(&T, &T) -> Ordering,
@@ -175,7 +173,7 @@ fn sort_in_runs<T: Copy>(
     Ok(())
 }
 
-/// Puts two sorted runs together; of equals those of the left come first.
+/// Merges two sorted runs; of equal values those of the left run come first.
 fn merge<T: Copy>(
     mut left: &[T],
     mut right: &[T],
@@ -214,7 +212,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::context::Check;
 
-    /// An operation that must end once it has been asked so often.
+    /// An operation that must end after a number of checks.
     pub(crate) struct EndsAfter(pub(crate) AtomicU32);
 
     impl EndsAfter {
@@ -234,7 +232,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// How late the question is that comes latest, of an operation that may go on for `RUN_MS`.
+    /// Measures the longest gap between two checks of an operation that may go on for `RUN_MS`.
     #[derive(Clone)]
     pub(crate) struct Gaps(Arc<Mutex<GapsSoFar>>);
 
@@ -244,10 +242,10 @@ pub(crate) mod tests {
         longest: Duration,
     }
 
-    /// How long an operation whose questions are timed may go on.
+    /// The time that an operation with timed checks may go on.
     const RUN_MS: u64 = 30;
-    /// How late an operation may be at its end. Code that was not optimised, as it is in most runs
-    /// of this test, takes several times as long.
+    /// The longest time by which an operation may overrun. Code without optimisation, as in most
+    /// runs of this test, takes several times as long.
     const LATE_MS: u64 = if cfg!(debug_assertions) { 500 } else { 100 };
 
     impl Gaps {
@@ -269,15 +267,15 @@ pub(crate) mod tests {
         }
     }
 
-    /// How long this thread has been at work: what else the machine does is not in it.
+    /// Returns the CPU time of this thread, which the machine's other work does not affect.
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
     fn cpu_time() -> Duration {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
-    /// Whether `run` is asked so often that it ends in time wherever its limit lies: in the best of
-    /// three runs.
+    /// Returns whether `run` checks so often that it ends in time wherever its limit lies: in the
+    /// best of three runs.
     pub(crate) fn is_in_time(mut run: impl FnMut()) -> bool {
         (0..3).any(|_| {
             let began = cpu_time();

@@ -1,12 +1,12 @@
-//! Projections: which parts of a document an answer shows.
+//! Projections: which parts of a document a reply shows.
 //!
 //! [`Projection::parse`] reads a projection document once into a tree by field name;
-//! [`Projection::apply`] walks it along the document's bytes. A projection includes what it names,
-//! or shows all but what it names; new fields are computed by expressions. `find` and the stage
+//! [`Projection::apply`] walks the tree along the document's bytes. A projection includes the
+//! fields it names, or shows all other fields; expressions compute new fields. `find` and the stage
 //! `$project` share it under different [`Policy`]s.
 //!
-//! `tree` is what is parsed, `parse` the reading, `apply` the walk, `metadata` what `$meta` shows,
-//! `print` what `explain` does.
+//! Modules: `tree` is the parsed form, `parse` the parser, `apply` the walk, `metadata` the values
+//! of `$meta`, `print` the output for `explain`.
 
 mod apply;
 mod metadata;
@@ -30,7 +30,7 @@ pub use parse::positional_in_the_middle;
 
 use tree::{Child, Computed, Node};
 
-/// Which language's rules a projection follows.
+/// The language whose rules a projection follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// `find` and `findAndModify`: with `$slice`, `$elemMatch` and the positional `$` of the query
@@ -44,7 +44,7 @@ pub enum Policy {
 #[derive(Debug)]
 pub struct Projection {
     root: Node,
-    /// Whether fields that are not named are left out.
+    /// Whether fields that the projection does not name are omitted.
     inclusion: bool,
     /// The path before a positional `$`.
     positional: Option<Vec<Box<[u8]>>>,
@@ -64,15 +64,15 @@ impl Projection {
         Ok(projection)
     }
 
-    /// As [`parse`](Projection::parse), with constant expressions left for
+    /// Parses like [`parse`](Projection::parse), but leaves constant expressions for
     /// [`optimize`](Projection::optimize).
     pub fn draft(doc: Doc<'_>, policy: Policy, context: &Context) -> Result<Projection> {
         Projection::draft_of(parse::parse(doc, policy, None, context)?)
     }
 
-    /// As [`draft`](Projection::draft), of what a `find` shows of the documents that meet `query`.
+    /// Parses like [`draft`](Projection::draft), for a `find` with the filter `query`.
     ///
-    /// Errors: too, of a query whose positions are asked for, that it tells none.
+    /// Errors: also a query that has no array position for a positional `$`.
     pub fn draft_for(doc: Doc<'_>, query: Doc<'_>, context: &Context) -> Result<Projection> {
         Projection::draft_of(parse::parse(doc, Policy::Find, Some(query), context)?)
     }
@@ -89,7 +89,7 @@ impl Projection {
         Ok(projection)
     }
 
-    /// Computes what needs no document. A `find` has it done while parsing.
+    /// Computes the parts that need no document. A `find` does so while parsing.
     pub fn optimize(&mut self, context: &Context) -> Result<()> {
         self.root.optimize(context)
     }
@@ -108,35 +108,35 @@ impl Projection {
         apply::apply(self, doc, position, metadata, context, out)
     }
 
-    /// Whether fields that are not named are left out.
+    /// Returns whether fields that the projection does not name are omitted.
     pub fn includes(&self) -> bool {
         self.inclusion
     }
 
-    /// Whether every document is shown as it is.
+    /// Returns whether every document is shown unchanged.
     pub fn is_identity(&self) -> bool {
         !self.inclusion && self.root.children.len() == 0
     }
 
-    /// Whether the result is documents' own fields alone, chosen by inclusion: an index that holds
-    /// them all covers the query.
+    /// Returns whether the result is only documents' own fields, chosen by inclusion: an index that
+    /// has them all covers the query.
     pub fn is_plain_inclusion(&self) -> bool {
         self.inclusion && self.positional.is_none() && self.root.is_plain()
     }
 
-    /// The paths that the projection reads; `None` when it may need any part of the document.
+    /// Returns the paths that the projection reads; `None` if it may need any part of the document.
     pub fn needs(&self) -> Option<&[FieldPath]> {
         self.needs.as_deref()
     }
 
-    /// Whether the positional `$` is used, so that the whole filter has to be matched and note the
-    /// array index.
+    /// Returns whether the positional `$` is used, which requires that the whole filter is matched
+    /// and notes the array index.
     pub fn needs_position(&self) -> bool {
         self.positional.is_some()
     }
 
-    /// The paths that the projection names and whether they are what is shown; `None` where it does
-    /// more than choose.
+    /// Returns whether the projection includes or excludes, and the paths that it names; `None` if
+    /// it does more than choose.
     pub fn choice(&self) -> Option<(bool, Vec<FieldPath>)> {
         let mut paths = Vec::new();
         let is_plain = self.positional.is_none()
@@ -144,7 +144,8 @@ impl Projection {
         is_plain.then_some((self.inclusion, paths))
     }
 
-    /// Which fields at the top the projection shows as they are, and which are copies of others.
+    /// Returns which top-level fields the projection shows unchanged, and which are copies of
+    /// others.
     pub fn passage(&self) -> Passage {
         let mut passage =
             if self.inclusion { Passage::only_named() } else { Passage::all_but_named() };
@@ -161,13 +162,13 @@ impl Projection {
         passage
     }
 
-    /// The metadata asked for by `$meta`, in the order of the projection.
+    /// Returns the metadata that `$meta` asks for, in the order of the projection.
     pub fn metadata(&self) -> &[Meta] {
         &self.metadata
     }
 
-    /// Checks that a search with this filter knows the distances that the projection shows, and has
-    /// the sort.
+    /// Checks that a search with this filter has the distances that the projection shows, and the
+    /// sort.
     ///
     /// Errors: those of `$meta` without a search by distance, or without a sort.
     pub fn check_metadata(&self, filter: &Filter, is_sorted: bool) -> Result<()> {
@@ -192,8 +193,7 @@ impl Projection {
     }
 }
 
-/// Gathers the paths that are kept, or those that are dropped; whether that is all the projection
-/// does.
+/// Collects the included or excluded paths; returns whether the projection does nothing else.
 fn find_chosen(
     node: &Node,
     inclusion: bool,
@@ -217,7 +217,7 @@ fn find_chosen(
     })
 }
 
-/// Gathers the paths that an inclusion reads; whether they can be told.
+/// Collects the paths that an inclusion reads; returns whether they are known.
 fn find_paths(node: &Node, prefix: &mut Vec<u8>, paths: &mut Vec<FieldPath>) -> bool {
     node.children.entries().iter().all(|(name, child)| {
         let length = prefix.len();
@@ -231,7 +231,7 @@ fn find_paths(node: &Node, prefix: &mut Vec<u8>, paths: &mut Vec<FieldPath>) -> 
             Child::Drop => {}
             Child::Inner(inner) => {
                 if inner.computes {
-                    // New values are written into what is there, in its place.
+                    // New values replace parts of the existing field.
                     paths.push(FieldPath::new(&*prefix));
                 }
                 known = find_paths(inner, prefix, paths);

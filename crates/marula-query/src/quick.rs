@@ -1,26 +1,27 @@
-//! Which statements take little time with each document, judged by their text before any of it is
-//! parsed.
+//! Estimates from a statement's text, before parsing, whether it takes little time with each
+//! document.
 //!
-//! A thread that others wait for takes only these. They are the operators listed here, whose time
-//! with a document grows with the document's size alone, and a bounded number of them. What is not
-//! listed is not quick: a new operator is not until it is added here, which is right where it runs
-//! no code of the client's, searches no text by an expression, and makes no value that is larger
-//! than what it is made of.
+//! A thread that others wait for takes only quick statements. These use the operators listed here,
+//! whose time with a document grows with the document's size alone, and a bounded number of them.
+//! An operator that is not listed is not quick: a new operator has to be added here, if it runs no
+//! code of the client's, searches no text by an expression, and makes no value larger than its
+//! inputs.
 
 use marula_bson::{ByteSlice, Doc, Type, Value};
 
-/// Names, values and branches in a statement. Each costs parsing, and planning where it is a
-/// condition.
+/// The maximum number of names, values and branches in a statement. Each costs parsing, and
+/// planning if it is a condition.
 const NODES_MAX: usize = 512;
-/// A branch of an `$or` is planned on its own: it counts as so many.
+/// The cost of a branch of an `$or`, in nodes: it is planned on its own.
 const NODES_PER_BRANCH: usize = 16;
-/// So many values that are looked up in order, as those of `$in`, cost as much as one condition.
+/// The number of values looked up in order, as those of `$in`, that cost as much as one condition.
 const VALUES_PER_CONDITION: usize = 16;
-/// So many fields that an update sets cost as much as one condition.
+/// The number of fields set by an update that cost as much as one condition.
 const FIELDS_PER_CONDITION: usize = 16;
-/// How deeply a statement may be nested.
+/// The maximum nesting depth of a statement.
 const DEPTH_MAX: usize = 32;
-/// The parts of a path: numbers in it may name an element or a field, which multiplies the ways.
+/// The maximum length of a path: numbers in it may name an element or a field, which multiplies the
+/// ways.
 const PATH_PARTS_MAX: usize = 16;
 
 /// Operators of filters and of the updates that take conditions.
@@ -58,7 +59,7 @@ const QUICK: &[&str] = &[
     "$type",
 ];
 
-/// Operators of updates whose values are written as they are.
+/// Operators of updates whose values are written unchanged.
 const WRITTEN: &[&str] = &[
     "$bit",
     "$currentDate",
@@ -76,7 +77,7 @@ const WRITTEN: &[&str] = &[
 /// Operators of updates whose values are compared with elements.
 const COMPARED: &[&str] = &["$addToSet", "$pull", "$pullAll", "$push"];
 
-/// What statements cost together: it only grows.
+/// The cost of statements together: it only grows.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Cost {
     nodes: usize,
@@ -85,13 +86,13 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// How often a document is looked through, about; at least once.
+    /// Returns about how many times a document is read; at least once.
     pub fn conditions(self) -> usize {
         1 + self.conditions / 16
     }
 
-    /// Adds a filter, or what is written like one: a sort, a hint. Answers whether all is still
-    /// quick.
+    /// Adds a filter, or a document of similar form: a sort, a hint. Returns whether the total is
+    /// still quick.
     #[must_use]
     pub fn add_filter(&mut self, filter: Value<'_>) -> bool {
         match filter {
@@ -101,7 +102,7 @@ impl Cost {
         }
     }
 
-    /// Adds a projection, in which only fields and parts of arrays are shown.
+    /// Adds a projection; only one that shows fields and parts of arrays is quick.
     #[must_use]
     pub fn add_projection(&mut self, projection: Value<'_>) -> bool {
         let Value::Document(doc) = projection else { return true };
@@ -111,11 +112,11 @@ impl Cost {
     /// Adds an update.
     #[must_use]
     pub fn add_update(&mut self, update: Value<'_>) -> bool {
-        // A pipeline computes.
+        // A pipeline computes values.
         let Value::Document(doc) = update else { return false };
         let Some(first) = doc.iter().next() else { return true };
         if first.name.first() != Some(&b'$') {
-            // A document that takes the place of another.
+            // A replacement document.
             return true;
         }
         doc.iter().all(|element| {
@@ -180,11 +181,11 @@ impl Cost {
     }
 }
 
-/// Whether no value of a projection is computed of fields.
+/// Returns whether a projection computes no value from fields.
 fn reads_no_fields(doc: Doc<'_>) -> bool {
     doc.iter().all(|element| match element.value.get() {
         Value::String(text) => text.first() != Some(&b'$'),
-        // An array is made of its elements.
+        // An array is computed from its elements.
         Value::Array(_) => element.name == "$slice" || element.name == "$in",
         Value::Document(inner) => element.name == "$elemMatch" || reads_no_fields(inner),
         _ => true,
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_is_quick() {
+    fn usual_statements_are_quick() {
         assert!(filter(doc! { "_id": 7 }));
         assert!(filter(doc! { "a": { "$gt": 7, "$lt": 9 }, "b": { "$in": [1, 2, 3] } }));
         assert!(filter(doc! { "$or": [{ "a": 1 }, { "b": { "$elemMatch": { "c": 1 } } }] }));
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_computes_or_searches_is_not() {
+    fn statements_that_compute_or_search_are_not_quick() {
         assert!(!filter(doc! { "_id": 7, "$where": "sleep(1)" }));
         assert!(!filter(doc! { "_id": 7, "$expr": { "$eq": [1, 1] } }));
         assert!(!filter(doc! { "_id": 7, "$jsonSchema": {} }));
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound_on_how_much_it_is() {
+    fn the_size_of_a_quick_statement_is_bounded() {
         let list = |count: i32| {
             DocBuf::build(|out| {
                 let mut list = out.begin_array("$in");

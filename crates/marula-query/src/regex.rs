@@ -1,9 +1,9 @@
 //! Regular expressions, by PCRE2.
 //!
-//! A [`Regex`] keeps its source, finds out at parse time whether a plain search of bytes does the
-//! same (`^abc`, `abc`), and compiles the pattern otherwise. A pattern that meets many strings is
-//! compiled again to machine code. Options are those of MongoDB: `i`, `m`, `s`, `x`, and `u`, which
-//! changes nothing because text is UTF-8 always.
+//! A [`Regex`] keeps its source, finds out at parse time whether a plain search of bytes gives the
+//! same result (`^abc`, `abc`), and otherwise compiles the pattern. A pattern that is matched with
+//! many strings is compiled again to machine code. Options are those of MongoDB: `i`, `m`, `s`,
+//! `x`, and `u`, which changes nothing because text is always UTF-8.
 //!
 //! The work on one string is bounded. A string that needs more does not match, as in mongod 6.0.
 
@@ -20,24 +20,24 @@ use marula_error::{Result, errors};
 use memchr::memmem;
 
 use crate::meter;
-use literal::Shape;
+use literal::PlainText;
 
-/// How much backtracking one match may take, in PCRE2's own measure: some milliseconds.
+/// The limit on the backtracking of one match, in PCRE2's own unit: some milliseconds.
 const MATCH_LIMIT: u32 = 1_000_000;
 
-/// How many strings a pattern meets before it is worth machine code.
+/// The number of strings after which a pattern is compiled to machine code.
 const USES_BEFORE_JIT: u32 = 128;
 
-/// How much stack machine code may use.
+/// The maximum stack of machine code.
 const JIT_STACK_BYTES_MAX: usize = 1024 * 1024;
 
-/// The longest pattern, in bytes; PCRE's own limit is on the compiled form and lies near.
+/// The longest pattern, in bytes; PCRE's own limit is on the compiled form and is close to this.
 const PATTERN_BYTES_MAX: usize = 32_761;
 
 errors! {
-    /// PCRE does not take the pattern.
+    /// PCRE does not accept the pattern.
     regex_invalid(reason: &str) = 51091, "Regular expression is invalid: {reason}";
-    /// An option that does not exist.
+    /// An unknown option.
     regex_bad_option(option: char) = 51108, " invalid flag in regex options: {option}";
     /// A zero byte, which BSON cannot hold in a regular expression.
     regex_with_nul() = BadValue, "Regular expression cannot contain an embedded null byte";
@@ -54,7 +54,7 @@ struct Inner {
     prefix: Option<(Box<[u8]>, bool)>,
 }
 
-/// What does the matching.
+/// The matcher.
 enum Program {
     /// The string contains the text.
     Contains(Box<memmem::Finder<'static>>),
@@ -69,16 +69,16 @@ struct Pcre {
     builder: pcre2::bytes::RegexBuilder,
     source: String,
     uses: AtomicU32,
-    /// The machine code, once it was worth it; `None` inside where the platform has none.
+    /// The machine code, if it was compiled; `None` inside if the platform does not support it.
     machine_code: OnceLock<Option<pcre2::bytes::Regex>>,
 }
 
-/// What strings a pattern can only match, as far as it says so in its first characters.
+/// The prefix of the strings that a pattern can match, as far as its first characters determine it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix<'a> {
     /// Every match begins with these bytes.
     pub text: &'a [u8],
-    /// Whether every string that begins with `text` matches, so that nothing is left to check.
+    /// Whether every string that begins with `text` matches, so that a match needs no check.
     pub exact: bool,
 }
 
@@ -96,47 +96,48 @@ impl Regex {
         }
         let shape = literal::shape(pattern, options);
         let program = match &shape {
-            Shape::Contains(text) => {
+            PlainText::Contains(text) => {
                 Program::Contains(Box::new(memmem::Finder::new(text).into_owned()))
             }
-            Shape::StartsWith { text, exact: true } => Program::StartsWith(text.clone()),
+            PlainText::StartsWith { text, exact: true } => Program::StartsWith(text.clone()),
             _ => Program::Pcre(Box::new(Pcre::new(pattern, options)?)),
         };
         let prefix = match shape {
-            Shape::StartsWith { text, exact } => Some((text, exact)),
+            PlainText::StartsWith { text, exact } => Some((text, exact)),
             _ => None,
         };
         let (pattern, options) = (pattern.as_bytes().into(), options.as_bytes().into());
         Ok(Regex(Arc::new(Inner { pattern, options, program, prefix })))
     }
 
-    /// The pattern, as the client sent it.
+    /// Returns the pattern as the client sent it.
     pub fn pattern(&self) -> &[u8] {
         &self.0.pattern
     }
 
-    /// The options, as the client sent them.
+    /// Returns the options as the client sent them.
     pub fn options(&self) -> &[u8] {
         &self.0.options
     }
 
-    /// The literal text that a match must begin with, if the pattern is anchored and
+    /// Returns the literal text that a match must begin with, if the pattern is anchored and
     /// case-sensitive.
     pub fn prefix(&self) -> Option<Prefix<'_>> {
         self.0.prefix.as_ref().map(|(text, exact)| Prefix { text, exact: *exact })
     }
 
-    /// Whether the pattern matches somewhere in the text; what is too much work does not.
+    /// Returns whether the pattern matches somewhere in the text; a string that takes too much work
+    /// does not match.
     pub fn is_match(&self, text: &[u8]) -> bool {
         self.try_match(text).unwrap_or(false)
     }
 
-    /// Whether the pattern matches somewhere in the text.
+    /// Returns whether the pattern matches somewhere in the text.
     ///
-    /// Errors: PCRE2's, where that is too much work or the text is not UTF-8.
+    /// Errors: PCRE2's, if the match takes too much work or the text is not UTF-8.
     ///
-    /// An operation that must end is told so by what it asks [next](crate::meter::recall); here
-    /// nothing matches then.
+    /// If the operation must end, nothing matches here and the [next](crate::meter::recall) check
+    /// fails.
     pub(crate) fn try_match(&self, text: &[u8]) -> Result<bool, pcre2::Error> {
         let work = match &self.0.program {
             Program::Pcre(_) => meter::spend(meter::MATCH),
@@ -152,8 +153,8 @@ impl Regex {
         }
     }
 
-    /// Whether a value matches: a string or symbol by its text, a regular expression when it is the
-    /// same.
+    /// Returns whether a value matches: a string or symbol by its text, a regular expression if it
+    /// is the same.
     pub(crate) fn matches_value(&self, value: RawValue<'_>) -> bool {
         if !matches!(value.kind(), Type::String | Type::Symbol | Type::Regex) {
             return false;
@@ -171,7 +172,7 @@ impl Regex {
 impl Pcre {
     fn new(pattern: &BStr, options: &BStr) -> Result<Pcre> {
         let pattern = pattern.to_str().map_err(|_| regex_invalid("invalid UTF-8 string"))?;
-        // PCRE1, which mongod 6.0 has, knew the item under both names.
+        // PCRE1, which mongod 6.0 uses, accepted the item under both names.
         let pattern = match pattern.strip_prefix("(*UTF8)") {
             Some(rest) => rest,
             None => pattern,
@@ -199,7 +200,7 @@ impl Pcre {
 
     fn try_match(&self, text: &[u8]) -> Result<bool, pcre2::Error> {
         if let Some(Some(machine_code)) = self.machine_code.get() {
-            // Machine code has a stack of its own that can run out; the interpreter has not.
+            // Machine code has a stack of its own that can overflow; the interpreter's does not.
             return machine_code.is_match(text).or_else(|_| self.interpreted.is_match(text));
         }
         if self.uses.fetch_add(1, Ordering::Relaxed) == USES_BEFORE_JIT {

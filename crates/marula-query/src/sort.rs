@@ -1,8 +1,8 @@
-//! Sort patterns: what `sort` asks for, and keys of documents by it.
+//! Sort patterns, and the sort keys of documents.
 //!
-//! A document sorts by one key, a value per part of the pattern. Where arrays give it several, the
-//! least by the pattern is taken. Keys are key strings, which compare by their bytes;
-//! [`SortPattern::compare`] does without them where no array is met.
+//! A document sorts by one key with a value per part of the pattern. If arrays give it several
+//! keys, the least one by the pattern counts. Keys are key strings, which compare by their bytes;
+//! [`SortPattern::compare`] needs none if there is not an array.
 
 mod array;
 pub(crate) mod by_value;
@@ -22,7 +22,7 @@ use crate::expression::Path;
 use crate::expression::number::whole_number;
 use crate::expression::operators::meta::no_near_distance;
 
-/// How many parts a pattern may have, as in an index.
+/// The maximum number of parts of a pattern, the same as for an index.
 const PARTS_MAX: usize = 32;
 
 errors! {
@@ -31,15 +31,15 @@ errors! {
     illegal_key(shown: &str) = 15974, "Illegal key in $sort specification: {shown}";
     /// A direction is a number other than 1 and −1.
     illegal_direction() = 15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)";
-    /// A part is an object, but no `$meta` expression.
+    /// A part is an object, but not a `$meta` expression.
     not_meta() = 17312, "$meta is the only expression supported by $sort right now";
-    /// `$meta` names metadata that one cannot sort by.
+    /// `$meta` names metadata that cannot be sorted by.
     illegal_meta(shown: &str) = 31138, "Illegal $meta sort: {shown}";
-    /// `$meta` has other fields beside it.
+    /// The `$meta` expression has other fields.
     meta_not_alone() = FailedToParse, "Cannot have additional keys in a $meta sort specification";
-    /// Metadata of a search engine that is not here.
+    /// Metadata of a search engine that Marula does not have.
     search_score() = 31218, "$meta sort by 'searchScore' metadata is not supported";
-    /// Metadata of a search engine that is not here.
+    /// Metadata of a search engine that Marula does not have.
     search_highlights() = 31219, "$meta sort by 'searchHighlights' metadata is not supported";
     /// Too many parts.
     too_many_parts() = 13103, "too many compound keys";
@@ -50,27 +50,27 @@ errors! {
 pub enum SortPart {
     /// By the values at a path.
     Path {
-        /// Where the values are.
+        /// The path of the values.
         path: FieldPath,
         /// Whether greater values come first.
         descending: bool,
     },
-    /// By metadata of the document: `{ $meta: "textScore" }` and the like.
+    /// By metadata of the document, such as `{ $meta: "textScore" }`.
     Meta(SortMeta),
 }
 
 /// Metadata to sort by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SortMeta {
-    /// How well a `$text` condition fits, best first.
+    /// The score of a `$text` condition, best first.
     TextScore,
     /// A random number.
     RandVal,
-    /// The distance of a search by distance, farthest first.
+    /// The distance that a geo search measured, farthest first.
     GeoNearDistance,
 }
 
-/// What is known of a document beside its fields, for [`SortPart::Meta`].
+/// The metadata of a document, for [`SortPart::Meta`].
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 #[allow(missing_docs)]
 pub struct DocMeta {
@@ -100,15 +100,15 @@ pub struct SortPattern {
 impl SortPattern {
     /// Parses a sort document; an empty one gives a pattern without parts.
     ///
-    /// Shape: `{ <path>: 1 | -1 | { $meta: <name> }, … }`. `$natural` is no path: who takes it
-    /// looks before.
+    /// Form: `{ <path>: 1 | -1 | { $meta: <name> }, … }`. `$natural` is not a path: a caller that
+    /// accepts it checks for it first.
     pub fn parse(doc: Doc<'_>, context: &Context) -> Result<SortPattern> {
         let pattern = SortPattern::read(doc, context)?;
         pattern.check_score(context)?;
         Ok(pattern)
     }
 
-    /// As [`parse`](SortPattern::parse); whether there is a score to sort by is asked later.
+    /// Parses like [`parse`](SortPattern::parse), but does not check for a score to sort by.
     pub(crate) fn read(doc: Doc<'_>, context: &Context) -> Result<SortPattern> {
         let parts = doc
             .iter()
@@ -120,7 +120,7 @@ impl SortPattern {
         Ok(SortPattern { parts, collation: context.collation.clone() })
     }
 
-    /// Checks that there is a score or a distance where the order is by one.
+    /// Checks that there is a score or a distance if the pattern sorts by one.
     pub(crate) fn check_score(&self, context: &Context) -> Result<()> {
         if self.is_by_score() && !context.has_text_score {
             return Err(no_text_score());
@@ -131,38 +131,38 @@ impl SortPattern {
         Ok(())
     }
 
-    /// Whether some part of the order is how far a document is from where was searched.
+    /// Returns whether a part sorts by the distance of a geo search.
     #[must_use]
     pub fn is_by_distance(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, SortPart::Meta(SortMeta::GeoNearDistance)))
     }
 
-    /// Whether some part of the order is the score of a text search.
+    /// Returns whether a part sorts by the score of a text search.
     #[must_use]
     pub fn is_by_score(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, SortPart::Meta(SortMeta::TextScore)))
     }
 
-    /// The parts, the most significant first; none when the sort document is empty.
+    /// Returns the parts, the most significant first; none if the sort document is empty.
     pub fn parts(&self) -> &[SortPart] {
         &self.parts
     }
 
-    /// Whether what is sorted by `whole` is sorted by this, too.
+    /// Returns whether documents sorted by `whole` are sorted by this pattern too.
     pub(crate) fn is_front_of(&self, whole: &SortPattern) -> bool {
         whole.parts.starts_with(&self.parts)
     }
 
-    /// Writes the document's sort key into `key` (cleared first): keys compare by their bytes as
-    /// the documents sort. Parts by metadata find none; see [`SortPattern::write_key_with_meta`].
+    /// Writes the document's sort key into `key` (cleared first): keys compare by their bytes in
+    /// the order of the documents. Parts by metadata find none; see
+    /// [`SortPattern::write_key_with_meta`].
     ///
     /// Errors: `parallel_arrays`, `ambiguous_field`.
     pub fn write_key(&self, doc: Doc<'_>, key: &mut Vec<u8>) -> Result<()> {
         self.write_key_with_meta(doc, &DocMeta::default(), key)
     }
 
-    /// As [`write_key`](SortPattern::write_key), with what is known of the document beside its
-    /// fields.
+    /// Writes like [`write_key`](SortPattern::write_key), with the document's metadata.
     pub fn write_key_with_meta(
         &self,
         doc: Doc<'_>,
@@ -179,10 +179,10 @@ impl SortPattern {
         Ok(())
     }
 
-    /// As [`write_key_with_meta`](SortPattern::write_key_with_meta), for a document of which nobody
-    /// wants to know more where its key's [head](part_head) is greater than `greatest_head`:
-    /// answers `false` where that is seen before the key is written. Other parts may find an error,
-    /// so it is looked for in keys of one part only.
+    /// Writes like [`write_key_with_meta`](SortPattern::write_key_with_meta), for a caller that
+    /// rejects the document if its key's [head](part_head) is greater than `greatest_head`: returns
+    /// `false` if that is clear before the key is written. Only keys of one part are rejected
+    /// early, because other parts may fail.
     #[inline]
     pub fn write_key_up_to(
         &self,
@@ -192,7 +192,7 @@ impl SortPattern {
         key: &mut Vec<u8>,
     ) -> Result<bool> {
         if let Some((value, descending)) = self.only_value(doc) {
-            // Not decoded: most documents are refused here.
+            // The value is not decoded: most documents are rejected here.
             if greatest_head != u64::MAX
                 && let Some(head) = part_head(value, descending, self.collation.is_some())
                 && head > greatest_head
@@ -206,23 +206,23 @@ impl SortPattern {
         self.write_key_with_meta(doc, meta, key).map(|()| true)
     }
 
-    /// The value that a document is sorted by where the pattern is one path, no array is met, and
-    /// the [head](part_head) of its key is known without writing it: both.
+    /// Returns the value that a document is sorted by and the [head](part_head) of its key, if the
+    /// pattern is one path, there is not an array, and the head is known without writing the key.
     #[inline]
     pub fn value_and_head<'d>(&self, doc: Doc<'d>) -> Option<(RawValue<'d>, u64)> {
         let (value, descending) = self.only_value(doc)?;
         Some((value, part_head(value, descending, self.collation.is_some())?))
     }
 
-    /// Appends the key of a document to `key` by what
-    /// [`value_and_head`](SortPattern::value_and_head) has found.
+    /// Appends the key of a document to `key`, from the value that
+    /// [`value_and_head`](SortPattern::value_and_head) found.
     pub fn write_value_key(&self, value: RawValue<'_>, key: &mut Vec<u8>) {
         let descending = matches!(&self.parts[..], [SortPart::Path { descending: true, .. }]);
         encode_part(value.get(), descending, self.collator(), key);
     }
 
-    /// The value of a pattern of one path, and whether greater ones come first; `None` where an
-    /// array is met.
+    /// Returns the value of a pattern of one path, and whether greater values come first; `None` if
+    /// there is an array.
     #[inline]
     fn only_value<'d>(&self, doc: Doc<'d>) -> Option<(RawValue<'d>, bool)> {
         match &self.parts[..] {
@@ -233,9 +233,10 @@ impl SortPattern {
         }
     }
 
-    /// The values that the document is sorted by, part by part: what `{ $meta: "sortKey" }` shows.
+    /// Returns the values that the document is sorted by, part by part, as `{ $meta: "sortKey" }`
+    /// shows them.
     ///
-    /// Errors: as of [`write_key`](SortPattern::write_key).
+    /// Errors: those of [`write_key`](SortPattern::write_key).
     pub fn values<'d>(&self, doc: Doc<'d>, meta: &DocMeta) -> Result<Vec<Value<'d>>> {
         let simple = self.parts.iter().map(|part| self.simple_value(part, doc, meta));
         match simple.map(|found| found.map(|(value, _)| value)).collect() {
@@ -244,9 +245,9 @@ impl SortPattern {
         }
     }
 
-    /// Compares two documents as they sort, without building keys where no arrays are met.
+    /// Compares two documents in sort order; it builds keys only if there are arrays.
     ///
-    /// Errors: as of [`write_key`](SortPattern::write_key).
+    /// Errors: those of [`write_key`](SortPattern::write_key).
     pub fn compare(&self, a: Doc<'_>, b: Doc<'_>) -> Result<Ordering> {
         let meta = DocMeta::default();
         for part in &self.parts {
@@ -255,8 +256,8 @@ impl SortPattern {
                 return self.compare_keys(a, b);
             };
             let order = compare(a_value, b_value, self.collator());
-            // A later part may meet arrays that are an error; then the keys of these two are never
-            // compared, and that is found when they meet an equal document or a key is built.
+            // A later part may have arrays that are an error. The error is found when one of these
+            // documents is compared with an equal one, or when a key is built.
             if order.is_ne() {
                 return Ok(if descending { order.reverse() } else { order });
             }
@@ -275,7 +276,8 @@ impl SortPattern {
         self.collation.as_ref().map(Collation::collator)
     }
 
-    /// The value of a part and whether greater ones come first; `None` where an array is met.
+    /// Returns the value of a part and whether greater values come first; `None` if there is an
+    /// array.
     fn simple_value<'a>(
         &self,
         part: &SortPart,
@@ -284,7 +286,7 @@ impl SortPattern {
     ) -> Option<(Value<'a>, bool)> {
         match part {
             SortPart::Meta(name) => Some((meta.get(*name), true)),
-            // By `_id` alone an array is one value, as it is in the index on `_id`.
+            // In a pattern of `_id` alone an array is one value, as in the index on `_id`.
             SortPart::Path { path, descending }
                 if self.parts.len() == 1 && path.is_single() && path.first() == b"_id" =>
             {
@@ -297,8 +299,8 @@ impl SortPattern {
     }
 }
 
-/// The value at a path through documents; a missing one is null, and `None` says that there is an
-/// array.
+/// Returns the value at a path through documents; a missing one is null, and `None` means that
+/// there is an array.
 fn without_arrays<'a>(path: &FieldPath, mut doc: Doc<'a>) -> Option<RawValue<'a>> {
     const MISSING: RawValue<'_> = RawValue::new(Type::Null, &[]);
     let mut parts = path.parts().iter();
@@ -317,11 +319,11 @@ fn without_arrays<'a>(path: &FieldPath, mut doc: Doc<'a>) -> Option<RawValue<'a>
 
 fn parse_part(name: &BStr, value: Value<'_>) -> Result<SortPart> {
     match value {
-        // Metadata is at no path: the name is not looked at.
+        // Metadata has no path: the name is not checked.
         Value::Document(doc) => Ok(SortPart::Meta(parse_meta(doc)?)),
         value if value.kind().is_number() => {
             let descending = parse_direction(value)?;
-            // The rules for paths are those of aggregations, with their errors.
+            // Paths follow the rules of aggregations, with their errors.
             Path::parse(name)?;
             Ok(SortPart::Path { path: FieldPath::new(name), descending })
         }
@@ -331,8 +333,8 @@ fn parse_part(name: &BStr, value: Value<'_>) -> Result<SortPart> {
 
 fn parse_direction(value: Value<'_>) -> Result<bool> {
     let direction = match value {
-        // A fraction is cut from a double. A decimal is the double next to it, of which no fraction
-        // is cut.
+        // A fraction of a double is cut off. A decimal is converted to the nearest double, whose
+        // fraction is not cut off.
         Value::Double(number) => exact_i64_of_double(number.trunc()),
         other => whole_number(other),
     };

@@ -1,4 +1,4 @@
-//! How often each stage and operator has been parsed, for `serverStatus`.
+//! Counts how often each stage and operator was parsed, for `serverStatus`.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub static EXPRESSIONS: Usage = Usage {
     counts: LazyLock::new(|| zeros(&EXPRESSIONS)),
 };
 
-/// The accumulators of `$group` and its kin.
+/// The accumulators of `$group` and similar stages.
 pub static ACCUMULATORS: Usage = Usage {
     names: LazyLock::new(|| sorted(accumulator::names())),
     counts: LazyLock::new(|| zeros(&ACCUMULATORS)),

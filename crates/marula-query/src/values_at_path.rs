@@ -1,10 +1,10 @@
-//! All values that a path leads to, as `distinct` takes them.
+//! All values at a path, as `distinct` reads them.
 
 use marula_bson::{FieldPath, Value};
 
-/// Adds to `found` what the path leads to from its part `at` on; an array at its end stands for its
-/// elements. In an array, a number is the index of an element and nothing else; any other part is a
-/// field of each element that is a document.
+/// Adds to `found` the values at the path from its part `at` on; for an array at its end, the
+/// elements. In an array, a number is only the index of an element; any other part is a field of
+/// each element that is a document.
 pub fn find<'d>(path: &FieldPath, at: usize, value: Value<'d>, found: &mut Vec<Value<'d>>) {
     let Some(part) = path.parts().get(at) else {
         match value {

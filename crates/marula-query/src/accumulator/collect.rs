@@ -3,27 +3,27 @@
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Row, State, parse_unary};
+use super::{AccumulatorRow, State, parse_unary};
 use crate::expression::frame::{ARENA_BYTES_MAX, value_too_large};
 use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Frame};
 use crate::feature_version::FeatureVersion;
 use crate::meter;
 
-pub(super) static ROWS: &[Row] = &[
-    Row {
+pub(super) static ROWS: &[AccumulatorRow] = &[
+    AccumulatorRow {
         name: "$addToSet",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(AddToSet::default()),
     },
-    Row {
+    AccumulatorRow {
         name: "$mergeObjects",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(MergeObjects(DocBuf::new())),
     },
-    Row {
+    AccumulatorRow {
         name: "$push",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
@@ -31,7 +31,7 @@ pub(super) static ROWS: &[Row] = &[
     },
 ];
 
-/// So many bytes are passed over, looking for a name, for the price of an element.
+/// The number of bytes scanned for a name that costs as much as one element.
 const LOOKED_AT: usize = 32;
 
 errors! {
@@ -113,9 +113,10 @@ impl State for MergeObjects {
     }
 }
 
-/// The fields of `base` with those of `over` in their place, new ones at the end.
+/// The fields of `base`, replaced by those of `over` with the same name; new fields come at the
+/// end.
 ///
-/// Errors: that of an operation which must end, and of a document that would not fit.
+/// Errors: the operation was interrupted; the document would be too large.
 pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> Result<DocBuf> {
     let size = base.as_bytes().len() + over.as_bytes().len();
     if size > ARENA_BYTES_MAX {
@@ -126,7 +127,7 @@ pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> Result<DocBuf> {
     let mut out = DocWriter::new(&mut bytes);
     for field in base {
         meter::spend(meter::ELEMENT + over.as_bytes().len() / LOOKED_AT)?;
-        // The last of several fields of one name counts.
+        // The last of several fields with the same name wins.
         let newer = over.iter().filter(|newer| newer.name == field.name).last();
         out.append_raw(field.name, newer.map_or(field.value, |newer| newer.value));
     }

@@ -3,18 +3,18 @@
 use marula_bson::Value;
 use marula_error::Result;
 
-use super::{Row, State, parse_unary};
+use super::{AccumulatorRow, State, parse_unary};
 use crate::expression::{Arena, Frame};
 use crate::feature_version::FeatureVersion;
 
-pub(super) static ROWS: &[Row] = &[
-    Row {
+pub(super) static ROWS: &[AccumulatorRow] = &[
+    AccumulatorRow {
         name: "$stdDevPop",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(DeviationState { sample: false, so_far: Deviation::default() }),
     },
-    Row {
+    AccumulatorRow {
         name: "$stdDevSamp",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
@@ -22,7 +22,7 @@ pub(super) static ROWS: &[Row] = &[
     },
 ];
 
-/// Mean and sum of squared differences of the numbers so far.
+/// Mean and sum of squared differences so far.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Deviation {
     count: i64,
@@ -31,7 +31,7 @@ pub(crate) struct Deviation {
 }
 
 impl Deviation {
-    /// Adds a value; what is not a number does not count.
+    /// Adds a value; ignores values that are not numbers.
     pub(crate) fn add(&mut self, value: Value<'_>) {
         let Some(number) = value.as_f64() else {
             return;
@@ -46,7 +46,7 @@ impl Deviation {
         }
     }
 
-    /// The deviation; null where there are too few numbers.
+    /// The deviation; null if there are too few numbers.
     pub(crate) fn value(&self, sample: bool) -> Value<'static> {
         let divisor = if sample { self.count - 1 } else { self.count };
         if divisor <= 0 {

@@ -3,18 +3,18 @@
 use marula_bson::{Value, ValueBuf, order};
 use marula_error::Result;
 
-use super::{Row, State, parse_unary};
+use super::{AccumulatorRow, State, parse_unary};
 use crate::expression::{Arena, Frame};
 use crate::feature_version::FeatureVersion;
 
-pub(super) static ROWS: &[Row] = &[
-    Row {
+pub(super) static ROWS: &[AccumulatorRow] = &[
+    AccumulatorRow {
         name: "$max",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(Extreme { greatest: true, best: None }),
     },
-    Row {
+    AccumulatorRow {
         name: "$min",
         since: FeatureVersion::V6_0,
         parse: parse_unary,

@@ -3,18 +3,18 @@
 use marula_bson::{RawValue, Type, Value, ValueBuf};
 use marula_error::Result;
 
-use super::{Row, State, parse_unary};
+use super::{AccumulatorRow, State, parse_unary};
 use crate::expression::{Arena, Frame};
 use crate::feature_version::FeatureVersion;
 
-pub(super) static ROWS: &[Row] = &[
-    Row {
+pub(super) static ROWS: &[AccumulatorRow] = &[
+    AccumulatorRow {
         name: "$first",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(First(None)),
     },
-    Row {
+    AccumulatorRow {
         name: "$last",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
@@ -36,7 +36,7 @@ impl State for First {
     }
 
     fn add_raw<'a>(&mut self, value: Option<RawValue<'a>>, frame: &Frame<'a>) -> Result<usize> {
-        // Of most documents the value is not asked for.
+        // Most documents' values are not decoded.
         if self.0.is_some() { Ok(0) } else { self.add(value.map(RawValue::get), frame) }
     }
 
@@ -49,7 +49,7 @@ impl State for First {
     }
 }
 
-/// What a missing value counts as.
+/// The value of a missing field.
 const NULL: RawValue<'static> = RawValue::new(Type::Null, &[]);
 
 struct Last(Option<ValueBuf>);

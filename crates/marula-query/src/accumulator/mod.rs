@@ -1,9 +1,9 @@
-//! Accumulators: what `$group`, `$bucket` and windows compute from many documents.
+//! Accumulators: computed by `$group`, `$bucket` and windows from many documents.
 //!
 //! An [`Accumulator`] is parsed once: its row, its argument, its settings. Each group starts a
-//! [`State`] of it and adds values, one per document; the state owns what it keeps.
+//! [`State`] and adds one value per document; the state owns its data.
 //!
-//! A file is one kind; the operators of expressions that share a name (`$sum`, `$max`, `$firstN`,
+//! Each file has one family; the expression operators of the same names (`$sum`, `$max`, `$firstN`,
 //! …) share its arithmetic.
 
 mod collect;
@@ -32,11 +32,11 @@ use crate::usage;
 pub(crate) use collect::merged;
 pub(crate) use deviation::Deviation;
 pub(crate) use n::{Keep, parse_count, read_count};
-pub(crate) use percentile::{Spec, Wanted};
+pub(crate) use percentile::{Percentiles, Spec};
 pub(crate) use quantile::{counted, percentile};
 
 errors! {
-    /// In `$bucketAuto` there is no key while the documents are taken in.
+    /// `$bucketAuto` has no key while it reads the documents.
     refers_to_key() = 4544714, "Can't refer to the group key in $bucketAuto";
     not_accumulator_object(field: &str) = 40234, "The field '{field}' must be an accumulator object";
     field_has_dot(field: &str) = 40235, "The field name '{field}' cannot contain '.'";
@@ -47,20 +47,20 @@ errors! {
     count_takes_nothing() = TypeMismatch, "$count takes no arguments, i.e. $count:{{}}";
 }
 
-/// An accumulator that a user can name: its row.
-pub struct Row {
-    /// The name with its dollar sign.
+/// The row of an accumulator.
+pub struct AccumulatorRow {
+    /// The name including the dollar sign.
     pub name: &'static str,
-    /// The release that has it first.
+    /// The release that introduced it.
     since: FeatureVersion,
     /// Parses the argument.
-    parse: fn(&'static Row, Value<'_>, &mut Scope<'_>) -> Result<Accumulator>,
-    /// Starts a group, where that needs no settings.
+    parse: fn(&'static AccumulatorRow, Value<'_>, &mut Scope<'_>) -> Result<Accumulator>,
+    /// Starts a group, if that needs no settings.
     start: fn() -> Box<dyn State>,
 }
 
-/// The accumulators of all kinds.
-static ACCUMULATORS: &[&[Row]] = &[
+/// The accumulators of all families.
+static ACCUMULATORS: &[&[AccumulatorRow]] = &[
     collect::ROWS,
     deviation::ROWS,
     extreme::ROWS,
@@ -72,83 +72,83 @@ static ACCUMULATORS: &[&[Row]] = &[
     top::ROWS,
 ];
 
-/// An accumulator, parsed.
+/// A parsed accumulator.
 #[derive(Debug)]
 pub struct Accumulator {
-    row: &'static Row,
-    /// What is evaluated on each document.
+    row: &'static AccumulatorRow,
+    /// The expression that is evaluated on each document.
     argument: Expression,
     settings: Settings,
 }
 
-/// What a state of some accumulators is started with.
+/// The settings with which some accumulators start a state.
 #[derive(Debug)]
 enum Settings {
     None,
-    /// How many values are kept: an expression over the group's key.
+    /// The number of values to keep: an expression over the group's key.
     Count {
         count: Expression,
         keep: Keep,
     },
-    /// Which percentiles are wanted.
-    Percentile(Wanted),
-    /// The first or last documents by an order.
+    /// The requested percentiles.
+    Percentile(Percentiles),
+    /// The first or last documents in an order.
     Top(top::Top),
     /// The functions of `$accumulator`.
     Script(Box<script::Functions>),
 }
 
-/// Which of equal values or documents stay where some must go: of those that are the greatest, or
-/// come last.
+/// The choice among equal greatest or last values or documents when there are too many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ties {
-    /// Those that came first, as in a group.
+    /// Keep the earliest, as in a group.
     Earliest,
-    /// Those that came last, as in a window whose start moves.
+    /// Keep the latest, as in a window whose start moves.
     Latest,
 }
 
-/// One group's value while it grows.
+/// The value of one group while documents are added.
 pub trait State: Send {
-    /// Adds a document's value, `None` where it is missing. Answers the bytes that it now holds
-    /// more.
+    /// Adds a document's value, `None` if it is missing. Returns by how many bytes the state has
+    /// grown.
     fn add<'a>(&mut self, value: Option<Value<'a>>, frame: &Frame<'a>) -> Result<usize>;
 
-    /// As [`add`](State::add), of a value that is not decoded.
+    /// Same as [`add`](State::add), for an undecoded value.
     fn add_raw<'a>(&mut self, value: Option<RawValue<'a>>, frame: &Frame<'a>) -> Result<usize> {
         self.add(value.map(RawValue::get), frame)
     }
 
-    /// Whether no further value changes anything: then none is evaluated, and none can fail.
+    /// Returns whether further values cannot change the result: they are then not evaluated and
+    /// cannot fail.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// The value so far.
+    /// The result so far.
     fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>>;
 }
 
-impl std::fmt::Debug for Row {
+impl std::fmt::Debug for AccumulatorRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)
     }
 }
 
 impl Accumulator {
-    /// The name with its dollar sign.
+    /// The name including the dollar sign.
     pub(crate) fn name(&self) -> &'static str {
         self.row.name
     }
 
-    /// Which percentiles are wanted, where it is an accumulator of such.
-    pub(crate) fn percentiles(&self) -> Option<&Wanted> {
+    /// The requested percentiles, if it is a percentile accumulator.
+    pub(crate) fn percentiles(&self) -> Option<&Percentiles> {
         match &self.settings {
             Settings::Percentile(wanted) => Some(wanted),
             _ => None,
         }
     }
 
-    /// What is evaluated on each document.
+    /// The expression that is evaluated on each document.
     pub(crate) fn argument(&self) -> &Expression {
         &self.argument
     }
@@ -189,7 +189,7 @@ impl Accumulator {
         (row.parse)(row, argument, scope)
     }
 
-    /// A count of documents, as `$count` and `$sortByCount` make it.
+    /// A count of documents, for `$count` and `$sortByCount`.
     pub fn counting() -> Self {
         Accumulator {
             row: &sum::ROWS[0],
@@ -198,19 +198,18 @@ impl Accumulator {
         }
     }
 
-    /// Computes what needs no document.
+    /// Folds constant expressions.
     pub fn optimize(&mut self, context: &Context) -> Result<()> {
         self.count_mut().map_or(Ok(()), |count| count.optimize(context))?;
         self.optimize_argument(context)
     }
 
-    /// As [`optimize`](Accumulator::optimize), without what a state is started with: so in
-    /// `$setWindowFields`.
+    /// Same as [`optimize`](Accumulator::optimize), without the settings: for `$setWindowFields`.
     pub(crate) fn optimize_argument(&mut self, context: &Context) -> Result<()> {
         self.argument.optimize(context)
     }
 
-    /// Computes how many values are kept, where no group's key is known.
+    /// Computes the number of values to keep where no group's key is known.
     ///
     /// Errors: `refers_to_key`, those of the expression.
     pub(crate) fn fix_count(&mut self, context: &Context) -> Result<()> {
@@ -221,7 +220,7 @@ impl Accumulator {
         if reads { Err(refers_to_key()) } else { Ok(()) }
     }
 
-    /// How many values are kept: an expression over the group's key.
+    /// The number of values to keep: an expression over the group's key.
     fn count_mut(&mut self) -> Option<&mut Expression> {
         match &mut self.settings {
             Settings::Count { count, .. } => Some(count),
@@ -230,12 +229,12 @@ impl Accumulator {
         }
     }
 
-    /// Whether it gives its argument's value of the first document.
+    /// Returns whether the result is the argument's value for the first document.
     pub(crate) fn takes_first(&self) -> bool {
         self.row.name == "$first"
     }
 
-    /// Notes what is read of each document.
+    /// Adds the paths that are read from each document.
     pub(crate) fn reads(&self, needs: &mut Needs) {
         needs.expression(&self.argument);
         if let Settings::Top(top) = &self.settings {
@@ -248,7 +247,7 @@ impl Accumulator {
         self.start_with(Ties::Earliest, key, context)
     }
 
-    /// Starts a group that [settles ties](Ties) so.
+    /// Starts a group with this rule for [ties](Ties).
     pub(crate) fn start_with(
         &self,
         ties: Ties,
@@ -269,7 +268,7 @@ impl Accumulator {
         }
     }
 
-    /// Adds the frame's document to a group. Answers the bytes that the group now holds more.
+    /// Adds the frame's document to a group. Returns by how many bytes the group has grown.
     #[inline]
     pub fn add<'a>(&'a self, state: &mut dyn State, frame: &Frame<'a>) -> Result<usize> {
         if state.is_full() {
@@ -279,30 +278,29 @@ impl Accumulator {
         self.add_value(state, value, frame)
     }
 
-    /// What the frame's document adds to a group: [`Accumulator::add_value`] takes it later.
+    /// The value of the frame's document, to be passed to [`Accumulator::add_value`] later.
     pub fn evaluate<'a>(&'a self, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
         self.argument.eval(frame)
     }
 
-    /// Whether [`Accumulator::add_value`] needs the document itself in its frame.
+    /// Returns whether [`Accumulator::add_value`] needs the document in its frame.
     pub fn needs_document(&self) -> bool {
         matches!(self.settings, Settings::Top(_))
     }
 
-    /// Adds what [`Accumulator::evaluate`] answered. Answers the bytes that the group now holds
-    /// more.
+    /// Adds a result of [`Accumulator::evaluate`]. Returns by how many bytes the group has grown.
     pub fn add_value<'a>(
         &self,
         state: &mut dyn State,
         value: Option<Value<'a>>,
         frame: &Frame<'a>,
     ) -> Result<usize> {
-        // Most keep it.
+        // Most states keep the value.
         meter::ask(value.map_or(0, size_of_value))?;
         state.add(value, frame)
     }
 
-    /// The accumulator as `explain` shows it.
+    /// The form shown by `explain`.
     pub fn print(&self) -> ValueBuf {
         let argument = match &self.settings {
             Settings::None => self.argument.print(),
@@ -331,23 +329,23 @@ fn group_count(count: &Expression, key: Value<'_>, context: &Context) -> Result<
     read_count(count.eval(&frame)?)
 }
 
-/// Whether a release has an accumulator of this name.
+/// Returns whether a release has an accumulator with this name.
 pub(crate) fn is_known(name: &[u8], version: FeatureVersion) -> bool {
     find(name, version).is_some()
 }
 
-/// Whether the accumulator of this name keeps some of a group's values or documents: `$minN`,
-/// `$top` and their like.
+/// Returns whether the accumulator keeps a bounded number of values or documents: `$minN`, `$top`
+/// and similar ones.
 pub(crate) fn keeps_some(name: &[u8]) -> bool {
     [n::ROWS, top::ROWS].iter().flat_map(|rows| rows.iter()).any(|row| row.name.as_bytes() == name)
 }
 
-/// The names of all.
+/// The names of all accumulators.
 pub(crate) fn names() -> Vec<&'static str> {
     ACCUMULATORS.iter().flat_map(|rows| rows.iter()).map(|row| row.name).collect()
 }
 
-fn find(name: &[u8], version: FeatureVersion) -> Option<&'static Row> {
+fn find(name: &[u8], version: FeatureVersion) -> Option<&'static AccumulatorRow> {
     ACCUMULATORS
         .iter()
         .flat_map(|rows| rows.iter())
@@ -355,13 +353,21 @@ fn find(name: &[u8], version: FeatureVersion) -> Option<&'static Row> {
 }
 
 /// Parses the argument of an accumulator with one argument and no settings.
-fn parse_unary(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Accumulator> {
+fn parse_unary(
+    row: &'static AccumulatorRow,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Accumulator> {
     let argument = Expression::parse(value, scope)?;
     Ok(Accumulator { row, argument, settings: Settings::None })
 }
 
 /// Parses `{ $count: {} }`.
-fn parse_nothing(row: &'static Row, value: Value<'_>, _: &mut Scope<'_>) -> Result<Accumulator> {
+fn parse_nothing(
+    row: &'static AccumulatorRow,
+    value: Value<'_>,
+    _: &mut Scope<'_>,
+) -> Result<Accumulator> {
     match value {
         Value::Document(doc) if doc.is_empty() => {
             Ok(Accumulator { row, argument: Value::Int32(1).into(), settings: Settings::None })

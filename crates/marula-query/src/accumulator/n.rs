@@ -5,31 +5,31 @@ use std::collections::VecDeque;
 use marula_bson::{Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
-use super::{Accumulator, Row, Settings, State, Ties};
+use super::{Accumulator, AccumulatorRow, Settings, State, Ties};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 use crate::meter;
 
-pub(super) static ROWS: &[Row] = &[
-    Row {
+pub(super) static ROWS: &[AccumulatorRow] = &[
+    AccumulatorRow {
         name: "$firstN",
         since: FeatureVersion::V6_0,
         parse: |row, value, scope| parse(row, Keep::First, value, scope),
         start: nothing,
     },
-    Row {
+    AccumulatorRow {
         name: "$lastN",
         since: FeatureVersion::V6_0,
         parse: |row, value, scope| parse(row, Keep::Last, value, scope),
         start: nothing,
     },
-    Row {
+    AccumulatorRow {
         name: "$maxN",
         since: FeatureVersion::V6_0,
         parse: |row, value, scope| parse(row, Keep::Greatest, value, scope),
         start: nothing,
     },
-    Row {
+    AccumulatorRow {
         name: "$minN",
         since: FeatureVersion::V6_0,
         parse: |row, value, scope| parse(row, Keep::Least, value, scope),
@@ -49,7 +49,7 @@ errors! {
     count_not_positive(count: i64) = 5787908, "'n' must be greater than 0, found {count}";
 }
 
-/// Which values are kept.
+/// The values that are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keep {
     First,
@@ -58,8 +58,8 @@ pub(crate) enum Keep {
     Greatest,
 }
 
-/// What a value takes beside its bytes: more than a group counts, so that the list is told to be
-/// too long before the group that it is alone in.
+/// The overhead of a value in a list. It is greater than a group's overhead, so that the list
+/// reports the excess before the group does.
 const VALUE_BYTES: usize = 64;
 
 fn nothing() -> Box<dyn State> {
@@ -93,13 +93,13 @@ pub(crate) fn parse_count(
     Ok((count, input.ok_or_else(missing_input)?))
 }
 
-/// The count that `n` evaluates to.
+/// The value of `n`.
 pub(crate) fn read_count(count: Option<Value<'_>>) -> Result<usize> {
     let Some(value) = count.filter(|value| value.kind().is_number()) else {
         return Err(count_wrong_type(&print::optional(count)));
     };
     crate::expression::number::check_fits_long(value)?;
-    // A decimal whose fraction no double tells has none.
+    // A decimal whose nearest double is whole counts as whole.
     let count = match value {
         Value::Decimal128(number) => value
             .as_exact_i64()
@@ -114,7 +114,7 @@ pub(crate) fn read_count(count: Option<Value<'_>>) -> Result<usize> {
 }
 
 fn parse(
-    row: &'static Row,
+    row: &'static AccumulatorRow,
     keep: Keep,
     value: Value<'_>,
     scope: &mut Scope<'_>,
@@ -125,23 +125,23 @@ fn parse(
 
 /// A state that keeps `count` values.
 pub(super) fn state(name: &'static str, keep: Keep, count: usize, ties: Ties) -> Box<dyn State> {
-    let room = Room::of(name);
-    Box::new(Kept { room, keep, count, ties, values: VecDeque::new(), is_over: false })
+    let memory = ListMemory::of(name);
+    Box::new(Kept { memory, keep, count, ties, values: VecDeque::new(), is_over: false })
 }
 
-/// The memory that the list of one group takes.
-pub(super) struct Room {
+/// The memory of one group's list.
+pub(super) struct ListMemory {
     name: &'static str,
     taken: usize,
 }
 
-impl Room {
-    /// That of a list of the accumulator `name`.
-    pub(super) fn of(name: &'static str) -> Room {
-        Room { name, taken: 0 }
+impl ListMemory {
+    /// Memory for a list of the accumulator `name`.
+    pub(super) fn of(name: &'static str) -> ListMemory {
+        ListMemory { name, taken: 0 }
     }
 
-    /// Takes room for a value. Fails where the list has no more.
+    /// Reserves memory for a value. Returns an error if the list exceeds its limit.
     pub(super) fn take(&mut self, bytes: usize, frame: &Frame<'_>) -> Result<()> {
         self.taken += bytes + VALUE_BYTES;
         let limit = frame.context.limits.list_bytes_max;
@@ -152,25 +152,25 @@ impl Room {
         meter::ask(bytes)
     }
 
-    /// How many bytes are taken.
+    /// The number of reserved bytes.
     pub(super) fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Gives back that of a value.
+    /// Releases the memory of a value.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.taken -= bytes + VALUE_BYTES;
     }
 }
 
 struct Kept {
-    room: Room,
+    memory: ListMemory,
     keep: Keep,
     count: usize,
     ties: Ties,
-    /// In the order of the result.
+    /// The values in the order of the result.
     values: VecDeque<ValueBuf>,
-    /// Whether one value more than are kept was met, of which the first are.
+    /// Whether `First` has been offered more values than it keeps.
     is_over: bool,
 }
 
@@ -179,16 +179,14 @@ fn size_of_value(value: &ValueBuf) -> usize {
 }
 
 impl Kept {
-    /// Where a value goes in the order of the result; `None` where those that are kept are before
-    /// it.
+    /// The position of a value in the order of the result; `None` if the kept values precede it.
     fn place(&self, value: Value<'_>, is_full: bool, frame: &Frame<'_>) -> Option<usize> {
         if matches!(self.keep, Keep::First | Keep::Last) {
             return Some(self.values.len());
         }
         let collator = frame.context.collator();
         let compare = |kept: &ValueBuf| order::compare(kept.get(), value, collator);
-        // Of equals the one that came first is the least; it is also the one that stays, but for a
-        // moving window.
+        // Of equal values the earliest is the least and stays, except in a moving window.
         let is_beyond = |least: &ValueBuf| match self.ties {
             Ties::Earliest => compare(least).is_ge(),
             Ties::Latest => compare(least).is_gt(),
@@ -219,18 +217,18 @@ impl State for Kept {
             },
         };
         let Some(at) = self.place(value, is_full, frame) else { return Ok(0) };
-        let before = self.room.taken();
+        let before = self.memory.taken();
         if is_full {
             let gone = match self.keep {
                 Keep::Last => self.values.pop_front(),
                 _ => self.values.pop_back(),
             };
-            self.room.give_back(gone.map_or(0, |gone| size_of_value(&gone)));
+            self.memory.give_back(gone.map_or(0, |gone| size_of_value(&gone)));
         }
         let value = value.to_buf();
-        self.room.take(size_of_value(&value), frame)?;
+        self.memory.take(size_of_value(&value), frame)?;
         self.values.insert(at.min(self.values.len()), value);
-        Ok(self.room.taken().saturating_sub(before))
+        Ok(self.memory.taken().saturating_sub(before))
     }
 
     fn is_full(&self) -> bool {

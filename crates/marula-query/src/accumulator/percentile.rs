@@ -1,19 +1,19 @@
-//! `$percentile` and `$median`: the numbers below which a part of a group's numbers lies.
+//! `$percentile` and `$median`: the numbers below which a fraction of a group's numbers lies.
 //!
-//! The expressions of the same names share the argument's form and the arithmetic in `quantile`.
-//! Source: manual "$percentile", "$median", new in 7.0.
+//! The expression operators of the same names share the argument's form and the arithmetic in
+//! `quantile`. Source: manual "$percentile", "$median", new in 7.0.
 
 use marula_bson::{ArrayWriter, Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::quantile::{Digest, counted};
-use super::{Accumulator, Row, Settings, State, document};
+use super::{Accumulator, AccumulatorRow, Settings, State, document};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 
-pub(super) static ROWS: &[Row] = &[
-    Row { name: "$median", since: FeatureVersion::V7_0, parse, start: nothing },
-    Row { name: "$percentile", since: FeatureVersion::V7_0, parse, start: nothing },
+pub(super) static ROWS: &[AccumulatorRow] = &[
+    AccumulatorRow { name: "$median", since: FeatureVersion::V7_0, parse, start: nothing },
+    AccumulatorRow { name: "$percentile", since: FeatureVersion::V7_0, parse, start: nothing },
 ];
 
 errors! {
@@ -29,50 +29,50 @@ errors! {
     p_out_of_range(text: &str) = 7750303, "'p' of $percentile is made of numbers from 0 to 1, and {text} is none";
 }
 
-/// The only method there is.
+/// The only supported method.
 const METHOD: &str = "approximate";
 
 /// The argument of either operator.
 pub(crate) struct Spec {
-    /// What is evaluated for numbers.
+    /// The expression whose numbers are used.
     pub(crate) input: Expression,
-    /// Which percentiles are wanted: of `$median`, the one at a half.
-    pub(crate) wanted: Wanted,
+    /// The requested percentiles: for `$median`, the one at 0.5.
+    pub(crate) wanted: Percentiles,
 }
 
-/// Which percentiles are wanted, and in which form.
+/// The requested percentiles and the form of the result.
 #[derive(Clone, Debug)]
-pub(crate) enum Wanted {
-    /// One number, the percentile at a half.
+pub(crate) enum Percentiles {
+    /// One number: the percentile at 0.5.
     Median,
-    /// An array with a number for each.
-    Percentiles(Box<[f64]>),
+    /// An array with one number per percentile.
+    List(Box<[f64]>),
 }
 
-impl Wanted {
+impl Percentiles {
     /// The percentiles, from 0 to 1.
     pub(crate) fn list(&self) -> &[f64] {
         match self {
-            Wanted::Median => &[0.5],
-            Wanted::Percentiles(list) => list,
+            Percentiles::Median => &[0.5],
+            Percentiles::List(list) => list,
         }
     }
 
-    /// The result: null in each place where there are no numbers.
+    /// The result; null in place of each percentile if there are no numbers.
     pub(crate) fn value<'a>(&self, found: Option<&[f64]>, arena: &'a Arena) -> Result<Value<'a>> {
         let at = |at: usize| found.map_or(Value::Null, |found| Value::Double(found[at]));
         match self {
-            Wanted::Median => Ok(at(0)),
-            Wanted::Percentiles(list) => arena.array((0..list.len()).map(at)),
+            Percentiles::Median => Ok(at(0)),
+            Percentiles::List(list) => arena.array((0..list.len()).map(at)),
         }
     }
 
-    /// The result, as [`Wanted::value`], to keep.
+    /// Same as [`Percentiles::value`], as an owned value.
     pub(crate) fn to_value(&self, found: Option<&[f64]>) -> ValueBuf {
         let at = |at: usize| found.map_or(Value::Null, |found| Value::Double(found[at]));
         match self {
-            Wanted::Median => at(0).to_buf(),
-            Wanted::Percentiles(list) => array((0..list.len()).map(at)),
+            Percentiles::Median => at(0).to_buf(),
+            Percentiles::List(list) => array((0..list.len()).map(at)),
         }
     }
 
@@ -124,15 +124,15 @@ impl Spec {
         }
         let input = Expression::parse(input, scope)?;
         let wanted = match p {
-            None => Wanted::Median,
+            None => Percentiles::Median,
             Some(p) => parse_p(p, scope)?,
         };
         Ok(Spec { input, wanted })
     }
 }
 
-/// The percentiles that `p` evaluates to, which no document may change.
-fn parse_p(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Wanted> {
+/// The percentiles in `p`, which must be constant.
+fn parse_p(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Percentiles> {
     let mut expression = Expression::parse(value, scope)?;
     expression.optimize(scope.context)?;
     let Some(Value::Array(items)) = expression.as_constant() else {
@@ -151,28 +151,32 @@ fn parse_p(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Wanted> {
     if list.is_empty() {
         return Err(p_empty());
     }
-    Ok(Wanted::Percentiles(list))
+    Ok(Percentiles::List(list))
 }
 
-fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Accumulator> {
+fn parse(
+    row: &'static AccumulatorRow,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Accumulator> {
     let Spec { input, wanted } = Spec::parse(row.name, value, scope)?;
     Ok(Accumulator { row, argument: input, settings: Settings::Percentile(wanted) })
 }
 
 fn nothing() -> Box<dyn State> {
-    start(&Wanted::Median)
+    start(&Percentiles::Median)
 }
 
 /// Starts a group.
-pub(super) fn start(wanted: &Wanted) -> Box<dyn State> {
+pub(super) fn start(wanted: &Percentiles) -> Box<dyn State> {
     Box::new(Percentile { wanted: wanted.clone(), digest: Digest::default() })
 }
 
-/// The argument as `explain` shows it.
-pub(super) fn print(wanted: &Wanted, input: &Expression) -> ValueBuf {
+/// The form of the argument in `explain`.
+pub(super) fn print(wanted: &Percentiles, input: &Expression) -> ValueBuf {
     document(|out| {
         out.append("input", &input.print());
-        if let Wanted::Percentiles(_) = wanted {
+        if let Percentiles::List(_) = wanted {
             out.append("p", &wanted.array());
         }
         out.append("method", METHOD);
@@ -180,7 +184,7 @@ pub(super) fn print(wanted: &Wanted, input: &Expression) -> ValueBuf {
 }
 
 struct Percentile {
-    wanted: Wanted,
+    wanted: Percentiles,
     digest: Digest,
 }
 

@@ -1,43 +1,43 @@
-//! Percentiles of many numbers: exact while they are few, a t-digest beyond.
+//! Percentiles of many numbers: exact for few numbers, by t-digest for many.
 //!
 //! The percentile `p` of `n` numbers in order is the one at position `max(1, ⌈p·n⌉)`: always one of
-//! the numbers. Beyond [`EXACT_MAX`] numbers they are gathered into centroids, small at both ends
-//! and larger in the middle, and a percentile is read between their means.
-//! Source: T. Dunning, O. Ertl, "Computing Extremely Accurate Quantiles Using t-Digests", 2019; the
-//! scale is its k₁.
+//! the numbers. More than [`EXACT_MAX`] numbers are gathered into centroids, small at both ends and
+//! larger in the middle, and a percentile is interpolated between their means. Source: T. Dunning,
+//! O. Ertl, "Computing Extremely Accurate Quantiles Using t-Digests", 2019; the scale function is
+//! its k₁.
 
 use std::f64::consts::PI;
 
 use marula_bson::Value;
 
-/// How many numbers are kept as they are: 128 KB of them.
+/// The maximum number of exact numbers: 128 KB.
 const EXACT_MAX: usize = 16 * 1024;
-/// How finely a digest tells numbers apart; it keeps about as many centroids.
+/// The resolution of a digest; it has about this many centroids.
 const DELTA: f64 = 1_000.0;
 
-/// The position, from 0, of a percentile among `count` numbers in order.
+/// The position, from 0, of a percentile among `count` sorted numbers.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn position(p: f64, count: usize) -> usize {
     let at = (p * count as f64).ceil() as usize;
     at.clamp(1, count.max(1)) - 1
 }
 
-/// A percentile of numbers in order; `None` where there are none.
+/// A percentile of sorted numbers; `None` if there are none.
 pub(crate) fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     sorted.get(position(p, sorted.len())).copied()
 }
 
-/// The number that a value counts as; what is no number, and NaN, does not count.
+/// The number of a value; `None` for NaN and values that are not numbers.
 pub(crate) fn counted(value: Value<'_>) -> Option<f64> {
     value.as_f64().filter(|number| !number.is_nan())
 }
 
-/// Numbers of which percentiles are asked.
+/// A collection of numbers for percentiles.
 #[derive(Default)]
 pub(crate) struct Digest {
-    /// Numbers since the last compression.
+    /// The numbers since the last compression.
     buffer: Vec<f64>,
-    /// Finite numbers before, in order.
+    /// The centroids of earlier finite numbers, in order.
     centroids: Vec<Centroid>,
     negative_infinities: usize,
     positive_infinities: usize,
@@ -52,7 +52,7 @@ struct Centroid {
 }
 
 impl Digest {
-    /// Adds a number. Answers the bytes that are now held more.
+    /// Adds a number. Returns by how many bytes the digest has grown.
     pub(crate) fn add(&mut self, number: f64) -> usize {
         match number {
             f64::INFINITY => self.positive_infinities += 1,
@@ -69,7 +69,7 @@ impl Digest {
         0
     }
 
-    /// These percentiles, in their order; `None` where there are no numbers.
+    /// The requested percentiles in the given order; `None` if there are no numbers.
     pub(crate) fn percentiles(&self, wanted: &[f64]) -> Option<Vec<f64>> {
         let mut sorted = self.buffer.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -99,7 +99,7 @@ impl Digest {
         Some(wanted.iter().map(one).collect())
     }
 
-    /// The number at a position among those that centroids stand for.
+    /// The number at a position, interpolated between centroids.
     #[allow(clippy::cast_precision_loss)]
     fn between(&self, merged: &[Centroid], sorted: &[f64], at: usize, finite: usize) -> f64 {
         let (first, last) = (sorted.first(), sorted.last());
@@ -109,7 +109,7 @@ impl Digest {
         if at + 1 == finite {
             return last.map_or(self.greatest, |last| last.max(self.greatest));
         }
-        // A centroid's mean stands in the middle of the positions that it covers.
+        // A centroid's mean is in the middle of the positions that it covers.
         let middle =
             |start: usize, centroid: &Centroid| start as f64 + (centroid.weight as f64 - 1.0) / 2.0;
         let at = at as f64;
@@ -138,13 +138,13 @@ impl Digest {
     }
 }
 
-/// The centroids of what `centroids` and the numbers in `sorted` stand for together.
+/// The centroids of `centroids` and the numbers in `sorted` together.
 #[allow(clippy::cast_precision_loss)]
 fn merge(centroids: &[Centroid], sorted: &[f64]) -> Vec<Centroid> {
     let mut all: Vec<Centroid> = Vec::with_capacity(centroids.len() + sorted.len());
     all.extend_from_slice(centroids);
     all.extend(sorted.iter().map(|&mean| Centroid { mean, weight: 1 }));
-    // Two runs in order: a stable sort joins them.
+    // Both parts are sorted, so a stable sort merges them.
     all.sort_by(|a, b| a.mean.total_cmp(&b.mean));
     let count = all.iter().map(|centroid| centroid.weight).sum::<usize>() as f64;
     let mut merged: Vec<Centroid> = Vec::new();
@@ -165,7 +165,7 @@ fn merge(centroids: &[Centroid], sorted: &[f64]) -> Vec<Centroid> {
     merged
 }
 
-/// Up to which quantile a centroid may go that begins at `quantile`.
+/// The maximum quantile of a centroid that starts at `quantile`.
 fn greatest_quantile(quantile: f64) -> f64 {
     let scale = DELTA / (2.0 * PI);
     let next = (scale * (2.0 * quantile - 1.0).clamp(-1.0, 1.0).asin() + 1.0) / scale;
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn many_numbers_take_little_room_and_are_near() {
         let mut digest = Digest::default();
-        // Every number from 0 to 199,999 once, in an order that is not theirs.
+        // Every number from 0 to 199,999 once, shuffled.
         let count = 200_000_usize;
         let mut held = 0;
         for at in 0..count {

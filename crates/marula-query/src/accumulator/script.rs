@@ -1,7 +1,7 @@
-//! `$accumulator`: JavaScript that gathers a group's documents.
+//! `$accumulator`: JavaScript over a group's documents.
 //!
-//! The state is BSON between calls. Arguments wait until there are enough of them, so that the
-//! state is carried over to JavaScript and back once per batch, not once per document.
+//! The state is BSON between calls. Arguments are batched, so that the state is converted to
+//! JavaScript and back once per batch instead of once per document.
 //!
 //! Source: manual "$accumulator (aggregation)"; behaviour and messages recorded from mongod 6.0.
 
@@ -12,13 +12,13 @@ use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Accumulator, Row, Settings, State};
+use super::{Accumulator, AccumulatorRow, Settings, State};
 use crate::context::{Context, Interrupt};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 use crate::javascript::{self, Globals};
 
-pub(super) static ROWS: &[Row] = &[Row {
+pub(super) static ROWS: &[AccumulatorRow] = &[AccumulatorRow {
     name: "$accumulator",
     since: FeatureVersion::V6_0,
     parse,
@@ -37,7 +37,7 @@ errors! {
     args_not_array(text: &str) = 4544712, "$accumulator accumulateArgs must evaluate to an array: {text}";
 }
 
-/// How many bytes of arguments wait at most.
+/// The maximum size of a batch of arguments.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
 
 /// The functions of an `$accumulator`.
@@ -50,7 +50,11 @@ pub(super) struct Functions {
     finalize: Option<Arc<str>>,
 }
 
-fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Accumulator> {
+fn parse(
+    row: &'static AccumulatorRow,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Accumulator> {
     let doc = match value {
         Value::Document(doc) => doc,
         value => return Err(not_an_object(value.kind().alias())),
@@ -86,7 +90,7 @@ fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<A
     Ok(Accumulator { row, argument, settings: Settings::Script(Box::new(functions)) })
 }
 
-/// The text of a function, which may be given by an expression that is constant.
+/// The text of a function, which may be a constant expression.
 fn code(name: &str, value: Value<'_>, scope: &mut Scope<'_>) -> Result<String> {
     let mut expression = Expression::parse(value, scope)?;
     expression.optimize(&Context::default())?;
@@ -114,7 +118,7 @@ impl Functions {
         }))
     }
 
-    /// Appends the fields that `explain` shows.
+    /// Appends the fields shown by `explain`.
     pub(super) fn print(&self, argument: &Expression, out: &mut DocWriter<'_>) {
         out.append("init", Value::Code(self.init.as_bytes().as_bstr()));
         out.append("initArgs", &self.init_args.print());
@@ -128,7 +132,7 @@ impl Functions {
     }
 }
 
-/// A group's state and how it goes on.
+/// The functions and the state of a group.
 struct Script {
     accumulate: Arc<str>,
     finalize: Option<Arc<str>>,
@@ -138,13 +142,13 @@ struct Script {
 
 struct Gathered {
     state: ValueBuf,
-    /// Lists of arguments that were not handed over yet.
+    /// The argument lists of the current batch.
     waiting: Vec<DocBuf>,
     waiting_bytes: usize,
 }
 
 impl Script {
-    /// Hands over the arguments that wait.
+    /// Calls the function with the batched arguments.
     fn flush(&self) -> Result<()> {
         let gathered = &mut *self.gathered.borrow_mut();
         if gathered.waiting.is_empty() {
@@ -190,7 +194,7 @@ impl State for Script {
     }
 }
 
-/// What a row without functions would start, which parsing excludes.
+/// The state of a row without functions, which parsing excludes.
 struct Nothing;
 
 impl State for Nothing {

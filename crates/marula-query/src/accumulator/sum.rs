@@ -1,30 +1,30 @@
 //! `$sum`, `$avg`, `$count`: totals that do not lose small addends.
 //!
-//! Integers are added exactly, doubles with a second double for what the first rounds off
-//! (double-double arithmetic), decimals apart; the total has the widest type that was added.
+//! Integers are added exactly, doubles with a second double for the rounding error (double-double
+//! arithmetic), decimals separately; the total has the widest type that was added.
 
 use marula_bson::{Decimal128, RawValue, Type, Value};
 use marula_error::Result;
 
-use super::{Row, State, parse_nothing, parse_unary};
+use super::{AccumulatorRow, State, parse_nothing, parse_unary};
 use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal, int_or_long};
 use crate::expression::{Arena, Frame};
 use crate::feature_version::FeatureVersion;
 
-pub(super) static ROWS: &[Row] = &[
-    Row {
+pub(super) static ROWS: &[AccumulatorRow] = &[
+    AccumulatorRow {
         name: "$sum",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(SumState(Sum::default())),
     },
-    Row {
+    AccumulatorRow {
         name: "$avg",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
         start: || Box::new(AverageState(Sum::default())),
     },
-    Row {
+    AccumulatorRow {
         name: "$count",
         since: FeatureVersion::V6_0,
         parse: parse_nothing,
@@ -35,7 +35,7 @@ pub(super) static ROWS: &[Row] = &[
 /// A total of numbers.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Sum {
-    /// How many numbers were added.
+    /// The number of added numbers.
     count: i64,
     integers: i128,
     has_long: bool,
@@ -43,12 +43,12 @@ pub(crate) struct Sum {
     decimals: Option<Decimal128>,
 }
 
-/// A sum of doubles with about 106 bits: `high` is the rounded sum, `low` what it lacks.
+/// A sum of doubles with about 106 bits: `high` is the rounded sum, `low` the rest.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct DoubleDouble {
     high: f64,
     low: f64,
-    /// The sum as doubles alone give it: the answer where infinities or NaN are among them.
+    /// The plain sum of the doubles: the result if there are infinities or NaN.
     plain: f64,
 }
 
@@ -66,9 +66,9 @@ impl DoubleDouble {
         self.high = high;
     }
 
-    /// Adds a whole number, which one double may not hold.
+    /// Adds a whole number, which a double may not represent exactly.
     pub(crate) fn add_integer(&mut self, integer: i128) {
-        // Two doubles hold what one rounds off.
+        // Two doubles: the second holds the rounding error of the first.
         #[allow(clippy::cast_precision_loss)]
         let high = integer as f64;
         #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
@@ -77,7 +77,7 @@ impl DoubleDouble {
         self.add(low);
     }
 
-    /// The rounded sum, and what it lacks.
+    /// The rounded sum and the rest.
     pub(crate) fn parts(&self) -> (f64, f64) {
         (self.high, self.low)
     }
@@ -89,7 +89,7 @@ impl DoubleDouble {
 }
 
 impl Sum {
-    /// Adds a value; what is not a number does not count.
+    /// Adds a value; ignores values that are not numbers.
     #[inline]
     pub(crate) fn add(&mut self, value: Value<'_>) {
         match value {
@@ -110,7 +110,7 @@ impl Sum {
         self.count += 1;
     }
 
-    /// As [`add`](Sum::add), of a value that is not decoded.
+    /// Same as [`add`](Sum::add), for an undecoded value.
     #[inline]
     pub(crate) fn add_raw(&mut self, value: RawValue<'_>) {
         match value.kind() {
@@ -130,7 +130,7 @@ impl Sum {
         }
     }
 
-    /// The total; int 0 of nothing.
+    /// The total; int 0 if nothing was added.
     pub(crate) fn total(&self) -> Number {
         if let Some(decimals) = self.decimals {
             return Number::Decimal(decimal_with(decimals, self.binary_decimal(), DecContext::add));
@@ -146,7 +146,7 @@ impl Sum {
         }
     }
 
-    /// The mean; null of nothing.
+    /// The mean; null if nothing was added.
     pub(crate) fn mean(&self) -> Value<'static> {
         if self.count == 0 {
             return Value::Null;

@@ -1,20 +1,20 @@
-//! `$top`, `$topN`, `$bottom`, `$bottomN`: the first or last documents of a group by an order.
+//! `$top`, `$topN`, `$bottom`, `$bottomN`: the first or last documents of a group in an order.
 
 use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::n::Room;
-use super::{Accumulator, Row, Settings, State, Ties, document};
+use super::n::ListMemory;
+use super::{Accumulator, AccumulatorRow, Settings, State, Ties, document};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 use crate::sort::by_value::ValuePattern;
 use crate::stage::needs::Needs;
 
-pub(super) static ROWS: &[Row] = &[
-    Row { name: "$bottom", since: FeatureVersion::V6_0, parse, start: nothing },
-    Row { name: "$bottomN", since: FeatureVersion::V6_0, parse, start: nothing },
-    Row { name: "$top", since: FeatureVersion::V6_0, parse, start: nothing },
-    Row { name: "$topN", since: FeatureVersion::V6_0, parse, start: nothing },
+pub(super) static ROWS: &[AccumulatorRow] = &[
+    AccumulatorRow { name: "$bottom", since: FeatureVersion::V6_0, parse, start: nothing },
+    AccumulatorRow { name: "$bottomN", since: FeatureVersion::V6_0, parse, start: nothing },
+    AccumulatorRow { name: "$top", since: FeatureVersion::V6_0, parse, start: nothing },
+    AccumulatorRow { name: "$topN", since: FeatureVersion::V6_0, parse, start: nothing },
 ];
 
 errors! {
@@ -26,7 +26,7 @@ errors! {
     sort_by_not_object() = 10065, "invalid parameter: expected an object (sortBy)";
 }
 
-/// The settings of one of the four.
+/// The settings of these accumulators.
 #[derive(Debug)]
 pub(super) struct Top {
     count: Expression,
@@ -42,7 +42,11 @@ fn nothing() -> Box<dyn State> {
     super::n::state("$top", super::Keep::First, 0, Ties::Earliest)
 }
 
-fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Accumulator> {
+fn parse(
+    row: &'static AccumulatorRow,
+    value: Value<'_>,
+    scope: &mut Scope<'_>,
+) -> Result<Accumulator> {
     let name = row.name;
     let many = name.ends_with('N');
     let Value::Document(doc) = value else {
@@ -62,7 +66,7 @@ fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<A
             _ => return Err(unknown_argument(name, &element.name.to_string())),
         }
     }
-    // What is missing is told before what is wrong within.
+    // Missing arguments are reported before invalid ones.
     if many && count.is_none() {
         return Err(missing_n());
     }
@@ -81,17 +85,17 @@ fn parse(row: &'static Row, value: Value<'_>, scope: &mut Scope<'_>) -> Result<A
 }
 
 impl Top {
-    /// How many documents are kept.
+    /// The number of documents to keep.
     pub(super) fn count(&self) -> &Expression {
         &self.count
     }
 
-    /// How many documents are kept, to be computed beforehand.
+    /// The number of documents to keep, for optimization.
     pub(super) fn count_mut(&mut self) -> &mut Expression {
         &mut self.count
     }
 
-    /// Notes what the order reads of each document.
+    /// Adds the paths that the order reads from each document.
     pub(super) fn reads(&self, needs: &mut Needs) {
         needs.sort(self.sort_by.pattern());
     }
@@ -103,14 +107,14 @@ impl Top {
         count: usize,
         ties: Ties,
     ) -> Result<Box<dyn State>> {
-        let room = Room::of(name);
+        let room = ListMemory::of(name);
         let (bottom, many) = (self.bottom, self.many);
         let sort_by = self.sort_by.clone();
         let (kept, key) = (Vec::new(), Vec::new());
         Ok(Box::new(TopState { room, sort_by, bottom, many, count, ties, kept, key }))
     }
 
-    /// The argument as `explain` shows it.
+    /// The form of the argument in `explain`.
     pub(super) fn print(&self, output: &Expression) -> ValueBuf {
         document(|out| {
             if self.many {
@@ -122,13 +126,13 @@ impl Top {
 }
 
 struct TopState {
-    room: Room,
+    room: ListMemory,
     sort_by: ValuePattern,
     bottom: bool,
     many: bool,
     count: usize,
     ties: Ties,
-    /// Sort keys and values in the pattern's order.
+    /// Sort keys and values, sorted.
     kept: Vec<(Box<[u8]>, ValueBuf)>,
     key: Vec<u8>,
 }

@@ -1,14 +1,14 @@
-//! The locales that a collation may name, as mongod 6.0 accepts them, and their ICU4X counterparts.
+//! The locales that mongod 6.0 accepts, and their ICU4X counterparts.
 //!
-//! A name is a language, perhaps with a script or region, perhaps with a kind of order:
-//! `zh_Hant@collation=pinyin`. ICU4X's data leave out orders for searching (`search`, `searchjl`)
-//! and the two of old character sets (`big5han`, `gb2312han`); those fall back to the language's
+//! A name consists of a language, an optional script or region, and an optional kind of order:
+//! `zh_Hant@collation=pinyin`. ICU4X's data omits the orders for searching (`search`, `searchjl`)
+//! and those of two old character sets (`big5han`, `gb2312han`); these fall back to the language's
 //! usual order.
 
 use icu_locale_core::Locale as IcuLocale;
 
-/// Every language and language with region or script.
-/// Source: mongod 6.0, asked with every two-letter code and the usual regions.
+/// All languages and languages with region or script. Source: mongod 6.0, tested with every
+/// two-letter code and the usual regions.
 const LOCALES: &[&str] = &[
     "af",
     "am",
@@ -121,10 +121,10 @@ const LOCALES: &[&str] = &[
     "zu",
 ];
 
-/// Kinds of order that every locale has.
+/// The kinds of order that every locale has.
 const KINDS: &[&str] = &["emoji", "eor", "search"];
 
-/// Kinds of order that some locales have besides.
+/// The additional kinds of order of some locales.
 const OWN_KINDS: &[(&str, &[&str])] = &[
     ("ar", &["compat"]),
     ("bn", &["traditional"]),
@@ -143,18 +143,18 @@ const OWN_KINDS: &[(&str, &[&str])] = &[
     ("zh_Hant", &["big5han", "gb2312han", "pinyin", "standard", "unihan", "zhuyin"]),
 ];
 
-/// Languages whose order is the root's, to which ICU4X can give a reversed second level.
+/// Languages with the root's order, for which ICU4X supports a reversed second level.
 const PLAIN: &[&str] =
     &["de", "en", "en_US", "fr", "fr_CA", "ga", "id", "it", "lb", "ms", "nl", "pt", "sw", "zu"];
 
-/// A locale that a collation may name.
+/// A supported locale.
 pub(super) struct Locale {
     base: &'static str,
     kind: Option<&'static str>,
 }
 
 impl Locale {
-    /// The locale of exactly this name.
+    /// The locale with exactly this name.
     pub(super) fn find(name: &str) -> Option<Locale> {
         let (base, kind) = split(name);
         let base = LOCALES.iter().find(|known| **known == base)?;
@@ -164,16 +164,16 @@ impl Locale {
         }
     }
 
-    /// Whether the language reverses the second level by itself.
+    /// Returns whether the language reverses the second level by default.
     pub(super) fn is_backwards(&self) -> bool {
         self.base == "fr_CA"
     }
 
-    /// The locale as ICU4X names it; `None` where it cannot reverse the second level.
+    /// The ICU4X locale; `None` if it cannot reverse the second level.
     pub(super) fn icu(&self, backwards: bool) -> Option<IcuLocale> {
         let plain = self.kind.is_none() && PLAIN.contains(&self.base);
         let base = match (self.base, backwards) {
-            // Canadian French is the root's order with that one difference.
+            // Canadian French is the root's order with a reversed second level.
             (_, true) if plain || self.is_backwards() => "fr-CA",
             (_, true) => return None,
             ("fr_CA", false) => "fr",
@@ -201,7 +201,7 @@ fn find_kind(base: &str, kind: &str) -> Option<&'static str> {
     KINDS.iter().chain(own).find(|known| **known == kind).copied()
 }
 
-/// The short name of a kind of order that locale extensions have room for.
+/// The short name of a kind of order in locale extensions.
 fn unicode_kind(kind: &str) -> &str {
     match kind {
         "phonebook" => "phonebk",
@@ -213,8 +213,8 @@ fn unicode_kind(kind: &str) -> &str {
     }
 }
 
-/// The name of a locale that a wrong name is close to: same language, and region and kind where
-/// they exist.
+/// The closest valid name to an invalid locale: the same language, with region and kind if they
+/// exist.
 pub(super) fn similar(name: &str) -> Option<String> {
     let (base, kind) = split(name);
     let base = base.split('@').next().unwrap_or_default().replace('-', "_");

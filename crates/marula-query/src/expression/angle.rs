@@ -1,14 +1,15 @@
-//! Angles of decimals brought into the first quadrant, whatever their size.
+//! Reduces angles of decimals to the first quadrant, whatever their size.
 
 use std::sync::LazyLock;
 
 use num_bigint::BigUint;
 
-/// Digits that stay right although an angle may lie next to a multiple of the right angle.
+/// Additional digits that keep the result exact even for an angle close to a multiple of a right
+/// angle.
 const SPARE: u32 = 120;
-/// Digits of a coefficient.
+/// The digits of a coefficient.
 const COEFFICIENT: u32 = 34;
-/// The largest exponent for which the short π does.
+/// The largest exponent for which the short π suffices.
 const SHORT_MAX: u32 = 40;
 /// The largest exponent of a decimal.
 const LONG_MAX: u32 = 6111;
@@ -49,13 +50,13 @@ fn arc_cotangent(one: &BigUint, of: u32) -> BigUint {
     plus - minus
 }
 
-/// An angle as right angles and a fraction of one, between −½ and ½.
+/// An angle in right angles: a whole number, and a fraction between −½ and ½.
 #[derive(Debug, PartialEq)]
 pub(super) struct Angle {
     /// Right angles, modulo four.
     pub(super) quadrant: u8,
     pub(super) negative: bool,
-    /// The fraction's first 113 bits, cut off, as an integer …
+    /// The first 113 bits of the fraction, truncated, as an integer …
     pub(super) significand: u128,
     /// … times this power of two.
     pub(super) exponent: i32,
@@ -84,7 +85,7 @@ pub(super) fn reduced(negative: bool, coefficient: u128, exponent: i32) -> Angle
         quadrant = quadrant.wrapping_neg() & 3;
     }
     let bits = |number: &BigUint| i64::try_from(number.bits()).unwrap_or(0);
-    // One bit more than wanted may come; it is cut off as well.
+    // The quotient may have one bit more than wanted; it is truncated as well.
     let shift = bits(&right) - bits(&rest) + 113;
     let quotient = (rest << shift) / &right;
     let extra = bits(&quotient) - 113;

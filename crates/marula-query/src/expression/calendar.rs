@@ -1,7 +1,7 @@
-//! Time zones and units of time, as date operators name them.
+//! Time zones and units of time for date operators.
 //!
 //! The calendar itself is [`marula_bson::calendar`]. A moment is milliseconds since 1970; a
-//! [`Civil`] is what a clock on the wall of a [`Zone`] shows.
+//! [`Civil`] is the local time in a [`Zone`].
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -15,7 +15,7 @@ errors! {
 /// A time zone.
 #[derive(Clone, Debug)]
 pub(crate) enum Zone {
-    /// So many milliseconds ahead of UTC.
+    /// A fixed offset from UTC in milliseconds.
     Fixed(i64),
     /// A zone of the IANA database.
     Named(TimeZone),
@@ -25,7 +25,7 @@ impl Zone {
     /// Greenwich.
     pub(crate) const UTC: Zone = Zone::Fixed(0);
 
-    /// The zone that `name` names: `"Europe/London"`, `"+05:30"`, `"+0530"`, `"+05"`.
+    /// Parses a zone: `"Europe/London"`, `"+05:30"`, `"+0530"`, `"+05"`.
     pub(crate) fn parse(name: &str) -> Result<Zone> {
         if let Some(offset) = parse_offset(name) {
             return Ok(Zone::Fixed(offset));
@@ -33,20 +33,20 @@ impl Zone {
         if name == "UTC" || name == "GMT" {
             return Ok(Zone::UTC);
         }
-        // The database does not mind the case of letters; mongod does.
+        // The database ignores case; mongod does not.
         match TimeZone::get(name) {
             Ok(zone) if zone.iana_name() == Some(name) => Ok(Zone::Named(zone)),
             _ => Err(unknown_zone(name)),
         }
     }
 
-    /// How far the zone is ahead of UTC at a moment, in milliseconds.
+    /// The zone's offset from UTC at a moment, in milliseconds.
     pub(crate) fn offset_ms(&self, moment: i64) -> i64 {
         match self {
             Zone::Fixed(offset) => *offset,
             Zone::Named(zone) => {
-                // A day inside the library's range, whose edges have no rule of their own. Beyond
-                // it the rules go on, and what they say repeats with the calendar.
+                // The edges of the library's range have no rules, so stay a day inside. Beyond it
+                // the rules continue and repeat with the calendar.
                 let min = Timestamp::MIN.as_millisecond() + DAY_MS;
                 let max = Timestamp::MAX.as_millisecond() - DAY_MS;
                 let moment = match moment {
@@ -59,17 +59,17 @@ impl Zone {
         }
     }
 
-    /// What the zone's clock shows at a moment.
+    /// The local time at a moment.
     pub(crate) fn civil(&self, moment: i64) -> Civil {
         Civil::of_ms_ahead(moment, self.offset_ms(moment))
     }
 
-    /// The clock's reading as milliseconds since the reading 1970-01-01T00:00.
+    /// The local time as milliseconds since local 1970-01-01T00:00.
     pub(crate) fn local_ms(&self, moment: i64) -> i64 {
         moment.saturating_add(self.offset_ms(moment))
     }
 
-    /// The moment at which the clock shows `local`: the first of two; past a gap, the gap later.
+    /// The moment of a local time: the first of two; in a gap, shifted by the gap.
     pub(crate) fn moment(&self, local: i64) -> i64 {
         let before = local.saturating_sub(self.offset_ms(local.saturating_sub(DAY_MS)));
         if self.local_ms(before) == local {
@@ -80,7 +80,7 @@ impl Zone {
     }
 }
 
-/// `+hh`, `+hhmm`, `+hh:mm` in milliseconds.
+/// Parses `+hh`, `+hhmm`, `+hh:mm` to milliseconds.
 pub(crate) fn parse_offset(text: &str) -> Option<i64> {
     let (sign, digits) = match text.split_at_checked(1)? {
         ("+", digits) => (1, digits),
@@ -115,7 +115,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The unit of this name.
+    /// The unit with this name.
     pub(crate) fn parse(name: &[u8]) -> Option<Unit> {
         Some(match name {
             b"year" => Unit::Year,
@@ -146,7 +146,7 @@ impl Unit {
         }
     }
 
-    /// How many months the unit has; `None` where it is counted in milliseconds.
+    /// The number of months of the unit; `None` if it is counted in milliseconds.
     pub(crate) fn months(self) -> Option<i64> {
         match self {
             Unit::Year => Some(12),
@@ -156,7 +156,7 @@ impl Unit {
         }
     }
 
-    /// How many milliseconds the unit has; zero of one that is counted in months.
+    /// The number of milliseconds of the unit; zero if it is counted in months.
     pub(crate) fn ms(self) -> i64 {
         match self {
             Unit::Year | Unit::Quarter | Unit::Month => 0,
@@ -169,7 +169,7 @@ impl Unit {
         }
     }
 
-    /// The largest amount that `$dateAdd` takes: what spans all dates, roughly.
+    /// The largest amount that `$dateAdd` accepts: roughly the span of all dates.
     pub(crate) fn amount_max(self) -> i64 {
         match self.months() {
             Some(months) => 600_000_000 * 12 / months,
@@ -178,20 +178,21 @@ impl Unit {
     }
 }
 
-/// The date so many units later by the calendar of UTC; `None` where no date is so far.
+/// Adds units by the calendar of UTC; `None` if the result is out of range.
 pub(crate) fn add_units(start: i64, unit: Unit, amount: i64) -> Option<i64> {
     moved(start, unit, amount, &Zone::UTC)
 }
 
-/// The date so many units later: days and longer keep the clock's reading.
+/// Adds units; for days and longer units the local clock time stays the same.
 ///
-/// Of dates before 1970 with a fraction of a second, mongod 6.0 loses a second on the way, for
-/// every unit but milliseconds; so does this.
+/// For dates before 1970 with a fraction of a second, mongod 6.0 loses a second with every unit
+/// except milliseconds; so does this function.
 pub(crate) fn moved(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64> {
     let has_fraction = start % SECOND_MS != 0;
     let lost = if start < 0 && has_fraction && unit != Unit::Millisecond { SECOND_MS } else { 0 };
     let moved = moved_exactly(start, unit, amount, zone)?.checked_sub(lost)?;
-    // Whole seconds and the rest are put together, and the seconds alone must be a date too.
+    // As in mongod, seconds and milliseconds are combined at the end, and the seconds alone must be
+    // a valid date too.
     if unit != Unit::Millisecond {
         moved.div_euclid(SECOND_MS).checked_mul(SECOND_MS)?;
     }

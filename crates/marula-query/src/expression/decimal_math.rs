@@ -1,8 +1,8 @@
-//! Trigonometry of decimal128, to the last digit as mongod's library gives it.
+//! Trigonometry of decimal128, exact to the last digit of mongod's library.
 //!
-//! That library goes through binary128 (see `quad`), and takes another way where the direct one
-//! would lose digits: near a zero of the function, or where binary128 has no numbers so large. Each
-//! function here takes the same ways.
+//! That library computes in binary128 (see `quad`), and uses another method where that would lose
+//! digits: near a zero of the function, or where binary128 has no numbers so large. Each function
+//! here uses the same methods.
 
 use marula_bson::Decimal128;
 use marula_bson::decimal128::{EXPONENT_MIN, Parts};
@@ -27,20 +27,20 @@ fn rounded_pi(numerator: i32, denominator: i32) -> Decimal128 {
     })
 }
 
-/// The one of functions that come near it: 1.000000000000000000000000000000000.
+/// The result of functions that are close to one: 1.000000000000000000000000000000000.
 fn one_with_all_digits() -> Decimal128 {
     constant("1.000000000000000000000000000000000")
 }
 
-/// A zero of `x`'s sign, its exponent less by 40: functions that mongod computes as a product have
-/// such zeros.
+/// A zero with the sign of `x` and an exponent lower by 40: functions that mongod computes as a
+/// product have such zeros.
 fn small_zero(x: Decimal128) -> Decimal128 {
     let Parts::Finite { negative, exponent, .. } = x.parts() else { return x };
     let exponent = (exponent - 40).max(EXPONENT_MIN);
     Decimal128::from_parts(Parts::Finite { negative, exponent, coefficient: 0 }).unwrap_or(x)
 }
 
-/// The quadrant of an angle, and the rest of it in binary128.
+/// The quadrant of an angle, and the rest in binary128.
 fn reduced(quad: &mut Quad, x: Decimal128) -> (u8, Big) {
     match x.parts() {
         Parts::Finite { negative, exponent, coefficient } if exponent >= -35 => {
@@ -59,7 +59,7 @@ fn reduced(quad: &mut Quad, x: Decimal128) -> (u8, Big) {
     }
 }
 
-/// The sine of a number that is so many right angles further.
+/// The sine of `x` plus `further` right angles.
 fn sine(x: Decimal128, further: u8) -> Decimal128 {
     let mut quad = Quad::new();
     let (quadrant, rest) = reduced(&mut quad, x);
@@ -70,7 +70,8 @@ fn sine(x: Decimal128, further: u8) -> Decimal128 {
     if quadrant & 2 == 0 { value } else { negated(value) }
 }
 
-/// Whether the digits of a number end so far behind the point that its sine is the number itself.
+/// Returns whether the last digit of a number is so far after the decimal point that its sine is
+/// the number itself.
 fn ends_deep(x: Decimal128) -> bool {
     matches!(x.parts(), Parts::Finite { exponent, .. } if exponent < -52)
 }
@@ -198,7 +199,7 @@ pub(super) fn atan2(y: Decimal128, x: Decimal128) -> Decimal128 {
     };
     match (y.is_infinite(), x.is_infinite()) {
         (true, true) if x.is_negative() => return signed_as(rounded_pi(3, 4), y),
-        // The library's own constant has a digit less.
+        // The library's own constant has one digit less.
         (true, true) => return signed_as(constant("0.785398163397448309615660845819876"), y),
         (true, false) => return signed_as(rounded_pi(1, 2), y),
         (false, true) => return flat(y),
@@ -219,7 +220,7 @@ pub(super) fn atan2(y: Decimal128, x: Decimal128) -> Decimal128 {
     signed_as(angle, y)
 }
 
-/// `(e^x + sign · e^−x) / 2` of a number beyond one.
+/// `(e^x + sign · e^−x) / 2` for a number greater than one.
 fn half_exponentials(x: Decimal128, sign: &str) -> Decimal128 {
     let half = constant("0.5");
     if !is_above(x, "64") {
@@ -290,14 +291,14 @@ pub(super) fn tanh(x: Decimal128) -> Decimal128 {
     if is_tiny(x) {
         return fused(x, negated(constant(TINY)), x);
     }
-    // All digits of the result are one's long before.
+    // All digits of the result are those of one long before this.
     if is_above(magnitude(x), "1000") {
         return signed_as(Decimal128::from_i64(1), x);
     }
     direct(x, series::tanh)
 }
 
-/// `ln(2x)` of a number whose coefficient stands far left of the point: the exponent is taken out.
+/// `ln(2x)` for a large number: the exponent is taken out.
 fn large_area(x: Decimal128) -> Option<Decimal128> {
     let Parts::Finite { exponent, coefficient, .. } = x.parts() else { return None };
     if exponent <= 34 {
@@ -325,11 +326,11 @@ pub(super) fn asinh(x: Decimal128) -> Decimal128 {
         return least_zero(x.is_negative());
     }
     let area = large_area(x).unwrap_or_else(|| direct(x, series::asinh));
-    // What is too small for a digit keeps its sign.
+    // A result too small for any digit keeps its sign.
     if area.is_zero() { signed_as(area, x) } else { area }
 }
 
-/// The inverse hyperbolic cosine of a number from one on.
+/// The inverse hyperbolic cosine for numbers from one on.
 pub(super) fn acosh(x: Decimal128) -> Decimal128 {
     if x.is_nan() || x.is_infinite() {
         return x;
@@ -370,7 +371,7 @@ pub(super) fn atanh(x: Decimal128) -> Decimal128 {
 
 /// Degrees as radians.
 pub(super) fn to_radians(x: Decimal128) -> Decimal128 {
-    // π/180 with 34 digits: the product is rounded once more, as mongod's is.
+    // π/180 with 34 digits: the product is rounded again, as in mongod.
     multiply(x, constant("0.01745329251994329576923690768488613"))
 }
 

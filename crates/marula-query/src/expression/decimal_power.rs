@@ -1,7 +1,6 @@
-//! Powers and logarithms of decimal128, to the last digit as mongod's library gives them.
+//! Powers and logarithms of decimal128, exact to the last digit of mongod's library.
 //!
-//! As in `decimal_math`, the ways are those of that library; what follows from each is tested
-//! against its answers.
+//! As in `decimal_math`, the methods are those of that library; the results are tested against it.
 
 use std::cmp::Ordering;
 
@@ -16,7 +15,7 @@ use super::decimal_steps::{
 use super::number::{Big, DecContext, big_context, from_big, from_dec, to_big, to_dec};
 use super::quad::{Function, Quad};
 
-/// Beyond it a power of ten is taken out, since binary128 ends at 10^4932.
+/// Above this exponent a power of ten is taken out, since binary128 ends at 10^4932.
 const LARGE_EXPONENT: i32 = 4464;
 
 /// e to the power of `x`.
@@ -47,8 +46,8 @@ fn exp2(x: Decimal128) -> Decimal128 {
     power_of(x, series::exp2, Some(2))
 }
 
-/// A base to the power of `x`: what 113 bits of the exponent give, and a first-order term for the
-/// rest of it. The slope beside the power itself is the logarithm of `base`, and one for e.
+/// A base to the power of `x`: computed from 113 bits of the exponent, with a first-order term for
+/// the rest. The slope is the logarithm of `base`, or one for e.
 fn power_of(x: Decimal128, function: Function, base: Option<i32>) -> Decimal128 {
     let mut quad = Quad::new();
     let (high, low) = quad.split(x);
@@ -79,7 +78,8 @@ fn power_of(x: Decimal128, function: Function, base: Option<i32>) -> Decimal128 
     }
 }
 
-/// Ten to the power of `x`: of the fraction of `x`, the rest moves the point.
+/// Ten to the power of `x`: computed for the fraction of `x`; the whole part shifts the decimal
+/// point.
 fn exp10(x: Decimal128) -> Decimal128 {
     if is_above(x, "7000") {
         return Decimal128::INFINITY;
@@ -102,7 +102,7 @@ pub(super) fn log10(x: Decimal128) -> Decimal128 {
     logarithm(x, Some(10))
 }
 
-/// The logarithm of a positive number to any base; those to ten and two have ways of their own.
+/// The logarithm of a positive number to any base; bases ten and two have methods of their own.
 pub(super) fn log(x: Decimal128, base: Decimal128) -> Decimal128 {
     if equals(base, "10") {
         return log10(x);
@@ -113,7 +113,7 @@ pub(super) fn log(x: Decimal128, base: Decimal128) -> Decimal128 {
     divide(ln(x), ln(base))
 }
 
-/// The logarithm of a positive number to a base, e where there is none.
+/// The logarithm of a positive number to a base, or to e if there is none.
 fn logarithm(x: Decimal128, base: Option<i32>) -> Decimal128 {
     if x.is_nan() || x.is_infinite() {
         return x;
@@ -135,7 +135,7 @@ fn logarithm(x: Decimal128, base: Option<i32>) -> Decimal128 {
     });
     let one = quad.integer(1);
     if is_above(x, "0.5") && is_below(x, "1.5") {
-        // What the conversion has cost counts here: the logarithm comes near zero.
+        // The conversion's rounding error matters here, since the logarithm is close to zero.
         let distance = quad.subtract(&argument, &one);
         let exact = quad.of(subtract(x, Decimal128::from_i64(1)));
         let lost = quad.subtract(&distance, &exact);
@@ -163,11 +163,11 @@ fn logarithm(x: Decimal128, base: Option<i32>) -> Decimal128 {
     quad.decimal(&value)
 }
 
-/// `x` to the power of `y`, with all its digits; a zero has the least exponent.
+/// `x` to the power of `y`, with all digits; a zero has the least exponent.
 pub(crate) fn pow(x: Decimal128, y: Decimal128) -> Decimal128 {
     let one = Decimal128::from_i64(1);
     if y.is_zero() && equals(x, "10") {
-        // So it is: the library's power of ten forgets this one.
+        // The library's power of ten lacks this case.
         return Decimal128::ZERO;
     }
     if y.is_zero() || equals(x, "1") {
@@ -213,7 +213,7 @@ pub(crate) fn pow(x: Decimal128, y: Decimal128) -> Decimal128 {
     if negates { negated(power) } else { power }
 }
 
-/// Whether an integer is odd; none for what is no integer.
+/// Returns whether an integer is odd; `None` for other numbers.
 fn parity(y: Decimal128) -> Option<bool> {
     let Parts::Finite { exponent, coefficient, .. } = y.parts() else { return None };
     if exponent > 0 || coefficient == 0 {
@@ -223,9 +223,9 @@ fn parity(y: Decimal128) -> Option<bool> {
     (coefficient % unit == 0).then_some(coefficient / unit % 2 == 1)
 }
 
-/// The natural logarithm in two numbers: 28 digits behind the point, and 19 more.
+/// The natural logarithm in two numbers: 28 digits after the decimal point, and 19 more.
 fn exact_ln(x: Decimal128) -> (Decimal128, Decimal128) {
-    /// Logarithms whose first part would have fewer digits come from the series.
+    /// Logarithms whose first part would have fewer digits are computed by the series.
     const SMALL: u128 = 1 << 65;
     let mut context = big_context();
     let logarithm = series::ln(&mut context, &to_big(x));

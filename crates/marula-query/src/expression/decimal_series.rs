@@ -1,12 +1,13 @@
-//! Functions of numbers of 80 digits, by series and libdecnumber: what binary128 is rounded from.
+//! Functions of 80-digit numbers, by series and libdecnumber; their results are rounded to
+//! binary128.
 
 use super::number::Big;
 
-/// π with more digits than the steps have.
+/// π with more digits than the computations.
 const PI: &str =
     "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803";
 
-/// Digits to which series are summed, relative to their first term.
+/// The relative precision to which series are summed.
 const DIGITS: i32 = 78;
 
 type Context = dec::Context<Big>;
@@ -99,7 +100,7 @@ pub(super) fn ln_1p(context: &mut Context, a: &Big) -> Big {
         let sum = plus(context, &one, a);
         return ln(context, &sum);
     }
-    // Of a small number the sum would lose the digits.
+    // For a small number the sum would lose digits.
     let mut power = *a;
     let mut sum = *a;
     let mut at = 2;
@@ -135,8 +136,8 @@ pub(super) fn exp10(context: &mut Context, a: &Big) -> Big {
     power
 }
 
-/// Sums `first · (1 + r₁ + r₁r₂ + …)`, where a term is the one before times `square` over two
-/// integers.
+/// Sums `first · (1 + r₁ + r₁r₂ + …)`, where each term is the previous one times `square` divided
+/// by two integers.
 fn power_series(context: &mut Context, first: &Big, square: &Big, mut at: i32) -> Big {
     let mut term = *first;
     let mut sum = *first;
@@ -156,20 +157,20 @@ fn negative_square(context: &mut Context, x: &Big) -> Big {
     square
 }
 
-/// The sine of an angle between the negative right angle and the right angle.
+/// The sine of an angle between −1 and 1 right angle.
 pub(super) fn sin(context: &mut Context, x: &Big) -> Big {
     let square = negative_square(context, x);
     power_series(context, x, &square, 2)
 }
 
-/// The cosine of such an angle.
+/// The cosine of an angle in the same range.
 pub(super) fn cos(context: &mut Context, x: &Big) -> Big {
     let square = negative_square(context, x);
     let one = number(context, 1);
     power_series(context, &one, &square, 1)
 }
 
-/// The tangent of such an angle.
+/// The tangent of an angle in the same range.
 pub(super) fn tan(context: &mut Context, x: &Big) -> Big {
     let sin = sin(context, x);
     let cos = cos(context, x);
@@ -233,7 +234,7 @@ fn exponentials(context: &mut Context, x: &Big) -> (Big, Big) {
 
 /// The hyperbolic sine.
 pub(super) fn sinh(context: &mut Context, x: &Big) -> Big {
-    // Of small numbers the difference of exponentials would lose the digits.
+    // For small numbers the difference of exponentials would lose digits.
     if magnitude(x) <= 0 {
         let square = times(context, x, x);
         return power_series(context, x, &square, 2);
@@ -267,7 +268,7 @@ pub(super) fn asinh(context: &mut Context, x: &Big) -> Big {
     let square = times(context, &size, &size);
     let hypotenuse = plus(context, &square, &one);
     let hypotenuse = sqrt(context, &hypotenuse);
-    // √(x² + 1) − 1, without the difference.
+    // √(x² + 1) − 1, without a subtraction.
     let below = plus(context, &hypotenuse, &one);
     let beyond = over(context, &square, &below);
     let sum = plus(context, &size, &beyond);
@@ -278,7 +279,7 @@ pub(super) fn asinh(context: &mut Context, x: &Big) -> Big {
     result
 }
 
-/// The inverse hyperbolic cosine of a number beyond one.
+/// The inverse hyperbolic cosine of a number greater than one.
 pub(super) fn acosh(context: &mut Context, x: &Big) -> Big {
     let one = number(context, 1);
     let square = times(context, x, x);

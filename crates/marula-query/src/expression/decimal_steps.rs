@@ -1,5 +1,4 @@
-//! Decimals of 34 digits as the steps of a function use them: constants, comparisons, arithmetic
-//! rounded at each step.
+//! Operations on decimals of 34 digits: constants, comparisons, arithmetic rounded at each step.
 
 use std::cmp::Ordering;
 
@@ -10,9 +9,9 @@ use marula_bson::decimal128::{EXPONENT_MIN, Parts};
 use super::number::{Big, DecContext, big_context, decimal_with, from_big, from_dec, to_dec};
 use super::quad::{Function, Quad};
 
-/// Numbers below it are too small for binary128 or for a second term of a series.
+/// Smaller numbers are too small for binary128 or for a second term of a series.
 pub(super) const TINY: &str = "1E-40";
-/// Beyond it the exponential is computed in two factors.
+/// Above this power the exponential is computed in two factors.
 pub(super) const LARGE_POWER: i32 = 11_000;
 
 pub(super) fn constant(text: &str) -> Decimal128 {
@@ -82,12 +81,12 @@ pub(super) fn shifted(x: Decimal128, places: i32) -> Decimal128 {
     from_dec(DecContext::default().scaleb(to_dec(x), places))
 }
 
-/// `x` and as much as is not zero beside it: the same with all its digits.
+/// `x` changed in its last digit only: the same value with all its digits.
 pub(super) fn nearly(x: Decimal128) -> Decimal128 {
     fused(x, constant(TINY), x)
 }
 
-/// The function in binary128, and nothing else.
+/// Evaluates the function in binary128.
 pub(super) fn direct(x: Decimal128, function: Function) -> Decimal128 {
     let mut quad = Quad::new();
     let argument = quad.of(x);
@@ -95,12 +94,12 @@ pub(super) fn direct(x: Decimal128, function: Function) -> Decimal128 {
     quad.decimal(&value)
 }
 
-/// A value that is the same for all, to 34 digits.
+/// A constant, rounded to 34 digits.
 pub(super) fn rounded(value: impl FnOnce(&mut dec::Context<Big>) -> Big) -> Decimal128 {
     from_big(&value(&mut big_context()))
 }
 
-/// The zero of the least exponent: what mongod's functions come to that are zero without being
+/// The zero with the least exponent: mongod's result for functions that are zero without being
 /// exact.
 pub(super) fn least_zero(negative: bool) -> Decimal128 {
     let parts = Parts::Finite { negative, exponent: EXPONENT_MIN, coefficient: 0 };

@@ -1,4 +1,4 @@
-//! What an expression is evaluated in: the document, the variables' values, the arena.
+//! The environment of an evaluation: the document, the values of variables, the arena.
 
 use std::cell::Cell;
 
@@ -11,31 +11,31 @@ use crate::context::Context;
 use crate::known::Known;
 use crate::meter;
 
-/// How much memory one evaluation may use for the values it computes: the limit mongod documents
-/// for `$push`, `$range` and other operators that collect values.
+/// The memory limit of one evaluation: mongod's documented limit for `$push`, `$range` and other
+/// operators that collect values.
 pub const ARENA_BYTES_MAX: usize = 100 * 1024 * 1024;
 
-/// How long a computed string may be: a byte less than 16 MiB, as mongod 6.0 bounds it.
+/// The maximum length of a computed string: one byte less than 16 MiB, as in mongod 6.0.
 const STRING_BYTES_MAX: usize = 16 * 1024 * 1024 - 1;
 
 errors! {
-    /// An expression computes a string that no document could hold.
+    /// An expression computes a string that does not fit into a document.
     string_too_long() = 16493, "Tried to create string longer than 16MB";
-    /// A value grows beyond what may be in memory.
+    /// A value exceeds the memory limit.
     pub(crate) value_too_large(size: usize) = 13548, "BufBuilder attempted to grow() to {size} bytes, past the 64MB limit.";
-    /// An expression computes more than fits the arena.
+    /// An expression exceeds the memory limit of the arena.
     too_much_memory() = ExceededMemoryLimit, "expression would use too much memory and cannot spill to disk. Memory limit: {ARENA_BYTES_MAX} bytes";
 }
 
-/// How long a string may be while it is computed: mongod 6.0 tells apart those that are longer
-/// still.
+/// The maximum length of a string during its computation: mongod 6.0 reports longer ones with
+/// another error.
 const STRING_BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Where computed values live: reset per document or batch, bounded by [`ARENA_BYTES_MAX`].
+/// The memory of computed values: reset per document or batch, bounded by [`ARENA_BYTES_MAX`].
 #[derive(Default)]
 pub struct Arena {
     bump: Bump,
-    /// A buffer for documents and strings while they grow; its content moves to `bump`.
+    /// A buffer for growing documents and strings; the result is copied to `bump`.
     scratch: Cell<Vec<u8>>,
 }
 
@@ -45,22 +45,21 @@ impl Arena {
         Arena::default()
     }
 
-    /// Forgets all values and keeps the memory.
+    /// Frees all values and keeps the memory.
     pub fn reset(&mut self) {
         self.bump.reset();
     }
 
-    /// The bytes that the arena holds from the system.
+    /// The number of bytes that the arena has allocated.
     pub fn size(&self) -> usize {
         self.bump.allocated_bytes()
     }
 
     /// Keeps the bytes that `fill` writes.
     ///
-    /// `fill` writes no more than a small part of what may be in memory; what may be large is
-    /// written by [`string_of`](Arena::string_of), [`array`](Arena::array) and
-    /// [`document`](Arena::document), which look before they write. It must not evaluate
-    /// expressions: they would find no scratch buffer and allocate one.
+    /// `fill` must write far less than the memory limit; [`string_of`](Arena::string_of),
+    /// [`array`](Arena::array) and [`document`](Arena::document) check the limit while they write.
+    /// It must not evaluate expressions: these would find no scratch buffer and allocate one.
     pub fn bytes(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<&[u8]> {
         self.filled(|out| {
             fill(out);
@@ -68,7 +67,7 @@ impl Arena {
         })
     }
 
-    /// Fills the scratch buffer and keeps what was written.
+    /// Fills the scratch buffer and keeps a copy of its content.
     fn filled(&self, fill: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<&[u8]> {
         let mut scratch = self.scratch.take();
         scratch.clear();
@@ -86,22 +85,22 @@ impl Arena {
         Ok(self.bump.alloc_slice_copy(bytes))
     }
 
-    /// Keeps a copy of a value that lives elsewhere.
+    /// Keeps a copy of a value from elsewhere.
     pub fn keep(&self, value: Value<'_>) -> Result<Value<'_>> {
         self.check(size_of_value(value))?;
         let bytes = self.bytes(|out| value.write(out))?;
         Ok(RawValue::new(value.kind(), bytes).get())
     }
 
-    /// A string value of the bytes that `fill` writes, which are not many more than some value that
-    /// is there already.
+    /// A string value of the bytes that `fill` writes, which must not be much longer than an
+    /// existing value.
     pub fn string(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Value<'_>> {
         let text = self.bytes(fill)?;
         check_string(text.len())?;
         Ok(Value::String(text.into()))
     }
 
-    /// A string value of these parts.
+    /// A string value that concatenates these parts.
     pub fn string_of<'p>(&self, parts: impl IntoIterator<Item = &'p [u8]>) -> Result<Value<'_>> {
         let text = self.filled(|out| {
             for part in parts {
@@ -119,12 +118,12 @@ impl Arena {
         Ok(Value::String(text.into()))
     }
 
-    /// A document that `fill` writes: a few fields.
+    /// A document with a few fields that `fill` writes.
     pub fn build(&self, fill: impl FnOnce(&mut DocWriter<'_>)) -> Result<Doc<'_>> {
         self.bytes(|out| fill(&mut DocWriter::new(out))).map(Doc::trusted)
     }
 
-    /// A document value of these fields.
+    /// A document value with these fields.
     pub fn document<'n, 'v>(
         &self,
         fields: impl IntoIterator<Item = (&'n [u8], Value<'v>)>,
@@ -141,7 +140,7 @@ impl Arena {
         Ok(Value::Document(Doc::trusted(bytes)))
     }
 
-    /// An array value of these elements.
+    /// An array value with these elements.
     pub fn array<'v>(&self, values: impl IntoIterator<Item = Value<'v>>) -> Result<Value<'_>> {
         let bytes = self.filled(|out| {
             let mut writer = ArrayWriter::new(out);
@@ -155,7 +154,7 @@ impl Arena {
         Ok(Value::Array(Doc::trusted(bytes)))
     }
 
-    /// An array value of these elements, as they are written.
+    /// An array value with these undecoded elements.
     pub fn array_of_raw<'v>(
         &self,
         values: impl IntoIterator<Item = RawValue<'v>>,
@@ -172,7 +171,7 @@ impl Arena {
         Ok(Value::Array(Doc::trusted(bytes)))
     }
 
-    /// Counts an element of `bytes` that a value of `size` bytes is about to have more.
+    /// Checks the limits before a value of `size` bytes grows by an element of `bytes`.
     #[inline]
     fn check_growth(&self, size: &mut usize, bytes: usize) -> Result<()> {
         meter::spend(meter::ELEMENT)?;
@@ -185,27 +184,27 @@ impl Arena {
         }
     }
 
-    /// A list of values that grows to any length.
+    /// A list of values without a fixed length.
     pub fn values_growing(&self) -> Growing<'_> {
         Growing { arena: self, values: self.values(0) }
     }
 
-    /// An empty list of values with room for `count`.
+    /// An empty list of values with a capacity of `count`.
     pub fn values<'a>(&'a self, count: usize) -> ArenaVec<'a, Value<'a>> {
         ArenaVec::with_capacity_in(count, &self.bump)
     }
 
-    /// An empty list of named values with room for `count`.
+    /// An empty list of named values with a capacity of `count`.
     pub fn fields<'a>(&'a self, count: usize) -> ArenaVec<'a, (&'a [u8], Value<'a>)> {
         ArenaVec::with_capacity_in(count, &self.bump)
     }
 
-    /// An empty list of anything.
+    /// An empty list of any type.
     pub fn list<T>(&self) -> ArenaVec<'_, T> {
         ArenaVec::new_in(&self.bump)
     }
 
-    /// Whether another `size` bytes may be used.
+    /// Checks that another `size` bytes may be used.
     pub fn check(&self, size: usize) -> Result<(), Error> {
         if size.saturating_add(self.bump.allocated_bytes())
             > ARENA_BYTES_MAX + self.bump.chunk_capacity()
@@ -216,7 +215,7 @@ impl Arena {
     }
 }
 
-/// A list of values in an arena that grows to any length the arena has room for.
+/// A list of values in an arena, bounded by the arena's limit.
 pub struct Growing<'a> {
     arena: &'a Arena,
     values: ArenaVec<'a, Value<'a>>,
@@ -245,16 +244,16 @@ impl<'a> Growing<'a> {
     }
 }
 
-/// What an element takes beside its value, at least: a type, a name, a zero byte.
+/// The minimum size of an element in addition to its value: a type, a name, a NUL.
 const ELEMENT_BYTES: usize = 3;
 
-/// How large a document may grow while a stage writes it.
+/// The maximum size of a document while a stage writes it.
 const DOCUMENT_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// A scratch buffer that was larger is not kept.
+/// A larger scratch buffer is not kept.
 const SCRATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How many bytes a value takes, where they may be many.
+/// The size of a value, or zero for types of small size.
 #[inline]
 pub(crate) fn size_of_value(value: Value<'_>) -> usize {
     match value {
@@ -267,10 +266,9 @@ pub(crate) fn size_of_value(value: Value<'_>) -> usize {
     }
 }
 
-/// Looks before `value` is written behind `written` bytes of a document.
+/// Checks the limits before `value` is appended to `written` bytes of a document.
 ///
-/// Errors: those of an operation that must end, of a document that grows too large, of a server
-/// without memory for it.
+/// Errors: the operation was interrupted; the document is too large; the server is out of memory.
 #[inline]
 pub(crate) fn check_room(written: usize, value: Value<'_>) -> Result<()> {
     let bytes = size_of_value(value);
@@ -286,33 +284,33 @@ fn check_string(length: usize) -> Result<()> {
     if length > STRING_BYTES_MAX { Err(string_too_long()) } else { Ok(()) }
 }
 
-/// One variable's value, and the binding outside it.
+/// The value of a variable, and the next outer binding.
 struct Binding<'a> {
     value: Cell<Option<Value<'a>>>,
     outer: Option<&'a Binding<'a>>,
 }
 
-/// What an expression is evaluated in. A frame is a few words; binding a variable makes a new one.
+/// The environment of an evaluation. A frame is a few words; binding a variable creates a new one.
 #[derive(Clone, Copy)]
 pub struct Frame<'a> {
-    /// The document at hand: `$$ROOT`.
+    /// The current document: `$$ROOT`.
     pub root: Doc<'a>,
-    /// Where computed values live.
+    /// The memory of computed values.
     pub arena: &'a Arena,
-    /// Collation, time and the like.
+    /// Collation, time and so on.
     pub context: &'a Context,
-    /// What is known of the document at hand beside its fields.
+    /// Metadata of the current document.
     pub known: Option<&'a Known>,
     bindings: Option<&'a Binding<'a>>,
 }
 
 impl<'a> Frame<'a> {
-    /// A frame for `root` with no variables bound.
+    /// A frame for `root` without bound variables.
     pub fn new(root: Doc<'a>, arena: &'a Arena, context: &'a Context) -> Self {
         Frame { root, arena, context, known: None, bindings: None }
     }
 
-    /// The frame of a document of which this is known.
+    /// The frame of a document with this metadata.
     #[must_use]
     pub fn with_known(self, known: Option<&'a Known>) -> Self {
         Frame { known, ..self }
@@ -326,14 +324,14 @@ impl<'a> Frame<'a> {
         Frame { bindings: Some(self.arena.bump.alloc(binding)), ..*self }
     }
 
-    /// Gives the innermost variable another value, as a loop over an array does.
+    /// Sets the innermost variable to another value, for a loop over an array.
     pub fn rebind(&self, value: Option<Value<'a>>) {
         if let Some(binding) = self.bindings {
             binding.value.set(value);
         }
     }
 
-    /// The value of the variable `up` bindings outside the innermost.
+    /// The value of the variable `up` bindings outside the innermost one.
     pub(crate) fn bound(&self, up: usize) -> Option<Value<'a>> {
         let mut binding = self.bindings;
         for _ in 0..up {

@@ -1,9 +1,9 @@
-//! Aggregation expressions: `{ $add: ["$a", 1] }` and their like, parsed once, evaluated on bytes.
+//! Aggregation expressions such as `{ $add: ["$a", 1] }`, parsed once and evaluated on bytes.
 //!
 //! An [`Expression`] is a small tree of constants, field paths, variables and [`Operator`] calls.
-//! It is parsed in a [`Scope`] (which variables are in sight) and evaluated in a [`Frame`] (the
-//! document at hand, the variables' values, the arena). A result is `Option<Value>`: `None` is a
-//! missing value, which is not null. Computed values live in the frame's [`Arena`]; nothing is
+//! It is parsed in a [`Scope`] (the visible variables) and evaluated in a [`Frame`] (the current
+//! document, the variables' values, the arena). A result is `Option<Value>`: `None` is a missing
+//! value, which differs from null. Computed values live in the frame's [`Arena`]; nothing is
 //! cloned.
 //!
 //! Each file below `operators` is one family of the manual: a table of rows and a function per row.
@@ -50,10 +50,10 @@ errors! {
     variable_not_available(name: &str) = 51144, "Builtin variable '$${name}' is not available";
 }
 
-/// An aggregation expression, parsed.
+/// A parsed aggregation expression.
 #[derive(Clone, Debug)]
 pub enum Expression {
-    /// A value that needs no document.
+    /// A value that is independent of the document.
     Constant(ValueBuf),
     /// An argument that was not given, or `$$REMOVE`: always missing.
     Missing,
@@ -67,25 +67,24 @@ pub enum Expression {
     Array(Box<[Expression]>),
     /// An operator and its arguments.
     Call(Call),
-    /// A `$switch` over ranges of one value.
+    /// A `$switch` over ranges of a value.
     Ranges(Box<Ranges>),
 }
 
-/// What a `$$` name stands for.
+/// The meaning of a `$$` name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
-    /// `$$ROOT`, and `$$CURRENT` where it was not set anew.
+    /// `$$ROOT`, and `$$CURRENT` unless it was redefined.
     Root,
     /// `$$NOW`.
     Now,
     /// `$$CLUSTER_TIME`.
     ClusterTime,
-    /// A system variable that only some other kind of operation gives a value, such as
-    /// `$$JS_SCOPE`.
+    /// A system variable that only other kinds of operations define, such as `$$JS_SCOPE`.
     Unavailable(&'static str),
     /// A user variable.
     Bound {
-        /// How many bindings lie between this use and the one that is meant.
+        /// The number of bindings between this use and the variable's binding.
         up: usize,
         /// The name, for printing.
         name: Box<str>,
@@ -117,7 +116,7 @@ impl Expression {
                 Some(frame.arena.array(values)?)
             }
         };
-        // Whoever asked will look at it from its start to its end.
+        // The caller will read the value from start to end.
         match value {
             Some(Value::Array(doc) | Value::Document(doc)) => {
                 meter::spend_bytes(doc.as_bytes().len())?;
@@ -128,19 +127,17 @@ impl Expression {
         Ok(value)
     }
 
-    /// Evaluates the expression and takes it as a condition: missing, null, false and zero are
-    /// false.
+    /// Evaluates the expression as a condition: missing, null, false and zero are false.
     pub fn eval_truth<'a>(&'a self, frame: &Frame<'a>) -> Result<bool> {
         Ok(self.eval(frame)?.is_some_and(|value| value.is_truthy()))
     }
 
-    /// Replaces every part that needs no document by its value.
+    /// Replaces every part that is independent of the document by its value.
     ///
-    /// Errors: those that evaluating such a part raises, as mongod raises them before it reads a
-    /// document.
+    /// Errors: those of evaluating such a part, which mongod too raises before it reads a document.
     pub fn optimize(&mut self, context: &Context) -> Result<()> {
         match self {
-            // The time of the command is a constant of it, and has no fields.
+            // The time is constant for the command, and has no fields.
             Expression::Variable(Variable::Now, path) => {
                 *self = match path.is_empty() {
                     true => Value::DateTime(context.now_ms).into(),
@@ -160,8 +157,8 @@ impl Expression {
                 items.iter_mut().try_for_each(|item| item.optimize(context))?;
             }
             Expression::Call(call) => {
-                // mongod leaves all that is below such a call as it is written, and so the order in
-                // which it fails.
+                // mongod leaves everything below such a call as written, and with it the order of
+                // errors.
                 if call.operator.late {
                     return Ok(());
                 }
@@ -175,13 +172,12 @@ impl Expression {
                     };
                     return Ok(());
                 }
-                // What `$let` yields comes first among its arguments, and is looked at last.
+                // The result expression of `$let` is its first argument, and is optimized last.
                 let count = call.args.len();
                 let first = usize::from(call.operator.name == "$let");
                 for at in (first..count).chain(0..first) {
                     call.args[at].optimize(context)?;
-                    // A constant of the wrong type is told of before what is wrong with those
-                    // behind it.
+                    // A constant of the wrong type is reported before errors in later arguments.
                     if let (Some(check), "$setEquals") = (call.operator.check, call.operator.name) {
                         check(&call.args[..=at])?;
                     }
@@ -204,7 +200,7 @@ impl Expression {
         }
         let mut constant = true;
         self.for_each_child(&mut |child| constant &= child.needs_no_document());
-        // An array would lose what tells nothing from null, for which some operators ask.
+        // An array would lose the difference between missing and null, which some operators check.
         constant &= match self {
             Expression::Array(items) => {
                 !items.iter().any(|item| matches!(item, Expression::Missing))
@@ -220,7 +216,7 @@ impl Expression {
         Ok(())
     }
 
-    /// Whether the expression is a value that is computed, or an array of such.
+    /// Returns whether the expression is a computed value, or an array of computed values.
     pub(crate) fn needs_no_document(&self) -> bool {
         match self {
             Expression::Constant(_) | Expression::Missing => true,
@@ -252,7 +248,7 @@ impl Expression {
         }
     }
 
-    /// The value, not decoded, where the expression is a constant.
+    /// The undecoded value of a constant.
     #[inline]
     pub fn as_raw_constant(&self) -> Option<RawValue<'_>> {
         match self {
@@ -261,7 +257,7 @@ impl Expression {
         }
     }
 
-    /// What a `$meta` asks for.
+    /// The argument of a `$meta`.
     pub(crate) fn metadata(&self) -> Option<&[u8]> {
         match self {
             Expression::Call(call) if call.operator.name == "$meta" => match &call.args[0] {
@@ -272,7 +268,7 @@ impl Expression {
         }
     }
 
-    /// The value, where the expression is a constant.
+    /// The value of a constant.
     pub fn as_constant(&self) -> Option<Value<'_>> {
         match self {
             Expression::Constant(value) => Some(value.get()),
@@ -302,8 +298,8 @@ impl Variable {
     }
 }
 
-/// Writes the fields that are not missing. All of them are evaluated before the first is written,
-/// because evaluation may use the arena's scratch buffer itself.
+/// Builds a document of the fields that are not missing. All of them are evaluated before the first
+/// is written, because evaluation may use the arena's scratch buffer.
 fn eval_object<'a>(fields: &'a [(Box<[u8]>, Expression)], frame: &Frame<'a>) -> Result<Value<'a>> {
     let mut values = frame.arena.fields(fields.len());
     for (name, field) in fields {

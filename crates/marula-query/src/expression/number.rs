@@ -1,8 +1,8 @@
-//! Numbers as operators see them: promotion, decimal arithmetic, and their text in messages.
+//! Numbers in operators: promotion, decimal arithmetic, and their text in messages.
 //!
 //! The result of an operator has the widest type of its operands: int, long, double, decimal; an
 //! int that overflows becomes a long, a long becomes a double. Decimal arithmetic is
-//! libdecnumber's; its own encoding ([`Dec`]) differs from BSON's, so numbers cross over by
+//! libdecnumber's; its encoding ([`Dec`]) differs from BSON's, so numbers are converted by
 //! coefficient and exponent.
 
 use std::cmp::Ordering;
@@ -14,11 +14,11 @@ use marula_bson::{Decimal128, Value};
 use marula_error::{Result, errors};
 
 errors! {
-    /// A double that is no number that a long could hold.
+    /// A double outside the range of long.
     no_long(text: &str) = 31109, "Can't coerce out of range value {text} to long";
 }
 
-/// Rounding and precision of 34-digit arithmetic.
+/// The rounding and precision of 34-digit arithmetic.
 pub(crate) type DecContext = dec::Context<Dec>;
 
 /// A number of any of the four types.
@@ -30,7 +30,7 @@ pub(crate) enum Number {
     Decimal(Decimal128),
 }
 
-/// Two numbers brought to the wider of their types.
+/// Two numbers promoted to the wider of their types.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pair {
     Int(i32, i32),
@@ -40,7 +40,7 @@ pub(crate) enum Pair {
 }
 
 impl Number {
-    /// The number that a value is.
+    /// The number in a value.
     pub(crate) fn of(value: Value<'_>) -> Option<Number> {
         Some(match value {
             Value::Int32(number) => Number::Int(number),
@@ -62,7 +62,7 @@ impl Number {
         }
     }
 
-    /// The decimal; a double gives the 15 digits that mongod takes.
+    /// The decimal; a double is converted with 15 digits, as in mongod.
     pub(crate) fn to_decimal(self) -> Decimal128 {
         match self {
             Number::Int(number) => Decimal128::from_i64(number.into()),
@@ -72,7 +72,7 @@ impl Number {
         }
     }
 
-    /// Brings two numbers to the wider of their types.
+    /// Promotes two numbers to the wider of their types.
     pub(crate) fn pair(left: Number, right: Number) -> Pair {
         match (left, right) {
             (Number::Int(a), Number::Int(b)) => Pair::Int(a, b),
@@ -88,7 +88,7 @@ impl Number {
         }
     }
 
-    /// The sum, in the wider type or, where that overflows, the next.
+    /// The sum, in the wider type or, if that overflows, in the next.
     pub(crate) fn add(self, other: Number) -> Number {
         match Number::pair(self, other) {
             Pair::Int(a, b) => int_or_long(i64::from(a) + i64::from(b)),
@@ -124,7 +124,7 @@ impl Number {
         }
     }
 
-    /// The quotient: a double, or a decimal where one of the numbers is.
+    /// The quotient: a double, or a decimal if one of the numbers is a decimal.
     pub(crate) fn divide(self, other: Number) -> Number {
         match Number::pair(self, other) {
             Pair::Decimal(a, b) => Number::Decimal(decimal_with(a, b, DecContext::div)),
@@ -132,7 +132,7 @@ impl Number {
         }
     }
 
-    /// The number as messages of numeric functions show it.
+    /// The text of the number in messages of numeric functions.
     pub(crate) fn short_text(self) -> String {
         short_double_text(self.to_f64())
     }
@@ -156,7 +156,7 @@ impl Number {
         }
     }
 
-    /// How the number compares with zero; NaN does not.
+    /// The order relative to zero; `None` for NaN.
     pub(crate) fn compare_zero(self) -> Option<Ordering> {
         match self {
             Number::Int(number) => Some(number.cmp(&0)),
@@ -181,7 +181,7 @@ impl<'a> From<Number> for Value<'a> {
     }
 }
 
-/// An int where it fits, else a long.
+/// An int if it fits, else a long.
 pub(crate) fn int_or_long(number: i64) -> Number {
     i32::try_from(number).map_or(Number::Long(number), Number::Int)
 }
@@ -206,7 +206,7 @@ pub(crate) fn to_dec(number: Decimal128) -> Dec {
     }
 }
 
-/// A number of libdecnumber in BSON's encoding.
+/// A libdecnumber decimal in BSON's encoding.
 pub(crate) fn from_dec(dec: Dec) -> Decimal128 {
     if dec.is_nan() {
         return Decimal128::NAN;
@@ -227,7 +227,7 @@ fn dec_infinity(negative: bool) -> Dec {
     if negative { with_sign(infinity) } else { infinity }
 }
 
-/// The number with its sign bit set; zero has one too.
+/// The number with its sign bit set; zero can have a sign too.
 fn with_sign(dec: Dec) -> Dec {
     let mut bytes = dec.to_le_bytes();
     bytes[15] |= 0x80;
@@ -246,7 +246,7 @@ pub(crate) fn decimal_with(
 /// The remainder of a division of decimals, exact whatever their exponents.
 pub(crate) fn decimal_remainder(left: Decimal128, right: Decimal128) -> Decimal128 {
     let remainder = decimal_with(left, right, DecContext::rem);
-    // libdecnumber gives up where the quotient has more than 34 digits.
+    // libdecnumber returns NaN when the quotient has more than 34 digits.
     let (
         Parts::Finite { negative, exponent, coefficient },
         Parts::Finite { exponent: unit, coefficient: modulus, .. },
@@ -266,14 +266,14 @@ pub(crate) fn decimal_remainder(left: Decimal128, right: Decimal128) -> Decimal1
         .unwrap_or(remainder)
 }
 
-/// Numbers of 90 digits: for functions whose result is rounded to 34.
+/// Numbers of 90 digits, for functions whose result is rounded to 34.
 pub(crate) type Big = dec::Decimal<30>;
 
-/// Rounding and precision of the inner steps of a function.
+/// The rounding and precision of the intermediate steps of a function.
 pub(crate) fn big_context() -> dec::Context<Big> {
     let mut context = dec::Context::<Big>::default();
     context.set_precision(80).expect("90 digits hold 80");
-    // The largest exponents with which libdecnumber computes functions.
+    // The largest exponents for which libdecnumber computes functions.
     context.set_max_exponent(999_999).expect("the limit is within the library's");
     context.set_min_exponent(-999_999).expect("the limit is within the library's");
     context
@@ -294,18 +294,18 @@ pub(crate) fn reduce(number: Decimal128) -> Decimal128 {
     from_dec(DecContext::default().reduce(to_dec(number)))
 }
 
-/// A double with 34 digits rather than the 15 of a conversion.
+/// A double converted with 34 digits instead of the usual 15.
 pub(crate) fn exact_decimal(number: f64) -> Decimal128 {
     if !number.is_finite() || number == 0.0 {
         return Decimal128::from_f64(number);
     }
     let text = format!("{number:.33e}");
     let decimal: Decimal128 = text.parse().expect("a finite double is a decimal");
-    // Trailing zeros of an exact number are not digits that it has.
+    // Trailing zeros of an exact number are not significant.
     reduce(decimal)
 }
 
-/// A double as mongod prints it: the fewest digits that read back as the same number.
+/// A double as printed by mongod: the shortest text that parses to the same number.
 pub(crate) fn double_text(number: f64) -> String {
     if !number.is_finite() {
         return special_text(number).to_owned();
@@ -313,7 +313,7 @@ pub(crate) fn double_text(number: f64) -> String {
     laid_out(&format!("{number:e}"), 16)
 }
 
-/// Refuses a double that no long comes near.
+/// Refuses a double outside the range of long.
 pub(crate) fn check_fits_long(value: Value<'_>) -> Result<()> {
     match value {
         Value::Double(number)
@@ -325,7 +325,7 @@ pub(crate) fn check_fits_long(value: Value<'_>) -> Result<()> {
     }
 }
 
-/// A double as C++ streams print it: six digits.
+/// A double as printed by C++ streams: six digits.
 pub fn short_double_text(number: f64) -> String {
     if !number.is_finite() {
         return special_text(number).to_owned();
@@ -342,7 +342,7 @@ fn special_text(number: f64) -> &'static str {
     }
 }
 
-/// Lays scientific notation out as C's `%g` does; from `exponent_max` on with an exponent.
+/// Formats scientific notation like C's `%g`; with an exponent from `exponent_max` on.
 fn laid_out(scientific: &str, exponent_max: i32) -> String {
     let (mantissa, exponent) = scientific.split_once('e').expect("{:e} writes an exponent");
     let exponent: i32 = exponent.parse().expect("{:e} writes a number");
@@ -370,8 +370,8 @@ fn laid_out(scientific: &str, exponent_max: i32) -> String {
     format!("{sign}{whole}.{fraction}")
 }
 
-/// The decimal rounded to the nearest integer, halves to the even one, at the ends of a long where
-/// it lies beyond them; NaN is 0.
+/// The decimal rounded to the nearest integer, halves to even, clamped to the range of long; NaN is
+/// 0.
 pub(crate) fn whole_of_decimal(number: Decimal128) -> i64 {
     let (negative, magnitude) = match number.parts() {
         Parts::Nan => return 0,
@@ -386,9 +386,9 @@ pub(crate) fn whole_of_decimal(number: Decimal128) -> i64 {
     signed.map_or(end, |signed| i64::try_from(signed).unwrap_or(end))
 }
 
-/// A number as a long, as mongod makes one where a command or a stage counts: the fraction of a
-/// double is cut, a decimal is rounded to the even neighbour, what is too large gives the end that
-/// it is beyond; NaN is zero. `None` for what is no number.
+/// A number as a long, by mongod's conversion of counts in commands and stages: a double is
+/// truncated, a decimal is rounded half to even, values out of range are clamped; NaN is zero.
+/// `None` for values that are not numbers.
 pub fn saturated_long(value: Value<'_>) -> Option<i64> {
     match value {
         Value::Decimal128(number) => Some(whole_of_decimal(number)),
@@ -397,8 +397,8 @@ pub fn saturated_long(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// The whole number that a constant of a stage is, such as a sort's direction; a decimal is the
-/// double next to it.
+/// The whole number in a constant of a stage, such as a sort's direction; a decimal is converted to
+/// the nearest double first.
 pub(crate) fn whole_number(value: Value<'_>) -> Option<i64> {
     match value {
         Value::Decimal128(number) => exact_i64_of_double(number.to_f64()),
@@ -406,7 +406,7 @@ pub(crate) fn whole_number(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// The integer nearest to `coefficient` × 10^`exponent`; `None` where it is too large to matter.
+/// The integer nearest to `coefficient` × 10^`exponent`; `None` if it is out of range.
 fn rounded(coefficient: u128, exponent: i32) -> Option<u128> {
     let scale = 10_u128.checked_pow(exponent.unsigned_abs());
     if coefficient == 0 {
@@ -415,7 +415,7 @@ fn rounded(coefficient: u128, exponent: i32) -> Option<u128> {
     if exponent >= 0 {
         return scale.and_then(|scale| coefficient.checked_mul(scale));
     }
-    // So small a number is nearer to 0 than to 1: a coefficient has 34 digits.
+    // A number this small is nearer to 0 than to 1, since a coefficient has 34 digits.
     let Some(scale) = scale else { return Some(0) };
     let (whole, rest) = (coefficient / scale, coefficient % scale);
     let half = scale / 2;

@@ -1,4 +1,4 @@
-//! An operator as a row: its name, the shape of its argument, its function.
+//! An operator as a row: its name, the form of its argument, its function.
 
 use std::fmt;
 
@@ -11,63 +11,62 @@ use crate::feature_version::FeatureVersion;
 use crate::usage;
 
 errors! {
-    /// An operator with a fixed number of arguments gets another number.
+    /// The number of arguments is not the fixed one.
     pub(crate) wrong_count(name: &str, want: usize, count: usize) = 16020, "Expression {name} takes exactly {want} arguments. {count} were passed in.";
-    /// An operator with a range of arguments gets too few or too many.
+    /// There are too few or too many arguments.
     count_out_of_range(name: &str, min: usize, max: usize, count: usize) = 28667, "Expression {name} takes at least {min} arguments, and at most {max}, but {count} were passed in.";
-    /// There is no operator of this name.
+    /// The operator does not exist.
     pub(crate) unknown_operator(name: &str) = InvalidPipelineOperator, "Unrecognized expression '{name}'";
 }
 
-/// Computes an operator from its arguments, which it evaluates itself, in the order it needs them.
+/// Computes an operator. The function evaluates its arguments itself, in the order that it needs.
 pub type Eval = for<'a> fn(&'a [Expression], &Frame<'a>) -> Result<Option<Value<'a>>>;
 
 /// Parses an operator's argument.
 pub type Parse = fn(&'static Operator, Value<'_>, &mut Scope<'_>) -> Result<Expression>;
 
-/// Prints an operator's argument, as `explain` shows it.
+/// Prints an operator's argument in the form of `explain`.
 pub type Print = fn(&[Expression]) -> ValueBuf;
 
-/// One operator: a row of its family's table.
+/// A row of an operator family's table.
 pub struct Operator {
-    /// The name with its dollar sign.
+    /// The name including the dollar sign.
     pub name: &'static str,
-    /// What may follow the name.
+    /// The form of the argument.
     pub shape: Shape,
     /// The function.
     pub eval: Eval,
-    /// The release that has it first.
+    /// The release that introduced it.
     pub since: FeatureVersion,
     /// Whether equal arguments give equal results, so that a call with constant arguments is a
     /// constant.
     pub foldable: bool,
-    /// Whether its arguments are left alone until there is a document: a constant that fails does
-    /// so then.
+    /// Whether its arguments stay unoptimized: a constant that fails does so during evaluation.
     pub late: bool,
-    /// What constant arguments are refused for before there is a document.
+    /// Checks constant arguments before evaluation.
     pub check: Option<fn(&[Expression]) -> Result<()>>,
-    /// The row that stands in for this one once its constant arguments are computed.
+    /// The row that replaces this one once its constant arguments have been folded.
     pub prepared: Option<&'static Operator>,
 }
 
-/// What may follow an operator's name.
+/// The form of an operator's argument.
 #[derive(Clone, Copy)]
 pub enum Shape {
-    /// A list of exactly so many arguments; of one, the argument itself will do.
+    /// A list with exactly this number of arguments; for one argument, also the argument itself.
     Exactly(usize),
-    /// A list of so many arguments, the bounds included.
+    /// A list with a number of arguments in this range, inclusive.
     Between(usize, usize),
     /// A list of any length.
     Any,
-    /// A document whose fields have these names in `args`' order, parsed by the operator's own
+    /// A document with these field names, in the order of `args`, parsed by the operator's own
     /// function.
     Named(&'static [&'static str], Parse),
-    /// Anything; parsed and printed by the operator's own functions.
+    /// Any value; parsed and printed by the operator's own functions.
     Special(Parse, Print),
 }
 
 impl Operator {
-    /// A row for an operator with exactly `count` arguments.
+    /// The row of an operator with exactly `count` arguments.
     pub(super) const fn exactly(name: &'static str, count: usize, eval: Eval) -> Self {
         Operator {
             name,
@@ -81,7 +80,7 @@ impl Operator {
         }
     }
 
-    /// A row for an operator with `min` to `max` arguments.
+    /// The row of an operator with `min` to `max` arguments.
     pub(super) const fn between(name: &'static str, min: usize, max: usize, eval: Eval) -> Self {
         Operator {
             name,
@@ -95,7 +94,7 @@ impl Operator {
         }
     }
 
-    /// A row for an operator with any number of arguments.
+    /// The row of an operator with any number of arguments.
     pub(super) const fn any(name: &'static str, eval: Eval) -> Self {
         Operator {
             name,
@@ -109,7 +108,7 @@ impl Operator {
         }
     }
 
-    /// A row for an operator whose arguments have names.
+    /// The row of an operator with named arguments.
     pub(super) const fn named(
         name: &'static str,
         names: &'static [&'static str],
@@ -128,7 +127,7 @@ impl Operator {
         }
     }
 
-    /// A row for an operator that parses its argument in its own way.
+    /// The row of an operator that parses its own argument.
     pub(super) const fn special(name: &'static str, parse: Parse, eval: Eval) -> Self {
         Operator {
             name,
@@ -142,7 +141,7 @@ impl Operator {
         }
     }
 
-    /// The row of a special operator, printed in its own way.
+    /// The row of a special operator with its own print function.
     pub(super) const fn printed(mut self, print: Print) -> Self {
         if let Shape::Special(parse, _) = self.shape {
             self.shape = Shape::Special(parse, print);
@@ -150,38 +149,39 @@ impl Operator {
         self
     }
 
-    /// The row of an operator that a later release added.
+    /// The row of an operator that a later release introduced.
     pub(super) const fn since(mut self, version: FeatureVersion) -> Self {
         self.since = version;
         self
     }
 
-    /// The row of an operator that gives another result each time, or that binds variables.
+    /// The row of an operator that is not deterministic or binds variables.
     pub(super) const fn not_foldable(mut self) -> Self {
         self.foldable = false;
         self
     }
 
-    /// The row of an operator that nothing is computed of before there is a document.
+    /// The row of an operator whose arguments stay unoptimized.
     pub(super) const fn late(mut self) -> Self {
         self.foldable = false;
         self.late = true;
         self
     }
 
-    /// The row of an operator that looks at its constant arguments before there is a document.
+    /// The row of an operator that checks constant arguments before evaluation.
     pub(super) const fn checked(mut self, check: fn(&[Expression]) -> Result<()>) -> Self {
         self.check = Some(check);
         self
     }
 
-    /// The row of an operator for which another stands in once its constant arguments are computed.
+    /// The row of an operator that is replaced by another once its constant arguments have been
+    /// folded.
     pub(super) const fn prepared(mut self, row: &'static Operator) -> Self {
         self.prepared = Some(row);
         self
     }
 
-    /// The operator that this name has in a release.
+    /// The operator with this name in a release.
     pub fn find(name: &[u8], version: FeatureVersion) -> Result<&'static Operator> {
         let operator = operators::find(name)
             .filter(|operator| operator.since <= version)
@@ -286,13 +286,12 @@ impl Call {
             }
             gathered
         };
-        // What fails stays as it is, and fails again when it is evaluated.
+        // An expression that fails stays as it is and fails again during evaluation.
         self.args = runs.into_iter().map(join).collect();
         outcome
     }
 
-    /// Takes the arguments of an argument that is a call of the same operator, where it does not
-    /// mind how they are joined.
+    /// Replaces arguments that are calls of the same associative operator by their arguments.
     fn flatten(&mut self) {
         let name = self.operator.name;
         let is_same = |arg: &Expression| match arg {
@@ -317,7 +316,8 @@ impl Call {
         self.args = flat.collect();
     }
 
-    /// What the call comes to whatever the document, or the one argument that it comes to.
+    /// The result of the call if it is independent of the document, or the only argument that can
+    /// be its result.
     pub(super) fn decided(&mut self) -> Option<Expression> {
         let truth = |arg: &Expression| match arg {
             Expression::Missing => Some(false),
@@ -335,7 +335,7 @@ impl Call {
                 };
                 return is_nothing.then(|| Value::Null.into());
             }
-            // Nothing is bound.
+            // No variable is bound.
             "$let" if self.args.len() == 1 => 0,
             "$ifNull" => {
                 let mut args = std::mem::take(&mut self.args).into_vec();
@@ -352,7 +352,7 @@ impl Call {
                 if truth == (name == "$or") {
                     return Some(Value::Boolean(truth).into());
                 }
-                // It changes nothing.
+                // A constant last argument that cannot change the result.
                 let mut args = std::mem::take(&mut self.args).into_vec();
                 args.pop();
                 self.args = args.into();
@@ -364,8 +364,8 @@ impl Call {
     }
 }
 
-/// Leaves of an `$ifNull`'s arguments those that its value may be: a constant null never is, but as
-/// the last of them, and nothing behind another constant.
+/// Reduces an `$ifNull`'s arguments to those that its value may be: removes constant nulls, except
+/// the last argument, and everything after another constant.
 fn drop_nulls(args: &mut Vec<Expression>) {
     let is_null = |arg: &Expression| match arg {
         Expression::Missing => Some(true),
@@ -379,21 +379,21 @@ fn drop_nulls(args: &mut Vec<Expression>) {
     args.extend(last);
 }
 
-/// Operators that mind neither how their arguments are joined nor their order.
+/// Operators whose arguments are associative and commutative.
 const COMMUTATIVE: &[&str] = &["$add", "$and", "$multiply", "$or", "$setIntersection", "$setUnion"];
-/// Operators that do so too, but where they have one argument, of whose elements they are then.
+/// Commutative only with two or more arguments; a single argument is an array to reduce.
 const COMMUTATIVE_OF_MANY: &[&str] = &["$max", "$min", "$sum"];
-/// Operators that do not mind how their arguments are joined.
+/// Operators whose arguments are associative only.
 const ASSOCIATIVE: &[&str] = &["$concat", "$concatArrays"];
 
-/// Whether a call with so many arguments minds neither how they are joined nor their order.
+/// Returns whether a call with `count` arguments is associative and commutative.
 fn is_commutative(name: &str, count: usize, context: &Context) -> bool {
-    // Of sets whose values a collation takes for the same, a union keeps those of the first.
+    // Under a collation, a union keeps the first of equal values.
     COMMUTATIVE.contains(&name) && (name != "$setUnion" || context.collation.is_none())
         || COMMUTATIVE_OF_MANY.contains(&name) && count > 1
 }
 
-/// Whether a call with so many arguments does not mind how they are joined.
+/// Returns whether a call with `count` arguments is associative.
 fn is_associative(name: &str, count: usize) -> bool {
     ASSOCIATIVE.contains(&name)
         || COMMUTATIVE.contains(&name)

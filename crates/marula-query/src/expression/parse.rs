@@ -1,4 +1,4 @@
-//! From BSON to an [`Expression`].
+//! Parses BSON into an [`Expression`].
 
 use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
@@ -7,11 +7,11 @@ use super::path::check_field_name;
 use super::{Expression, Operator, Scope, print};
 
 errors! {
-    /// An operator stands beside other fields.
+    /// An operator is not the only field.
     not_one_field(spec: &str) = 15983, "An object representing an expression must have exactly one field: {spec}";
-    /// A field of an object expression has a dot in its name.
+    /// A field name of an object expression contains a dot.
     dotted_field() = 16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.";
-    /// An object expression has two fields of one name.
+    /// A field name of an object expression is repeated.
     duplicate_field(spec: &str) = 16406, "duplicate field name specified in object literal: {spec}";
     /// `"$"` alone.
     dollar_alone() = 16872, "'$' by itself is not a valid FieldPath";

@@ -7,38 +7,38 @@ use marula_error::{Result, errors};
 
 use super::Arena;
 
-/// How many parts a path may have: the nesting depth of BSON.
+/// The maximum number of parts of a path: the nesting limit of BSON.
 const PARTS_MAX: usize = 200;
 
 errors! {
-    /// A path has no text.
+    /// The path is empty.
     path_empty() = 40352, "FieldPath cannot be constructed with empty string";
-    /// A path ends with a dot.
+    /// The path ends with a dot.
     path_ends_with_dot() = 40353, "FieldPath must not end with a '.'.";
-    /// A path has more parts than BSON may be deep.
+    /// The path has more parts than BSON may nest.
     path_too_long() = Overflow, "FieldPath is too long";
-    /// A path has an empty part.
+    /// The path has an empty part.
     path_part_empty() = 15998, "FieldPath field names may not be empty strings.";
-    /// A part of a path starts with a dollar sign.
+    /// A part of the path starts with a dollar sign.
     path_part_dollar() = 16410, "FieldPath field names may not start with '$'. Consider using $getField or $setField.";
-    /// A part of a path has a NUL byte, at which mongod's message ends.
+    /// A part of the path contains a NUL, at which mongod's message ends.
     path_part_nul() = 16411, "FieldPath field names may not contain '";
 }
 
-/// A dotted path, split at parse time; it may have no parts and then is the whole value.
+/// A dotted path, split during parsing; an empty path is the whole value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Path {
     parts: Box<[Box<[u8]>]>,
 }
 
 impl Path {
-    /// As [`parse`](Path::parse), of a path that an expression reads: the variable that it is read
-    /// from is a part, too.
+    /// Same as [`parse`](Path::parse), for the path of an expression: its variable counts as a part
+    /// too.
     pub(crate) fn parse_of_expression(text: &[u8]) -> Result<Path> {
         Path::parse_up_to(text, PARTS_MAX - 1)
     }
 
-    /// Splits and checks `text`, as mongod checks a path of an aggregation.
+    /// Splits and checks `text` like mongod does for a path of an aggregation.
     pub fn parse(text: &[u8]) -> Result<Path> {
         Path::parse_up_to(text, PARTS_MAX)
     }
@@ -58,27 +58,27 @@ impl Path {
         Ok(Path { parts })
     }
 
-    /// Splits `text` and leaves unchecked what its parts are called.
+    /// Splits `text` without checking the names of its parts.
     pub(crate) fn split(text: &[u8]) -> Path {
         Path { parts: text.split(|&byte| byte == b'.').map(Into::into).collect() }
     }
 
-    /// The parts in order.
+    /// The parts of the path.
     pub fn parts(&self) -> &[Box<[u8]>] {
         &self.parts
     }
 
-    /// Whether the path is the whole value.
+    /// Returns whether the path is the whole value.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// The path with its dots.
+    /// The dotted path.
     pub fn text(&self) -> Vec<u8> {
         self.parts.join(&b'.')
     }
 
-    /// The value at the path, `None` where there is none.
+    /// The value at the path; `None` if there is none.
     #[inline]
     pub fn eval<'a>(&self, doc: Doc<'a>, arena: &'a Arena) -> Result<Option<Value<'a>>> {
         match &*self.parts {
@@ -98,7 +98,7 @@ impl Path {
     }
 }
 
-/// Checks one part of a path, or the name of a field that an expression makes.
+/// Checks a part of a path, or the name of a field that an expression creates.
 pub(crate) fn check_field_name(name: &[u8]) -> Result<()> {
     match name.first() {
         None => Err(path_part_empty()),
@@ -108,8 +108,7 @@ pub(crate) fn check_field_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Whether a name is one of the fields of a reference to another document, which alone may start
-/// with a dollar sign.
+/// Returns whether a name is a field of a DBRef; only these may start with a dollar sign.
 pub(crate) fn is_of_reference(name: &[u8]) -> bool {
     matches!(name, b"$id" | b"$ref" | b"$db")
 }
@@ -128,7 +127,7 @@ fn walk<'a>(mut doc: Doc<'a>, parts: &[Box<[u8]>], arena: &'a Arena) -> Result<O
     Ok(doc.get(last))
 }
 
-/// Follows `parts` from a value; an array answers the array of what its documents have there.
+/// Follows `parts` from a value; for an array, returns the array of its documents' values.
 fn step_into<'a>(
     value: Value<'a>,
     parts: &[Box<[u8]>],

@@ -1,4 +1,4 @@
-//! Expressions as BSON again, for `explain`; values as text, for messages.
+//! Prints expressions as BSON for `explain`, and values as text for messages.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::operator::Shape;
 use super::{Call, Expression, Variable};
 
 impl Expression {
-    /// The expression as `explain` shows it: constants as `{ $const: … }`, paths as strings.
+    /// The expression in the form of `explain`: constants as `{ $const: … }`, paths as strings.
     pub fn print(&self) -> ValueBuf {
         match self {
             Expression::Constant(value) => field("$const", value),
@@ -87,24 +87,24 @@ impl Variable {
     }
 }
 
-/// A document as mongod's messages show one that the client sent: `{ a: 1, b: [ "x" ] }`.
+/// A document from the client in mongod's messages: `{ a: 1, b: [ "x" ] }`.
 pub(crate) fn document(doc: Doc<'_>) -> String {
     doc.to_string()
 }
 
-/// A value as mongod's messages show one that the client sent.
+/// A value from the client in mongod's messages.
 pub(crate) fn element(value: Value<'_>) -> String {
     value.to_string()
 }
 
-/// A value as mongod's messages show one that it computed: `{a: 1, b: ["x"]}`.
+/// A computed value in mongod's messages: `{a: 1, b: ["x"]}`.
 pub(crate) fn value(value: Value<'_>) -> String {
     let mut out = String::new();
     write_value(&mut out, value);
     out
 }
 
-/// A value that may be missing, as mongod's messages show one that it computed.
+/// A computed value, possibly missing, in mongod's messages.
 pub(crate) fn optional(found: Option<Value<'_>>) -> String {
     found.map_or_else(|| "MISSING".to_owned(), value)
 }

@@ -1,9 +1,9 @@
-//! Arithmetic of IEEE binary128, whose numbers have 113 bits, on numbers of 80 decimal digits.
+//! Arithmetic of IEEE binary128, which has 113 bits, emulated with numbers of 80 decimal digits.
 //!
-//! mongod's library for decimals computes logarithms, powers and trigonometry in binary128 and
-//! rounds what comes out to 34 digits. 113 bits are hardly more than 34 digits, so the last digit
-//! tells how it was come by: each step here is computed with 80 digits and rounded to 113 bits, as
-//! binary128 rounds it.
+//! mongod's decimal library computes logarithms, powers and trigonometry in binary128 and rounds
+//! the results to 34 digits. 113 bits are hardly more than 34 digits, so the last digit depends on
+//! the method: each step here is computed with 80 digits and rounded to 113 bits, like in
+//! binary128.
 
 use dec::Rounding;
 use marula_bson::Decimal128;
@@ -11,7 +11,7 @@ use marula_bson::decimal128::{COEFFICIENT_MAX, Parts};
 
 use super::number::{Big, big_context, from_big, reduce, to_big};
 
-/// Bits of a significand.
+/// The number of bits of a significand.
 const BITS: i32 = 113;
 /// The power of two of the last bit of the smallest numbers.
 const EXPONENT_MIN: i32 = -16_494;
@@ -19,10 +19,10 @@ const EXPONENT_MIN: i32 = -16_494;
 /// A function of one number, to 80 digits.
 pub(super) type Function = fn(&mut dec::Context<Big>, &Big) -> Big;
 
-/// The steps of one computation. A `Big` that comes from here has at most 113 bits.
+/// The environment of a computation. Every `Big` that it returns has at most 113 bits.
 pub(super) struct Quad {
     context: dec::Context<Big>,
-    /// 2¹¹² and 2¹¹³: between them are the significands.
+    /// 2¹¹² and 2¹¹³, the bounds of significands.
     range: [Big; 2],
 }
 
@@ -38,7 +38,7 @@ impl Quad {
         self.nearest(&to_big(x))
     }
 
-    /// The number cut off after 113 bits, and the rest.
+    /// The number truncated to 113 bits, and the rest.
     pub(super) fn split(&mut self, x: Decimal128) -> (Big, Big) {
         let whole = to_big(x);
         let high = self.rounded(&whole, Rounding::Down);
@@ -58,7 +58,7 @@ impl Quad {
         self.rounded(x, Rounding::HalfEven)
     }
 
-    /// A function's value.
+    /// The value of a function.
     pub(super) fn apply(&mut self, function: Function, x: &Big) -> Big {
         let value = function(&mut self.context, x);
         self.nearest(&value)
@@ -92,8 +92,8 @@ impl Quad {
         self.context.from_i32(integer)
     }
 
-    /// The number as mongod's library converts it: all 34 digits, or as few as an exact number
-    /// needs.
+    /// The number as converted by mongod's library: all 34 digits, or the minimum for an exact
+    /// number.
     pub(super) fn decimal(&mut self, x: &Big) -> Decimal128 {
         let rounded = from_big(x);
         let is_exact =
@@ -105,8 +105,8 @@ impl Quad {
         if x.is_zero() || !x.is_finite() {
             return *x;
         }
-        // The estimate of the magnitude may be one off, either way; a number a hair below a power
-        // of two may be it.
+        // The estimate of the magnitude may be one off in either direction; a number just below a
+        // power of two may round up to it.
         let mut exponent = (self.binary_magnitude(x) - BITS).max(EXPONENT_MIN);
         let mut significand = self.times_power(x, -exponent);
         if exponent > EXPONENT_MIN && !self.reaches(&significand, 0) {
@@ -123,14 +123,14 @@ impl Quad {
         self.times_power(&significand, exponent)
     }
 
-    /// Whether a number is, by its size, at least the least significand or the first beyond all.
+    /// Returns whether the absolute value of a number is at least the bound.
     fn reaches(&mut self, x: &Big, bound: usize) -> bool {
         let mut size = *x;
         self.context.abs(&mut size);
         self.context.partial_cmp(&size, &self.range[bound]).is_some_and(|order| order.is_ge())
     }
 
-    /// `x` times a power of two: exact where 80 digits hold it.
+    /// `x` times a power of two: exact if 80 digits suffice.
     fn times_power(&mut self, x: &Big, exponent: i32) -> Big {
         let mut power = self.context.from_i32(2);
         let size = self.context.from_i32(exponent.abs());
@@ -144,7 +144,7 @@ impl Quad {
         result
     }
 
-    /// About how many bits the integer part has.
+    /// The approximate number of bits of the integer part.
     fn binary_magnitude(&mut self, x: &Big) -> i32 {
         let digits = i32::try_from(x.digits()).unwrap_or(0);
         let mut leading = *x;
@@ -157,7 +157,7 @@ impl Quad {
     }
 }
 
-/// The number without zeros behind the point that need not be there.
+/// The number without unnecessary trailing zeros after the decimal point.
 fn shortest(number: Decimal128) -> Decimal128 {
     let reduced = reduce(number);
     let Parts::Finite { negative, mut exponent, mut coefficient } = reduced.parts() else {

@@ -1,5 +1,5 @@
-//! A `$switch` whose cases are neighbouring ranges of one value, as `$bucket` makes it: the value
-//! is computed once and its range looked up.
+//! A `$switch` whose cases are adjacent ranges of one value, as `$bucket` makes it: the value is
+//! evaluated once and its range looked up.
 
 use marula_bson::{Value, ValueBuf, order};
 use marula_error::Result;
@@ -8,49 +8,49 @@ use super::operators::{compare_optional, switch_no_match};
 use super::{Call, Expression, Frame};
 use crate::context::Context;
 
-/// A double holds every integer up to this.
+/// A double represents every integer up to this exactly.
 const EXACT_MAX: i64 = 1 << 53;
 
 /// A `$switch` of ranges.
 #[derive(Clone, Debug)]
 pub struct Ranges {
-    /// The call as it was written: cases and what they give, then the default.
+    /// The original call: cases and their results, then the default.
     call: Call,
-    /// The least value of each range, and behind them the first one above the last.
+    /// The lower bound of each range, followed by the upper bound of the last.
     bounds: Box<[ValueBuf]>,
-    /// The bounds as doubles, where all are numbers that doubles hold.
+    /// The bounds as doubles, if all are exact doubles.
     numbers: Option<Box<[f64]>>,
 }
 
 impl Ranges {
-    /// Reads the cases of a `$switch` as ranges; hands the call back where they are none.
+    /// Converts a `$switch` to ranges; returns the call if its cases are not ranges.
     pub(super) fn of(call: Call, context: &Context) -> std::result::Result<Ranges, Call> {
         let Some(bounds) = bounds(&call, context) else { return Err(call) };
-        // What is not a number would have to be compared otherwise.
+        // NaN would need another comparison.
         let number = |bound: &ValueBuf| exact_double(bound.get()).filter(|bound| !bound.is_nan());
         let numbers = bounds.iter().map(number).collect();
         Ok(Ranges { call, bounds, numbers })
     }
 
-    /// The call as it was written.
+    /// The original call.
     pub(super) fn call(&self) -> &Call {
         &self.call
     }
 
-    /// What the value's range gives.
+    /// The result for the value's range.
     ///
     /// Errors: `switch_no_match`, those of the expressions.
     pub(super) fn eval<'a>(&'a self, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
         self.choose(frame)?.eval(frame)
     }
 
-    /// The expression for what the value's range gives.
+    /// The expression for the value's range.
     ///
     /// Errors: `switch_no_match`, those of the value.
     pub(crate) fn choose<'a>(&'a self, frame: &Frame<'a>) -> Result<&'a Expression> {
         let args = &self.call.args;
         let value = self.value().eval(frame)?;
-        // How many bounds are not above the value.
+        // The number of bounds at or below the value.
         let passed = match (&self.numbers, value.and_then(exact_double)) {
             (Some(numbers), Some(number)) => {
                 numbers.iter().filter(|bound| **bound <= number).count()
@@ -77,7 +77,7 @@ impl Ranges {
     }
 }
 
-/// The bounds of a call's cases, where each begins where the one before ends.
+/// The bounds of a call's cases, if each case begins where the previous one ends.
 fn bounds(call: &Call, context: &Context) -> Option<Box<[ValueBuf]>> {
     let (cases, _) = call.args.as_chunks::<2>();
     let first = range(&cases.first()?[0])?;
@@ -125,7 +125,7 @@ fn args_of<'e>(expression: &'e Expression, name: &str) -> Option<&'e [Expression
     }
 }
 
-/// Whether an expression gives the same for the same document, however often it is computed.
+/// Returns whether an expression is deterministic for a given document.
 fn is_steady(expression: &Expression) -> bool {
     if let Expression::Call(call) = expression
         && !call.operator.foldable
@@ -137,7 +137,7 @@ fn is_steady(expression: &Expression) -> bool {
     is_steady_inside
 }
 
-/// A number as the double that is equal to it.
+/// A number as an equal double, if there is one.
 #[inline]
 fn exact_double(value: Value<'_>) -> Option<f64> {
     match value {
@@ -177,7 +177,7 @@ mod tests {
         })
     }
 
-    /// Checks that the ranges give for every value what the cases give one after another.
+    /// Checks that the ranges give the same result as the original cases for every value.
     fn check(bounds: &[Value<'_>], default: Option<&str>) {
         let context = Context::default();
         let spec = switch(bounds, default);
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// The expression as it is printed once its parts are computed, one by one.
+    /// The printed expression after its parts were folded one by one.
     fn plain_print(plain: &Expression, context: &Context) -> ValueBuf {
         let spec = plain.print();
         let doc = spec.get().as_doc().expect("it is an object");

@@ -1,4 +1,4 @@
-//! The variables in sight while an expression is parsed.
+//! The visible variables during the parsing of an expression.
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, Value};
@@ -8,34 +8,34 @@ use super::{Expression, Path, Variable};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
 
-/// How deep expressions nest: as deep as the BSON that spells them.
+/// The maximum nesting of expressions: that of BSON.
 pub(crate) const DEPTH_MAX: usize = 200;
 
 errors! {
     /// An expression nests deeper than BSON may.
     too_deep() = Overflow, "BSONObj exceeds maximum nested object depth: {DEPTH_MAX}";
-    /// `"$$"` with nothing after it.
+    /// A variable reference is `"$$"` without a name.
     name_empty() = FailedToParse, "empty variable names are not allowed";
-    /// A user variable starts with an upper-case letter, a digit or a sign.
+    /// A user variable starts with an upper-case letter, a digit or a special character.
     name_bad_start(name: &str) = FailedToParse, "'{name}' starts with an invalid character for a user variable name";
-    /// A variable's name has a sign in it.
+    /// A variable's name contains a special character.
     name_bad_character(name: &str, character: char) = FailedToParse, "'{name}' contains an invalid character for a variable name: '{character}'";
-    /// A command's `let` names a variable that has its value already.
+    /// A command's `let` names a variable with a fixed value.
     set_constant(name: &str) = 4738901, "Attempt to set internal constant: {name}";
-    /// A constant of an update has the name of a variable that nobody binds.
+    /// A constant of an update has the name of a variable that cannot be bound.
     not_writable() = 17275, "Can't redefine a non-user-writable variable";
-    /// `$$SEARCH_META`, which only `$search` gives.
+    /// `$$SEARCH_META` is used, which only `$search` defines.
     no_search() = 6347903, "Can't access $$SEARCH_META without a $search stage earlier in the pipeline";
-    /// A variable that nobody binds.
+    /// A variable is not bound.
     variable_undefined(name: &str) = 17276, "Use of undefined variable: {name}";
 }
 
-/// The variables in sight and the operation's surroundings, while an expression is parsed.
+/// The visible variables and the environment of the operation during parsing.
 ///
-/// Bindings nest: [`Scope::bind`] and [`Scope::unbind`] enclose the parsing of what sees the
-/// variable, and evaluation calls [`Frame::bind`](super::Frame::bind) at the same places.
+/// Bindings nest: [`Scope::bind`] and [`Scope::unbind`] enclose the parsing of the expressions that
+/// see the variable, and evaluation calls [`Frame::bind`](super::Frame::bind) at the same places.
 pub struct Scope<'c> {
-    /// The surroundings of the operation.
+    /// The environment of the operation.
     pub context: &'c Context,
     names: Vec<Box<str>>,
     redact: bool,
@@ -48,18 +48,18 @@ impl<'c> Scope<'c> {
         Scope { context, names: Vec::new(), redact: false, depth: 0 }
     }
 
-    /// A scope in which `$$DESCEND`, `$$PRUNE` and `$$KEEP` are known too, and `$$CURRENT` is
+    /// A scope that also has `$$DESCEND`, `$$PRUNE` and `$$KEEP`, and in which `$$CURRENT` is
     /// bound.
     pub fn for_redact(context: &'c Context) -> Self {
         Scope { context, names: vec!["CURRENT".into()], redact: true, depth: 0 }
     }
 
-    /// Brings a variable into sight.
+    /// Makes a variable visible.
     pub fn bind(&mut self, name: &str) {
         self.names.push(name.into());
     }
 
-    /// Takes the `count` variables bound last out of sight.
+    /// Hides the `count` variables bound last.
     pub fn unbind(&mut self, count: usize) {
         self.names.truncate(self.names.len() - count);
     }
@@ -75,7 +75,7 @@ impl<'c> Scope<'c> {
         parsed
     }
 
-    /// The expression that the field path `text` (without its `$`) stands for here.
+    /// The expression for the field path `text` (without its `$`).
     pub(crate) fn field(&self, text: &[u8]) -> Result<Expression> {
         let path = Path::parse_of_expression(text)?;
         match self.find("CURRENT") {
@@ -85,8 +85,7 @@ impl<'c> Scope<'c> {
         }
     }
 
-    /// The expression that the variable `text` (without its `$$`), perhaps with a path, stands for
-    /// here.
+    /// The expression for the variable `text` (without its `$$`), optionally with a path.
     pub(crate) fn variable(&self, text: &[u8]) -> Result<Expression> {
         let (name, path) = match text.find_byte(b'.') {
             Some(dot) => (&text[..dot], Some(&text[dot + 1..])),
@@ -95,7 +94,7 @@ impl<'c> Scope<'c> {
         let name = &*name.to_str_lossy();
         check_name(name, is_system_start)?;
         let path = match path {
-            // The whole text names the path in mongod's errors, so a trailing dot is its own error.
+            // mongod's error names the whole text, so a trailing dot is a separate error.
             Some(b"") => return Err(Path::parse(b"x.").expect_err("a path may not end with a dot")),
             Some(path) => Path::parse_of_expression(path)?,
             None => Path::default(),
@@ -106,7 +105,7 @@ impl<'c> Scope<'c> {
         let variable = match name {
             "CURRENT" if self.is_let(name) => return self.let_variable(name, &path),
             "ROOT" | "CURRENT" if path.is_empty() => Variable::Root,
-            // mongod reads such a path anew behind a dollar sign, which makes the field a variable.
+            // mongod parses this path again after a dollar sign, which makes the field a variable.
             "CURRENT" if path.parts()[0].starts_with(b"$") => {
                 let text = path.text();
                 return self.variable(&text[1..]);
@@ -139,7 +138,7 @@ impl<'c> Scope<'c> {
         Some(Variable::Bound { up, name: name.into() })
     }
 
-    /// Whether the command's `let`, or that of a `$lookup` around, names the variable.
+    /// Returns whether the command's `let`, or that of an enclosing `$lookup`, names the variable.
     fn is_let(&self, name: &str) -> bool {
         let Context { unknown_variables, missing_variables, let_variables, .. } = self.context;
         unknown_variables.iter().chain(missing_variables).any(|known| known == name)
@@ -148,7 +147,7 @@ impl<'c> Scope<'c> {
 
     /// A variable of the command's `let` is a constant, and so is any path into it.
     fn let_variable(&self, name: &str, path: &Path) -> Result<Expression> {
-        // The parsing of a sub-pipeline knows its variables' names before it knows their values.
+        // The names of a sub-pipeline's variables are known before their values.
         if self.context.unknown_variables.iter().any(|unknown| unknown == name) {
             return Ok(Expression::Variable(Variable::Unavailable("let"), path.clone()));
         }
@@ -165,10 +164,10 @@ impl<'c> Scope<'c> {
     }
 }
 
-/// The variables that have one value for a whole command.
+/// The variables with one value for a whole command.
 const COMMAND_CONSTANTS: &[&str] = &["NOW", "CLUSTER_TIME", "JS_SCOPE", "IS_MR"];
 
-/// The others that nobody binds.
+/// The other variables that cannot be bound.
 const NOT_WRITABLE: &[&str] = &["ROOT", "REMOVE", "SEARCH_META"];
 
 /// Checks the name of a variable of a command's `let`.
@@ -193,9 +192,9 @@ pub fn check_constant(name: &str) -> Result<()> {
     }
 }
 
-/// Checks the name of a variable that a user binds: `$let`, `as`, the command's `let`.
+/// Checks the name of a variable bound by a user: in `$let`, `as`, the command's `let`.
 pub fn check_user_variable(name: &str) -> Result<()> {
-    // CURRENT is the one system variable that may be bound anew.
+    // CURRENT is the only system variable that may be redefined.
     if name == "CURRENT" {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! A set of values by the equality of the query language, in the order of insertion.
+//! A set of values by the equality of the query language, in insertion order.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -8,7 +8,7 @@ use marula_error::Result;
 
 use crate::meter;
 
-/// Values that are kept, each once; 1, 1.0 and `NumberLong(1)` are one value.
+/// Distinct values; 1, 1.0 and `NumberLong(1)` are one value.
 #[derive(Default)]
 pub(crate) struct ValueSet {
     values: Vec<ValueBuf>,
@@ -17,7 +17,7 @@ pub(crate) struct ValueSet {
 }
 
 impl ValueSet {
-    /// Adds a value. Answers the bytes that it takes, zero where it is there already.
+    /// Adds a value. Returns the bytes that it takes, zero if it exists already.
     pub(crate) fn insert(&mut self, value: Value<'_>, collator: Option<&dyn Collator>) -> usize {
         let hash = hash(&self.hashing, value, collator);
         let same = |&at: &usize| order::equal(self.values[at].get(), value, collator);
@@ -32,7 +32,7 @@ impl ValueSet {
         size
     }
 
-    /// The values in the order of insertion.
+    /// The values in insertion order.
     pub(crate) fn values(&self) -> impl Iterator<Item = Value<'_>> {
         self.values.iter().map(ValueBuf::get)
     }
@@ -41,14 +41,15 @@ impl ValueSet {
 /// A set of borrowed values.
 pub(crate) struct BorrowedSet<'a, 'c> {
     values: Vec<Value<'a>>,
-    /// Where each value stands, with its hash: where the table grows, none is computed anew.
+    /// The position of each value with its hash, so that no hash is recomputed when the table
+    /// grows.
     table: HashTable<(u64, usize)>,
     hashing: DefaultHashBuilder,
     collator: Option<&'c dyn Collator>,
 }
 
 impl<'a, 'c> BorrowedSet<'a, 'c> {
-    /// The set of these values. Each is work that is counted, here and in what follows.
+    /// The set of these values. Each value is counted as work, here and in later calls.
     pub(crate) fn new(
         values: impl IntoIterator<Item = Value<'a>>,
         collator: Option<&'c dyn Collator>,
@@ -65,7 +66,7 @@ impl<'a, 'c> BorrowedSet<'a, 'c> {
         Ok(set)
     }
 
-    /// Adds a value; whether it is new.
+    /// Adds a value; returns whether it is new.
     pub(crate) fn insert(&mut self, value: Value<'a>) -> Result<bool> {
         let hash = self.hash(value)?;
         if self.has(hash, value) {
@@ -81,12 +82,12 @@ impl<'a, 'c> BorrowedSet<'a, 'c> {
         Ok(true)
     }
 
-    /// Whether an equal value is in the set.
+    /// Returns whether the set contains an equal value.
     pub(crate) fn contains(&self, value: Value<'_>) -> Result<bool> {
         Ok(self.has(self.hash(value)?, value))
     }
 
-    /// Whether all of these are in the set.
+    /// Returns whether the set contains all of these values.
     pub(crate) fn contains_all<'v>(
         &self,
         mut values: impl Iterator<Item = Value<'v>>,
@@ -114,7 +115,7 @@ impl<'a, 'c> BorrowedSet<'a, 'c> {
         self.table.find(hash, same).is_some()
     }
 
-    /// The values in the order of insertion.
+    /// The values in insertion order.
     pub(crate) fn values(&self) -> &[Value<'a>] {
         &self.values
     }
@@ -129,7 +130,7 @@ fn hash_of(
     hash(hashing, values[at].get(), collator)
 }
 
-/// A hash that equal values share.
+/// A hash that is equal for equal values.
 pub(crate) fn hash(
     hashing: &DefaultHashBuilder,
     value: Value<'_>,

@@ -1,15 +1,15 @@
-//! Expressions against answers recorded from mongod 6.0.
+//! Expressions compared with results recorded from mongod 6.0.
 //!
 //! A case is a document `{ e: <expression>, r: <result> }`; without `r` the result is missing, with
-//! `code` and `msg` it is an error; `d` is the document where it is not the common one.
-//! `recorded.bson` holds the common document and then the cases, one after another. More files can
-//! be named in the environment variable `MARULA_EXPRESSION_CASES`.
+//! `code` and `msg` it is an error; `d` is the document if it is not the common one.
+//! `recorded.bson` holds the common document followed by the cases. The environment variable
+//! `MARULA_EXPRESSION_CASES` can name more files.
 //!
-//! `edges.bson` holds every operator with odd arguments: the ends of ranges, other types, nothing
-//! at all, as constants and as fields.
+//! `edges.bson` holds every operator with unusual arguments: limits of ranges, other types, missing
+//! values, as constants and as fields.
 //!
-//! `decimals.bson` holds logarithms, powers and trigonometry of decimals: what mongod's library
-//! gives, which is not always what is nearest.
+//! `decimals.bson` holds logarithms, powers and trigonometry of decimals with the results of
+//! mongod's library, which are not always the nearest numbers.
 
 mod ends;
 mod newer;
@@ -19,7 +19,7 @@ use marula_bson::{Doc, Value};
 use super::{Arena, Expression, Frame, Scope};
 use crate::context::Context;
 
-/// Evaluates a case as mongod does: parse, compute constants, evaluate.
+/// Evaluates a case like mongod: parse, fold constants, evaluate.
 fn answer<'a>(
     parsed: &'a mut Option<Expression>,
     case: Doc<'_>,
@@ -33,7 +33,7 @@ fn answer<'a>(
     parsed.insert(expression).eval(&Frame::new(doc, arena, context))
 }
 
-/// What a case got wrong, if anything.
+/// The difference from the recorded result, if any.
 fn check(case: Doc<'_>, common: Doc<'_>, context: &Context) -> Option<String> {
     let doc = case.get("d").and_then(|doc| doc.as_doc()).unwrap_or(common);
     let arena = Arena::new();
@@ -59,7 +59,7 @@ fn check(case: Doc<'_>, common: Doc<'_>, context: &Context) -> Option<String> {
     }
 }
 
-/// Whether two values have the same bytes; any NaN is NaN.
+/// Returns whether two values have the same bytes; any NaN equals NaN.
 fn same(a: Option<Value<'_>>, b: Option<Value<'_>>) -> bool {
     match (a, b) {
         (Some(Value::Double(a)), Some(Value::Double(b))) if a.is_nan() => b.is_nan(),
@@ -70,7 +70,7 @@ fn same(a: Option<Value<'_>>, b: Option<Value<'_>>) -> bool {
     }
 }
 
-/// The documents that follow each other in a file.
+/// The consecutive documents of a file.
 fn documents(mut bytes: &[u8]) -> impl Iterator<Item = Doc<'_>> {
     std::iter::from_fn(move || {
         let size = bytes.first_chunk::<4>()?;

@@ -9,17 +9,18 @@ use super::parse::{self, Parser, is_dbref_name, is_path_operator, is_top_operato
 use crate::regex::Regex;
 
 errors! {
-    /// `$elemMatch` with something that is no object.
+    /// The operand of `$elemMatch` is not an object.
     elem_match_not_an_object() = BadValue, "$elemMatch needs an Object";
-    /// `$all` with something that is no array.
+    /// The operand of `$all` is not an array.
     all_not_an_array() = BadValue, "$all needs an array";
-    /// `$all` holds an object of operators.
+    /// `$all` contains an object of operators.
     all_with_operators() = BadValue, "no $ expressions in $all";
-    /// `$all` begins with `$elemMatch` and does not go on with it.
+    /// `$all` mixes `$elemMatch` with other elements.
     all_inconsistent() = BadValue, "$all/$elemMatch has to be consistent";
 }
 
-/// Parses `$all`: every value is there, or, for a list of `$elemMatch`, every one finds an element.
+/// Parses `$all`: every value must be present, or, for a list of `$elemMatch`, each must match an
+/// element.
 pub(super) fn parse_all(
     parser: &Parser<'_>,
     path: &BStr,
@@ -67,7 +68,7 @@ fn all_element(parser: &Parser<'_>, path: &BStr, value: Value<'_>) -> Result<Pre
     }
 }
 
-/// Parses `$elemMatch`, of either kind: a filter on elements that are documents, or operators on
+/// Parses `$elemMatch` of both kinds: a filter on elements that are documents, or operators on
 /// elements.
 pub(super) fn parse_elem_match(
     parser: &Parser<'_>,
@@ -79,14 +80,14 @@ pub(super) fn parse_elem_match(
     };
     let parser = parser.inside_element();
     if is_about_values(doc) {
-        // What stands inside has no path of its own; errors show none.
+        // The inner operators have no path; errors show an empty one.
         parser.operators(BStr::new(""), doc).map(Predicate::ElemMatchValue)
     } else {
         Ok(Predicate::ElemMatchObject(Box::new(parser.filter(doc)?)))
     }
 }
 
-/// Whether the first field is an operator that speaks of a value, not of a document.
+/// Returns whether the first field is an operator on a value, rather than on a document.
 fn is_about_values(doc: Doc<'_>) -> bool {
     let first = doc.iter().next();
     first.is_some_and(|first| {

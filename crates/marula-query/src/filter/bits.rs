@@ -8,9 +8,9 @@ use super::node::{Bits, BitsOp, Predicate};
 use super::number::{parse_non_negative_i32, parse_non_negative_i64, shown};
 
 errors! {
-    /// A mask that is neither positions, nor a number, nor binary data.
+    /// The mask is neither a list of positions, nor a number, nor binary data.
     bits_bad_mask(path: &str, shown: &str) = BadValue, "{path} takes an Array, a number, or a BinData but received: {shown}";
-    /// An element of an array of positions that is none.
+    /// An element of an array of positions is not a position.
     bits_bad_position(reason: &str) = BadValue, "Failed to parse bit position. {reason}";
 }
 
@@ -47,15 +47,15 @@ fn set_bits(mask: u64) -> impl Iterator<Item = u32> {
     (0..64).filter(move |bit| mask >> bit & 1 != 0)
 }
 
-/// Whether the value is an integer or binary data whose bits pass the test.
+/// Returns whether the value is an integer or binary data whose bits pass the test.
 pub(super) fn matches(test: &Bits, value: Value<'_>) -> bool {
     match value {
         Value::Binary(Binary { bytes, .. }) => passes(test, |position| {
-            // Bits behind the end of the data are clear.
+            // Bits after the end of the data are clear.
             bytes.get(position as usize / 8).is_some_and(|byte| byte >> (position % 8) & 1 != 0)
         }),
         value => match value.as_exact_i64() {
-            // A negative number goes on with ones behind its 64 bits, as two's complement does.
+            // A negative number is sign-extended beyond its 64 bits, as in two's complement.
             Some(number) => passes(test, |position| number >> position.min(63) & 1 != 0),
             None => false,
         },

@@ -1,9 +1,9 @@
-//! The canonical shape of a filter, so that filters which say the same look the same.
+//! The canonical form of a filter: equivalent filters get the same form.
 //!
-//! Nested `$and` and `$or` are flattened, single children stand alone, constants disappear,
-//! equalities of an `$or` on the path of its first equality are an `$in`, and children are in a
-//! fixed order: by operator, then path, then their own children. The order and the rewritings are
-//! those that mongod 6.0 shows in `parsedQuery`.
+//! Nested `$and` and `$or` are flattened, single children replace their parent, constants
+//! disappear, equalities of an `$or` on the path of its first equality become an `$in`, and
+//! children are sorted: by operator, then path, then their own children. Order and rewritings are
+//! those of `parsedQuery` in mongod 6.0.
 
 use std::cmp::Ordering;
 
@@ -13,21 +13,21 @@ use super::in_list::InList;
 use super::node::{BitsOp, CompareOp, Node, PathNode, Predicate};
 use crate::regex::Regex;
 
-/// Brings a filter into canonical shape.
+/// Converts a filter to canonical form.
 pub(super) fn canonical(node: Node, collator: Option<&dyn Collator>) -> Node {
     let mut node = simplified(node, collator);
     sort(&mut node);
     node
 }
 
-/// As [`canonical`], but for the order of the children: it is that of the text, except that what an
-/// inner `$and` or `$or` gives up to the outer one stands behind what the outer one had, and an
-/// `$in` of equalities in front.
+/// Same as [`canonical`], but keeps the order of the text, with two exceptions: children that an
+/// inner `$and` or `$or` passes to the outer one come after the outer one's own, and an `$in` made
+/// of equalities comes first.
 pub(super) fn simplified(node: Node, collator: Option<&dyn Collator>) -> Node {
-    Shape { collator }.node(node)
+    Canonicalizer { collator }.node(node)
 }
 
-/// The conditions of a tree that all must hold, in the order in which [`simplified`] has them.
+/// The conditions of a tree that must all hold, in the order of [`simplified`].
 pub(super) fn conditions(node: &Node) -> Vec<Node> {
     let Node::And(children) = node else { return vec![node.clone()] };
     let (several, single): (Vec<&Node>, Vec<&Node>) =
@@ -35,13 +35,13 @@ pub(super) fn conditions(node: &Node) -> Vec<Node> {
     single.into_iter().cloned().chain(several.into_iter().flat_map(conditions)).collect()
 }
 
-/// How a filter is brought into shape.
+/// Converts a filter to canonical form.
 #[derive(Clone, Copy)]
-struct Shape<'c> {
+struct Canonicalizer<'c> {
     collator: Option<&'c dyn Collator>,
 }
 
-impl Shape<'_> {
+impl Canonicalizer<'_> {
     fn node(self, node: Node) -> Node {
         match node {
             Node::And(children) => self.and(self.each(children)),
@@ -115,7 +115,7 @@ impl Shape<'_> {
     }
 
     fn nor(self, mut children: Vec<Node>) -> Node {
-        // A lone branch is negated as it is, even where it is true or false of every document.
+        // A single branch is negated unchanged, even if it is true or false for every document.
         if children.len() == 1 && !matches!(children[0], Node::AlwaysFalse) {
             return negate(children.remove(0));
         }
@@ -131,12 +131,12 @@ impl Shape<'_> {
     }
 }
 
-/// Puts all children in order.
+/// Sorts all children.
 fn sort(node: &mut Node) {
     match node {
         Node::And(children) | Node::Or(children) | Node::Nor(children) => {
             children.iter_mut().for_each(sort);
-            children.sort_by(|a, b| compare(View::Node(a), View::Node(b)));
+            children.sort_by(|a, b| compare(SortItem::Node(a), SortItem::Node(b)));
         }
         Node::Not(child) => sort(child),
         Node::Path(at) => sort_predicate(&mut at.predicate),
@@ -149,7 +149,7 @@ fn sort_predicate(predicate: &mut Predicate) {
         Predicate::ElemMatchObject(filter) => sort(filter),
         Predicate::ElemMatchValue(list) | Predicate::All(list) => {
             list.iter_mut().for_each(sort_predicate);
-            list.sort_by(|a, b| compare(View::Predicate(a), View::Predicate(b)));
+            list.sort_by(|a, b| compare(SortItem::Predicate(a), SortItem::Predicate(b)));
         }
         Predicate::Not(inner) => sort_predicate(inner),
         _ => {}
@@ -178,7 +178,8 @@ fn is_always_true(node: &Node) -> bool {
     }
 }
 
-/// Whether a condition is in mongod an `$and` of several, which one around it takes in.
+/// Returns whether mongod represents the condition as an `$and` of several conditions, which an
+/// enclosing `$and` absorbs.
 fn is_of_several(node: &Node) -> bool {
     match node {
         Node::Path(PathNode { predicate: Predicate::All(list), .. }) => list.len() > 1,
@@ -187,8 +188,8 @@ fn is_of_several(node: &Node) -> bool {
     }
 }
 
-/// Turns the equalities and patterns on one path into an `$in` in front of the others: on that of
-/// the first there is.
+/// Combines the equalities and patterns on the path of the first equality into an `$in`, placed
+/// before the other children.
 fn join_equalities(children: &mut Vec<Node>, collator: Option<&dyn Collator>) {
     let path_of = |child: &Node| match child {
         Node::Path(at) if is_equality(&at.predicate) => Some(at.path.clone()),
@@ -221,8 +222,8 @@ fn joined(group: Vec<Node>, collator: Option<&dyn Collator>) -> InList {
 
 fn is_equality(predicate: &Predicate) -> bool {
     match predicate {
-        // A list holds patterns apart from values, so equality with a pattern itself cannot join
-        // it.
+        // A list distinguishes patterns from values, so equality with a regular expression itself
+        // cannot join it.
         Predicate::Compare(constant) => {
             constant.op == CompareOp::Eq && constant.value.kind() != marula_bson::Type::Regex
         }
@@ -231,16 +232,16 @@ fn is_equality(predicate: &Predicate) -> bool {
     }
 }
 
-/// A node or a predicate: what has a place in the order.
+/// A node or a predicate, for sorting.
 #[derive(Clone, Copy)]
-enum View<'n> {
+enum SortItem<'n> {
     Node(&'n Node),
     At(&'n FieldPath, &'n Predicate),
     Predicate(&'n Predicate),
 }
 
-fn compare(a: View<'_>, b: View<'_>) -> Ordering {
-    let (a, b) = (a.settle(), b.settle());
+fn compare(a: SortItem<'_>, b: SortItem<'_>) -> Ordering {
+    let (a, b) = (a.resolve(), b.resolve());
     a.rank().cmp(&b.rank()).then_with(|| a.path().cmp(b.path())).then_with(|| {
         let (a, b) = (a.children(), b.children());
         let differing = a.iter().zip(&b).map(|(a, b)| compare(*a, *b)).find(|order| order.is_ne());
@@ -248,18 +249,18 @@ fn compare(a: View<'_>, b: View<'_>) -> Ordering {
     })
 }
 
-impl<'n> View<'n> {
-    /// A path's node is its predicate with the path.
-    fn settle(self) -> View<'n> {
+impl<'n> SortItem<'n> {
+    /// Replaces a path's node by its predicate with the path.
+    fn resolve(self) -> SortItem<'n> {
         match self {
-            View::Node(Node::Path(at)) => View::At(&at.path, &at.predicate),
+            SortItem::Node(Node::Path(at)) => SortItem::At(&at.path, &at.predicate),
             other => other,
         }
     }
 
     fn rank(self) -> u8 {
         match self {
-            View::Node(node) => match node {
+            SortItem::Node(node) => match node {
                 Node::And(_) => 0,
                 Node::Or(_) => RANK_OR,
                 Node::Not(_) => RANK_NOT,
@@ -268,40 +269,41 @@ impl<'n> View<'n> {
                 Node::Where(_) => RANK_NOT + 4,
                 Node::Expr(_) => RANK_NOT + 5,
                 Node::Schema(schema) if schema.is_of_names() => RANK_NOT + 8,
-                // In mongod it is a number of conditions: of each property that one may have, an
-                // `$or`.
+                // mongod represents it as several conditions: an `$or` for each property.
                 Node::Schema(schema) if schema.is_of_required() => RANK_EXISTS,
                 Node::Schema(_) => RANK_OR,
                 Node::AlwaysFalse => RANK_NOT + 6,
                 Node::AlwaysTrue => RANK_NOT + 7,
                 Node::Path(at) => rank_of(&at.predicate),
             },
-            View::At(_, predicate) | View::Predicate(predicate) => rank_of(predicate),
+            SortItem::At(_, predicate) | SortItem::Predicate(predicate) => rank_of(predicate),
         }
     }
 
-    /// The path; that of a negation counts with its child.
+    /// The path; that of a negation counts for its child.
     fn path(self) -> &'n [Box<[u8]>] {
         match self {
-            View::At(path, predicate) if !matches!(predicate, Predicate::Not(_)) => path.parts(),
+            SortItem::At(path, predicate) if !matches!(predicate, Predicate::Not(_)) => {
+                path.parts()
+            }
             _ => &[],
         }
     }
 
-    fn children(self) -> Vec<View<'n>> {
+    fn children(self) -> Vec<SortItem<'n>> {
         match self {
-            View::Node(Node::And(list) | Node::Or(list) | Node::Nor(list)) => {
-                list.iter().map(View::Node).collect()
+            SortItem::Node(Node::And(list) | Node::Or(list) | Node::Nor(list)) => {
+                list.iter().map(SortItem::Node).collect()
             }
-            View::Node(Node::Not(child)) => vec![View::Node(child)],
-            View::At(path, Predicate::Not(inner)) => vec![View::At(path, inner)],
-            View::Node(_) => Vec::new(),
-            View::At(_, predicate) | View::Predicate(predicate) => match predicate {
-                Predicate::ElemMatchObject(filter) => vec![View::Node(filter)],
+            SortItem::Node(Node::Not(child)) => vec![SortItem::Node(child)],
+            SortItem::At(path, Predicate::Not(inner)) => vec![SortItem::At(path, inner)],
+            SortItem::Node(_) => Vec::new(),
+            SortItem::At(_, predicate) | SortItem::Predicate(predicate) => match predicate {
+                Predicate::ElemMatchObject(filter) => vec![SortItem::Node(filter)],
                 Predicate::ElemMatchValue(list) | Predicate::All(list) => {
-                    list.iter().map(View::Predicate).collect()
+                    list.iter().map(SortItem::Predicate).collect()
                 }
-                Predicate::Not(inner) => vec![View::Predicate(inner)],
+                Predicate::Not(inner) => vec![SortItem::Predicate(inner)],
                 _ => Vec::new(),
             },
         }
@@ -312,12 +314,12 @@ const RANK_OR: u8 = 1;
 const RANK_EXISTS: u8 = 12;
 const RANK_NOT: u8 = 18;
 
-/// Where conditions of this kind come among others.
+/// The rank of a node in mongod's order of conditions.
 pub(super) fn rank(node: &Node) -> u8 {
-    View::Node(node).rank()
+    SortItem::Node(node).rank()
 }
 
-/// As [`rank`], of a predicate.
+/// Same as [`rank`], for a predicate.
 pub(super) fn rank_of(predicate: &Predicate) -> u8 {
     match predicate {
         Predicate::All(_) => 0,

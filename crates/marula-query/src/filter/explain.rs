@@ -1,4 +1,4 @@
-//! Printing a filter back as BSON, in the form that `explain` shows, and hashing its shape.
+//! Prints a filter as BSON in the form of `explain`, and hashes its shape.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -11,7 +11,7 @@ use super::node::{Bits, Node, Predicate, TypeSet};
 use super::number::narrow;
 use super::types::code_of;
 
-/// The document that says what the node says.
+/// The document for the node.
 pub(super) fn to_doc(node: &Node) -> DocBuf {
     DocBuf::build(|out| write_node(node, out))
 }
@@ -57,7 +57,7 @@ fn write_path(path: &FieldPath, predicate: &Predicate, out: &mut DocWriter<'_>) 
     write_predicate(predicate, &mut out.begin_doc(path.parts().join(&b'.')));
 }
 
-/// Writes the predicate's operators into the object that stands under the path.
+/// Writes the predicate's operators into the object under the path.
 fn write_predicate(predicate: &Predicate, out: &mut DocWriter<'_>) {
     match predicate {
         Predicate::Compare(constant) => {
@@ -145,15 +145,15 @@ fn write_bits(test: &Bits, out: &mut DocWriter<'_>) {
     }
 }
 
-/// A number for the node's shape: operators and paths count, constants do not.
+/// A hash of the node's shape: operators and paths, without constants.
 pub(super) fn shape_hash(node: &Node) -> u64 {
     let mut hasher = DefaultHasher::new();
     hash_doc(to_doc(node).as_doc(), &mut hasher);
     hasher.finish()
 }
 
-/// Hashes what a printed filter says besides its constants: names, and whether an `$in` has
-/// patterns among its values. In which order conditions stand does not count.
+/// Hashes a printed filter without its constants: names, and whether an `$in` contains patterns.
+/// The order of conditions is irrelevant.
 fn hash_doc(doc: Doc<'_>, hasher: &mut DefaultHasher) {
     for element in doc {
         element.name.hash(hasher);
@@ -186,6 +186,6 @@ fn hash_doc(doc: Doc<'_>, hasher: &mut DefaultHasher) {
             _ => {}
         }
     }
-    // Ends a level, so that siblings and children are told apart.
+    // Ends a level, to distinguish siblings from children.
     0_u8.hash(hasher);
 }

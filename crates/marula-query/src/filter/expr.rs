@@ -1,4 +1,4 @@
-//! `$expr` and `$sampleRate`: the bridge from filters to aggregation expressions.
+//! `$expr` and `$sampleRate`: aggregation expressions in filters.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope, Variable};
 
 errors! {
-    /// The operand is no number.
+    /// The operand of `$sampleRate` is not a number.
     sample_rate_not_a_number() = BadValue, "argument to $sampleRate must be a numeric type";
-    /// The operand is no probability.
+    /// The operand of `$sampleRate` is not a probability.
     sample_rate_out_of_range() = BadValue, "numeric argument to $sampleRate must be in [0, 1]";
 }
 
 thread_local! {
-    /// Where evaluation computes its values. One per thread, so that no document pays for an arena;
-    /// an evaluation within an evaluation finds it taken and makes its own.
+    /// The arena for evaluation. One per thread, so that no document pays for an arena; a nested
+    /// evaluation finds it taken and creates its own.
     static ARENA: Cell<Arena> = Cell::default();
 }
 
-/// An aggregation expression whose truth decides about a document.
+/// An aggregation expression used as a condition on a document.
 #[derive(Clone, Debug)]
 pub struct ExprNode(Arc<Inner>);
 
@@ -41,15 +41,14 @@ impl ExprNode {
         Ok(ExprNode(Arc::new(Inner { expression, context })))
     }
 
-    /// Computes what needs no document.
+    /// Folds constant expressions.
     pub(super) fn optimize(&mut self, context: &Context) -> Result<()> {
         let inner = Arc::get_mut(&mut self.0);
         let inner = inner.expect("a filter is optimized before it is shared");
         inner.expression.optimize(&Context { keeps_calls: true, ..context.clone() })
     }
 
-    /// The same in the form that stages compute: with calls that have done ahead what needs no
-    /// document.
+    /// The same expression in the form that stages evaluate, with constant arguments prepared.
     fn prepared(&self) -> Result<ExprNode> {
         let context = Context { keeps_calls: false, ..self.0.context.clone() };
         let mut expression = self.0.expression.clone();
@@ -57,12 +56,12 @@ impl ExprNode {
         Ok(ExprNode(Arc::new(Inner { expression, context })))
     }
 
-    /// The expression itself.
+    /// The expression.
     pub fn expression(&self) -> &Expression {
         &self.0.expression
     }
 
-    /// Whether the expression is true of the document.
+    /// Returns whether the expression is true for the document.
     pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
         let mut arena = ARENA.take();
         arena.reset();
@@ -71,7 +70,7 @@ impl ExprNode {
         truth
     }
 
-    /// What the expression yields for the document; nothing where a field is missing.
+    /// The value of the expression for the document; `None` if a field is missing.
     pub(crate) fn evaluate(&self, doc: Doc<'_>) -> Result<Option<ValueBuf>> {
         let arena = Arena::default();
         let frame = Frame::new(doc, &arena, &self.0.context);
@@ -79,13 +78,13 @@ impl ExprNode {
         Ok(value.map(|value| value.to_buf()))
     }
 
-    /// The expression as it is printed.
+    /// The printed expression.
     pub fn to_value(&self) -> ValueBuf {
         self.0.expression.print()
     }
 }
 
-/// Has each `$expr` of a tree computed as stages compute.
+/// Prepares each `$expr` of a tree like stages do.
 pub(super) fn prepare(node: &mut Node) {
     match node {
         Node::And(children) | Node::Or(children) | Node::Nor(children) => {
@@ -93,7 +92,7 @@ pub(super) fn prepare(node: &mut Node) {
         }
         Node::Not(child) => prepare(child),
         Node::Expr(expr) => {
-            // What cannot be computed ahead says so for each document.
+            // An expression that cannot be prepared fails for each document.
             if let Ok(prepared) = expr.prepared() {
                 *expr = prepared;
             }
@@ -102,7 +101,7 @@ pub(super) fn prepare(node: &mut Node) {
     }
 }
 
-/// What a comparison of an expression with a path is called where an index may serve it.
+/// The name of a comparison of an expression with a path that an index may serve.
 pub(super) fn internal_name(op: CompareOp) -> &'static str {
     match op {
         CompareOp::Eq => "$_internalExprEq",
@@ -113,8 +112,8 @@ pub(super) fn internal_name(op: CompareOp) -> &'static str {
     }
 }
 
-/// The tree with, in front of each `$expr`, what it says of single paths; `None` where no `$expr`
-/// says anything of the kind.
+/// The tree with an additional condition before each `$expr` for the paths that it compares; `None`
+/// if there is no such condition.
 pub(super) fn with_conditions(node: &Node) -> Option<Node> {
     let children = |children: &[Node]| -> Option<Vec<Node>> {
         let mut changed = Vec::new();
@@ -141,8 +140,8 @@ pub(super) fn with_conditions(node: &Node) -> Option<Node> {
     }
 }
 
-/// What holds of single paths where the expression is true: an `$and` says what any of its parts
-/// say, an `$or` needs them all.
+/// The conditions on single paths that hold when the expression is true: for an `$and` those of any
+/// part, for an `$or` those of all parts.
 fn condition_of(expression: &Expression) -> Option<Node> {
     let Expression::Call(call) = expression else { return None };
     match call.operator.name {
@@ -158,8 +157,8 @@ fn condition_of(expression: &Expression) -> Option<Node> {
     }
 }
 
-/// A comparison of a path with a constant. What an array holds would be compared as a whole, which
-/// no index knows.
+/// A comparison of a path with a constant. An array constant would be compared as a whole, which
+/// indexes cannot do.
 fn comparison_of(name: &str, args: &[Expression]) -> Option<Node> {
     let [left, right] = args else { return None };
     let (path, constant, is_turned) = match (path_of(left), path_of(right)) {
@@ -182,7 +181,7 @@ fn comparison_of(name: &str, args: &[Expression]) -> Option<Node> {
     Some(Node::Path(PathNode { path, predicate }))
 }
 
-/// The path of the document that an expression is.
+/// The document path of an expression.
 fn path_of(expression: &Expression) -> Option<FieldPath> {
     match expression {
         Expression::Field(path) | Expression::Variable(Variable::Root, path)
@@ -194,7 +193,7 @@ fn path_of(expression: &Expression) -> Option<FieldPath> {
     }
 }
 
-/// Parses the operand of `$sampleRate`, which is an expression over `$rand` in other words.
+/// Parses the operand of `$sampleRate`, which is equivalent to an expression over `$rand`.
 pub(super) fn parse_sample_rate(operand: RawValue<'_>, context: &Context) -> Result<Node> {
     let rate = operand.get().as_f64().ok_or_else(sample_rate_not_a_number)?;
     if !(0.0..=1.0).contains(&rate) {

@@ -1,6 +1,7 @@
-//! `$geoWithin`, `$within`, `$geoIntersects`, and where `$near` may stand.
+//! `$geoWithin`, `$within`, `$geoIntersects`, and the allowed positions of `$near`.
 //!
-//! An operator of this family stands alone under its path: it takes the whole object of operators.
+//! An operator of this family must be the only one for its path: it uses the whole object of
+//! operators.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,13 +20,13 @@ errors! {
     geo_extra_field(element: &Element<'_>) = BadValue, "can't parse extra field: {element}";
     geo_within_unsupported(operators: &Doc<'_>) = BadValue, "$within not supported with provided geometry: {operators}";
     geo_intersects_unsupported(operators: &Doc<'_>) = BadValue, "$geoIntersect not supported with provided geometry: {operators}";
-    /// `$near` and its like below another operator.
+    /// `$near` or a similar operator is below another operator.
     near_not_at_the_top() = BadValue, "geo $near must be top-level expr";
-    /// Two searches by distance.
+    /// The filter has two searches by distance.
     near_twice() = BadValue, "Too many geoNear expressions";
 }
 
-/// Which relation a place must have to the query's.
+/// The relation of a place to the query's geometry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GeoOp {
     /// `$geoWithin` and its old name `$within`.
@@ -37,25 +38,25 @@ pub enum GeoOp {
 /// A relation to a geometry.
 #[derive(Clone, Debug)]
 pub struct GeoTest {
-    /// Which relation.
+    /// The relation.
     pub op: GeoOp,
-    /// The query's side of it.
+    /// The query's geometry.
     pub geometry: Arc<Geometry>,
-    /// The operator with its operand, as the client wrote it.
+    /// The operator with its operand, as written by the client.
     pub(super) text: Arc<DocBuf>,
 }
 
-/// A search by distance, which an index carries out.
+/// A search by distance, which needs an index.
 #[derive(Clone, Debug)]
 pub struct NearTest {
-    /// What is searched for.
+    /// The point and the distances.
     pub near: Arc<Near>,
-    /// The operators, as the client wrote them.
+    /// The operators, as written by the client.
     pub(super) text: Arc<DocBuf>,
 }
 
-/// Reads the operator `name` of an object of operators, if it is of this family, with all that
-/// stands beside it.
+/// Parses the operator `name` of an object of operators, with all operators next to it, if it
+/// belongs to this family.
 ///
 /// Errors: this module's rows and those of [`geo`].
 pub(super) fn parse(name: &BStr, operators: Doc<'_>) -> Option<Result<Predicate>> {
@@ -66,7 +67,7 @@ pub(super) fn parse(name: &BStr, operators: Doc<'_>) -> Option<Result<Predicate>
         }));
     }
     let op = op_of(name)?;
-    // The complaint names the second operator, whichever of them is of this family.
+    // The error names the second operator, whichever of them belongs to this family.
     if let Some(extra) = operators.iter().nth(1) {
         return Some(Err(geo_extra_field(&extra)));
     }
@@ -83,8 +84,8 @@ fn op_of(name: &BStr) -> Option<GeoOp> {
 }
 
 impl NearTest {
-    /// How far the nearest of the document's places at `path` is, and that place; `None` where
-    /// there is none.
+    /// The distance of the document's nearest place at `path`, and that place; `None` if there is
+    /// none.
     pub fn measure<'d>(&self, path: &FieldPath, doc: Doc<'d>) -> Option<(f64, RawValue<'d>)> {
         let mut nearest: Option<(f64, RawValue<'d>)> = None;
         let mut see = |value: RawValue<'d>| -> bool {
@@ -114,7 +115,7 @@ impl NearTest {
     }
 }
 
-/// Whether an operator of this name is of this family.
+/// Returns whether the operator belongs to this family.
 pub(super) fn is_operator(name: &[u8]) -> bool {
     geo::is_near(name) || op_of(BStr::new(name)).is_some()
 }
@@ -150,7 +151,7 @@ fn parse_relation(op: GeoOp, operand: RawValue<'_>, operators: Doc<'_>) -> Resul
     Ok(Predicate::Geo(GeoTest { op, geometry: Arc::new(geometry), text }))
 }
 
-/// Whether the value is a place that has the relation to the query's.
+/// Returns whether the value is a place with the relation to the query's geometry.
 pub(super) fn matches(test: &GeoTest, value: Value<'_>) -> bool {
     let (Value::Document(_) | Value::Array(_)) = value else { return false };
     let Ok(place) = geo::parse_stored("", value) else { return false };
@@ -175,8 +176,7 @@ fn near_at(node: &Node) -> Option<(&FieldPath, &NearTest)> {
     }
 }
 
-/// Checks that at most one search by distance is in the filter, and that it is not below another
-/// operator.
+/// Checks that the filter has at most one search by distance, and none below another operator.
 pub(super) fn check_near(root: &Node) -> Result<()> {
     let is_near = |node: &&Node| near_at(node).is_some();
     match root {

@@ -1,4 +1,4 @@
-//! `$in`: a list of values in order, without repetition, and of regular expressions.
+//! `$in`: a sorted list of distinct values, and regular expressions.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use crate::meter;
 use crate::regex::Regex;
 
 errors! {
-    /// The operand of `$in` or `$nin` is no array.
+    /// The operand of `$in` or `$nin` is not an array.
     in_not_an_array(name: &str) = BadValue, "{name} needs an array";
     /// An element is an object that begins with an operator.
     in_nested_operator() = BadValue, "cannot nest $ under $in";
@@ -20,7 +20,7 @@ errors! {
     pub(crate) in_undefined() = BadValue, "InMatchExpression equality cannot be undefined";
 }
 
-/// What `$in` may find: sorted, distinct values, and patterns.
+/// The operand of `$in`: sorted, distinct values, and patterns.
 #[derive(Clone, Debug, Default)]
 pub struct InList {
     values: Vec<ValueBuf>,
@@ -28,7 +28,7 @@ pub struct InList {
 }
 
 impl InList {
-    /// Sorts the values and drops repetitions.
+    /// Sorts the values and removes duplicates.
     pub fn new(
         mut values: Vec<ValueBuf>,
         regexes: Vec<Regex>,
@@ -40,7 +40,7 @@ impl InList {
         InList { values, regexes }
     }
 
-    /// The values in ascending order, without repetition.
+    /// The values in ascending order, without duplicates.
     pub fn values(&self) -> &[ValueBuf] {
         &self.values
     }
@@ -50,13 +50,13 @@ impl InList {
         &self.regexes
     }
 
-    /// Whether null is in the list; then missing and undefined are found too.
+    /// Returns whether the list contains null; it then also matches missing and undefined.
     pub fn has_null(&self) -> bool {
         // Only MinKey sorts before null.
         self.values.iter().take(2).any(|value| value.kind() == Type::Null)
     }
 
-    /// Whether the value is in the list or matches a pattern of it.
+    /// Returns whether the list contains the value or a pattern that matches it.
     pub(super) fn contains(&self, value: RawValue<'_>, collator: Option<&dyn Collator>) -> bool {
         let found = match value.kind() {
             Type::Undefined => self.has_null(),
@@ -72,7 +72,7 @@ impl InList {
     }
 }
 
-/// What it costs to keep a value, and to put it into its place among many.
+/// The cost of storing a value and sorting it among many.
 const VALUE_WORK: usize = 16;
 
 /// Parses the list of `$in` or `$nin`.
@@ -99,7 +99,7 @@ pub(super) fn parse(parser: &Parser<'_>, name: &str, operand: RawValue<'_>) -> R
 }
 
 impl Predicate {
-    /// The predicate for a list, in its simplest form: a list of one is a comparison or a pattern.
+    /// The predicate for a list in its simplest form: a list of one is a comparison or a pattern.
     pub(super) fn in_list(mut list: InList) -> Predicate {
         match (list.values.len(), list.regexes.len()) {
             (1, 0) => {

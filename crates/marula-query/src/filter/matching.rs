@@ -1,8 +1,8 @@
-//! Trying a filter on a document's bytes.
+//! Matches a filter against a document's bytes.
 //!
-//! Nothing is allocated here. A path with one part, by far the most common, goes straight to its
-//! field; others are walked. `position` is the array index that a positional `$` stands for: every
-//! condition that holds within an array leaves its index there, so the last one counts.
+//! Matching allocates nothing. A path with one part, by far the most common, is a direct lookup;
+//! others are walked. `position` is the array index for a positional `$`: every condition that
+//! matches within an array sets it, so the last one wins.
 
 use std::ops::ControlFlow;
 
@@ -16,16 +16,16 @@ use super::modulo;
 use super::node::{Compare, CompareOp, Node, PathNode, Predicate};
 use crate::meter;
 
-/// What a match carries along.
+/// The state of a match.
 pub(super) struct Matcher<'m> {
-    /// The comparison of strings, where it is not the binary one.
+    /// The comparison of strings, unless it is binary.
     pub(super) collator: Option<&'m dyn Collator>,
-    /// The array index noted last.
+    /// The array index set last.
     pub(super) position: Option<usize>,
 }
 
 impl Matcher<'_> {
-    /// Whether the node is true of the document.
+    /// Returns whether the node is true for the document.
     pub(super) fn node(&mut self, node: &Node, doc: Doc<'_>) -> Result<bool> {
         match node {
             Node::Path(PathNode { path, predicate: Predicate::InternalExpr(constant) }) => {
@@ -33,7 +33,7 @@ impl Matcher<'_> {
             }
             Node::Path(at) => self.path(&at.path, &at.predicate, doc),
             Node::And(children) => self.all(children, doc),
-            // Which of several branches matched is not told, so none of them gives a position.
+            // The branch that matched is not defined, so branches do not set the position.
             Node::Or(children) => self.silent(|m| m.any(children, doc)),
             Node::Nor(children) => self.silent(|m| m.any(children, doc)).map(|any| !any),
             Node::Not(child) => self.silent(|m| m.node(child, doc)).map(|matched| !matched),
@@ -86,7 +86,7 @@ impl Matcher<'_> {
         Ok(false)
     }
 
-    /// Runs `part` without its arrays being noted: what must not match has no position.
+    /// Runs `part` without changing the position.
     fn silent<T>(&mut self, part: impl FnOnce(&mut Self) -> T) -> T {
         let position = self.position;
         let result = part(self);
@@ -94,7 +94,7 @@ impl Matcher<'_> {
         result
     }
 
-    /// Tries the predicate on a field of the document, which may be missing.
+    /// Tests the predicate on a field of the document, which may be missing.
     #[inline]
     fn field(&mut self, predicate: &Predicate, value: Option<RawValue<'_>>) -> Result<bool> {
         match predicate {
@@ -156,8 +156,8 @@ impl Matcher<'_> {
         }
     }
 
-    /// Tries the predicate on the value at the end of a path: on an array's elements, then on the
-    /// value.
+    /// Tests the predicate on the value at the end of a path: first on an array's elements, then on
+    /// the value.
     fn leaf(
         &mut self,
         predicate: &Predicate,
@@ -188,7 +188,7 @@ impl Matcher<'_> {
         }
     }
 
-    /// Tries the predicate on one value, which is not looked into.
+    /// Tests the predicate on one value, without entering arrays.
     #[inline]
     fn single(&mut self, predicate: &Predicate, value: RawValue<'_>) -> Result<bool> {
         Ok(match predicate {
@@ -236,7 +236,7 @@ impl Matcher<'_> {
         }
         for (index, element) in Doc::trusted(value.bytes()).iter().enumerate() {
             meter::spend(meter::ELEMENT)?;
-            // An array within the array is a document here whose names are its indexes.
+            // An array within the array counts as a document whose names are the indexes.
             if !matches!(element.value.kind(), Type::Document | Type::Array) {
                 continue;
             }
@@ -265,7 +265,7 @@ impl Matcher<'_> {
 }
 
 impl Predicate {
-    /// Whether an array at the end of the path is looked into.
+    /// Returns whether the elements of an array at the end of the path are tested.
     fn tries_elements(&self) -> bool {
         !matches!(
             self,
@@ -277,7 +277,7 @@ impl Predicate {
     }
 }
 
-/// Whether the predicate holds where the path ends too early.
+/// Returns whether the predicate holds where the path ends too early.
 fn holds_for_missing(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::Compare(constant) => holds_for_nothing(constant),
@@ -288,8 +288,8 @@ fn holds_for_missing(predicate: &Predicate) -> bool {
     }
 }
 
-/// Whether a comparison of an expression holds for what is missing, which comes before all values
-/// but MinKey.
+/// Returns whether a comparison of an expression holds for a missing value, which sorts before all
+/// values except MinKey.
 fn expr_holds_for_missing(constant: &Compare) -> bool {
     match constant.op {
         CompareOp::Eq => false,
@@ -298,13 +298,13 @@ fn expr_holds_for_missing(constant: &Compare) -> bool {
     }
 }
 
-/// Whether a value stands to the constant as the operator wants, in the order of all values.
+/// Returns whether the comparison holds in the order of all values.
 fn orders(constant: &Compare, value: Value<'_>, collator: Option<&dyn Collator>) -> bool {
     let order = marula_bson::order::compare(value, constant.value.get(), collator);
     constant.op.holds(order)
 }
 
-/// As [`orders`], for the value at the end of a path.
+/// Same as [`orders`], for the value at the end of a path.
 fn orders_at(
     path: &FieldPath,
     constant: &Compare,
@@ -315,7 +315,7 @@ fn orders_at(
     for name in way {
         match doc.get_raw(name).map(RawValue::get) {
             Some(Value::Document(inner)) => doc = inner,
-            // What an expression makes of it is an array.
+            // An expression evaluates this to an array.
             Some(Value::Array(_)) => return true,
             _ => return expr_holds_for_missing(constant),
         }
@@ -327,8 +327,7 @@ fn orders_at(
     }
 }
 
-/// Whether a comparison holds for a value that is missing or undefined, both of which compare like
-/// null.
+/// Returns whether a comparison holds for a missing or undefined value; both compare like null.
 fn holds_for_nothing(constant: &Compare) -> bool {
     match constant.value.kind() {
         Type::Null => matches!(constant.op, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte),
@@ -337,8 +336,8 @@ fn holds_for_nothing(constant: &Compare) -> bool {
     }
 }
 
-/// Whether a comparison with an end of the order holds for a value that is not that end. Unlike
-/// other constants, the ends compare with values of every class, and with what is missing.
+/// Returns whether a comparison with MinKey or MaxKey holds for another value. Unlike other
+/// constants, these compare with values of every class, and with missing values.
 fn holds_beside_end(constant: &Compare) -> bool {
     match constant.op {
         CompareOp::Eq => false,
@@ -347,8 +346,7 @@ fn holds_beside_end(constant: &Compare) -> bool {
     }
 }
 
-/// Whether a value compares with the constant as the operator wants: only values of the same class
-/// do.
+/// Returns whether the comparison holds; only values of the same class compare.
 #[inline]
 pub(crate) fn compares(
     constant: &Compare,
@@ -381,7 +379,7 @@ pub(crate) fn compares(
     constant.op.holds(order)
 }
 
-/// Whether values of the type that differ in a byte differ.
+/// Returns whether values of the type are equal only if their bytes are equal.
 fn equality_is_bytes(kind: Type, collator: Option<&dyn Collator>) -> bool {
     match kind {
         Type::String => collator.is_none(),

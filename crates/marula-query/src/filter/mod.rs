@@ -1,11 +1,10 @@
-//! Filters: which documents a query means.
+//! Filters: conditions that select documents.
 //!
-//! [`Filter::parse`] reads a filter document once into a tree of [`Node`]s, brings it into a
-//! canonical shape and leaves nothing of the text to look at. [`Filter::matches`] walks a
-//! document's bytes.
+//! [`Filter::parse`] parses a filter document once into a tree of [`Node`]s in canonical form; the
+//! text is not needed afterwards. [`Filter::matches`] walks a document's bytes.
 //!
-//! `node` is the tree, `parse` the reading with a table of operators, `matching` the trying,
-//! `canonical` the shape, `explain` and `outline` the printing; the other files are families of
+//! `node` is the tree, `parse` the parser with its table of operators, `matching` the evaluation,
+//! `canonical` the canonical form, `explain` and `outline` print; the other files are families of
 //! operators.
 
 mod array;
@@ -49,54 +48,53 @@ pub use outline::Outline;
 pub(crate) use parse::{is_dbref_name, is_operators};
 pub(crate) use types::insert_alias as insert_type_alias;
 
-/// A parsed filter in canonical form, with the collation that its strings compare by.
+/// A parsed filter in canonical form, with its collation.
 #[derive(Clone, Debug)]
 pub struct Filter {
     root: Node,
     collation: Option<Collation>,
-    /// The tree in the order of the text, kept where a projection asks for positions, or a stage
-    /// tries it in that order.
+    /// The tree in the order of the text, kept if a projection needs positions or a stage evaluates
+    /// in that order.
     written: Option<Arc<Node>>,
-    /// Whether its text is `{ _id: <value> }`.
+    /// Whether the text is `{ _id: <value> }`.
     names_id: bool,
 }
 
-/// What a filter is for; some purposes forbid some operators.
+/// The purpose of a filter; some purposes forbid some operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// Everything is allowed.
+    /// All operators are allowed.
     Any,
-    /// A query of an upsert, from which a document is made: no `$expr`.
+    /// The query of an upsert, from which a document is created: no `$expr`.
     Upsert,
-    /// A query whose position a projection asks for: only conditions on fields.
+    /// A query whose position a projection needs: only conditions on fields.
     Positional,
-    /// A condition of an update on the elements of an array: nothing that speaks of a whole
-    /// document.
+    /// A condition of an update on the elements of an array: no operators on the whole document.
     Element,
 }
 
-/// A filter document that was read, and whose constant expressions have not been computed yet.
+/// A parsed filter document whose constant expressions are not folded yet.
 #[derive(Debug)]
 pub struct Draft {
     node: Node,
-    /// Whether its text is `{ _id: <value> }`.
+    /// Whether the text is `{ _id: <value> }`.
     names_id: bool,
 }
 
 impl Draft {
-    /// The tree as it was read.
+    /// The tree as parsed.
     pub fn root(&self) -> &Node {
         &self.node
     }
 
-    /// Computes the constant expressions.
+    /// Folds constant expressions.
     ///
     /// Errors: theirs, with mongod's prefix for each level of the tree.
     pub fn optimize(&mut self, context: &Context) -> Result<()> {
         optimize(&mut self.node, context)
     }
 
-    /// Computes the constant expressions and brings the filter into its canonical shape.
+    /// Folds constant expressions and converts the filter to canonical form.
     ///
     /// Errors: those of the constant expressions, with mongod's prefix for each level of the tree.
     pub fn finish(mut self, context: &Context) -> Result<Filter> {
@@ -105,10 +103,10 @@ impl Draft {
         Filter { names_id, ..Filter::from_node(self.node, context) }.checked()
     }
 
-    /// As [`finish`](Draft::finish), for a filter whose [positions](Filter::matches_noting) a
-    /// projection asks for. Of several conditions on arrays the last gives the position: for an
-    /// update the last of the canonical shape, for a projection the one written last, so the order
-    /// of the text is kept beside the canonical shape.
+    /// Same as [`finish`](Draft::finish), for a filter whose [positions](Filter::matches_noting) a
+    /// projection needs. Of several conditions on arrays the last one determines the position: for
+    /// an update the last in canonical form, for a projection the last in the text, so the order of
+    /// the text is kept too.
     pub fn finish_for_positions(mut self, context: &Context) -> Result<Filter> {
         optimize(&mut self.node, context)?;
         let collator = context.collation.as_ref().map(Collation::collator);
@@ -117,8 +115,8 @@ impl Draft {
         Filter { written, names_id, ..Filter::from_node(self.node, context) }.checked()
     }
 
-    /// As [`finish`](Draft::finish), for a stage, which tries the conditions [as they are
-    /// written](Filter::for_stage).
+    /// Same as [`finish`](Draft::finish), for a stage, which evaluates conditions [in the order of
+    /// the text](Filter::for_stage).
     pub(crate) fn finish_for_stage(mut self, context: &Context) -> Result<Filter> {
         optimize(&mut self.node, context)?;
         let names_id = self.names_id;
@@ -138,9 +136,9 @@ fn optimize(node: &mut Node, context: &Context) -> Result<()> {
     done.map_err(|error| error.caused_by("Failed to optimize expression"))
 }
 
-/// The value of a filter document that asks for one `_id` and nothing else: `{ _id: <value> }`.
+/// The value of a filter document that selects one `_id` and nothing else: `{ _id: <value> }`.
 ///
-/// An operator document, a regular expression and an array are not such a value: they mean more
+/// An operator document, a regular expression and an array are no such value: they can select more
 /// than one `_id`.
 pub fn id_equality(filter: Doc<'_>) -> Option<Value<'_>> {
     let mut fields = filter.iter();
@@ -165,25 +163,25 @@ impl Filter {
         Filter::draft(doc, Purpose::Any, context)?.finish(context)
     }
 
-    /// Parses a filter document and leaves its constant expressions as they are, for a command that
-    /// reads its other arguments before they are computed.
+    /// Parses a filter document without folding its constant expressions, for a command that parses
+    /// its other arguments first.
     pub fn draft(doc: Doc<'_>, purpose: Purpose, context: &Context) -> Result<Draft> {
         let names_id = id_equality(doc).is_some();
         Ok(Draft { node: parse::parse(doc, purpose, context)?, names_id })
     }
 
-    /// The filter that every document matches.
+    /// The filter that matches every document.
     pub fn everything(context: &Context) -> Filter {
         Filter::from_node(Node::AlwaysTrue, context)
     }
 
-    /// Parses a filter whose [positions](Filter::matches_noting) a projection asks for.
+    /// Parses a filter whose [positions](Filter::matches_noting) a projection needs.
     pub fn parse_for_positions(doc: Doc<'_>, context: &Context) -> Result<Filter> {
         Filter::draft(doc, Purpose::Any, context)?.finish_for_positions(context)
     }
 
-    /// As [`parse_for_positions`](Filter::parse_for_positions), of a validator. mongod computes its
-    /// constants when it is asked: what a constant fails with is the failure of each document.
+    /// Same as [`parse_for_positions`](Filter::parse_for_positions), for a validator. mongod folds
+    /// its constants at evaluation: an error of a constant is an error for each document.
     ///
     /// Errors: those of parsing.
     pub fn parse_validator(doc: Doc<'_>, context: &Context) -> Result<Filter> {
@@ -196,8 +194,8 @@ impl Filter {
         Filter { written, ..Filter::from_node(node, context) }.checked()
     }
 
-    /// Makes a filter of a tree, as the planner does with the part that index bounds leave to
-    /// check.
+    /// Creates a filter from a tree; used by the planner for residual conditions after index
+    /// bounds.
     pub fn from_node(root: Node, context: &Context) -> Filter {
         let collation = context.collation.clone();
         let collator = collation.as_ref().map(Collation::collator);
@@ -209,26 +207,26 @@ impl Filter {
         }
     }
 
-    /// Makes a filter of a tree, and keeps that beside the canonical one.
+    /// Creates a filter from a tree, and keeps both the original and the canonical tree.
     pub(crate) fn written(root: Node, context: &Context) -> Filter {
         let written = Some(Arc::new(root.clone()));
         Filter { written, ..Filter::from_node(root, context) }
     }
 
-    /// The tree in the order of the text, where that is kept; else in the canonical one.
+    /// The tree in the order of the text if it is kept, otherwise the canonical tree.
     pub(crate) fn as_written(&self) -> &Node {
         self.written.as_deref().unwrap_or(&self.root)
     }
 
-    /// The conditions that all must hold, in the order of the text: those of an `$and` within
-    /// another behind its others.
+    /// The conditions that must all hold, in the order of the text; those of a nested `$and` come
+    /// after the others.
     pub(crate) fn conditions(&self) -> Vec<Node> {
         canonical::conditions(self.as_written())
     }
 
-    /// The filter with its conditions in the order of the text, and with what an `$expr` says of
-    /// single paths. As in mongod, a stage's filter is simplified twice: what was joined the first
-    /// time may come together with others.
+    /// The filter with its conditions in the order of the text, and with the conditions derived
+    /// from `$expr`. As in mongod, a stage's filter is simplified twice, since conditions that were
+    /// joined the first time may combine with others.
     pub(crate) fn for_stage(&self) -> Filter {
         let once = canonical::simplified(self.as_written().clone(), self.collator());
         let root = expr::with_conditions(&once).unwrap_or(once);
@@ -237,7 +235,7 @@ impl Filter {
         Filter { root, collation: self.collation.clone(), written: None, names_id: false }
     }
 
-    /// Adds what an `$expr` in it says of single paths, for indexes to serve: the same documents
+    /// Adds the conditions that follow from an `$expr`, for use by indexes: the same documents
     /// match.
     pub fn add_index_conditions(&mut self, context: &Context) {
         if let Some(root) = expr::with_conditions(&self.root) {
@@ -245,12 +243,12 @@ impl Filter {
         }
     }
 
-    /// The search by distance in it, if there is one, with the path that it searches.
+    /// The search by distance in the filter, if any, with its path.
     pub fn near(&self) -> Option<(&FieldPath, &NearTest)> {
         geo::near_of(&self.root)
     }
 
-    /// The text search in it, if there is one.
+    /// The text search in the filter, if any.
     pub fn text(&self) -> Option<&TextNode> {
         text::text_of(&self.root)
     }
@@ -261,7 +259,7 @@ impl Filter {
         Ok(self)
     }
 
-    /// Makes a filter of a tree whose parts are in canonical form already; their order stays.
+    /// Creates a filter from a tree whose parts are in canonical form already; their order is kept.
     pub fn of_canonical(root: Node, context: &Context) -> Filter {
         Filter { root, collation: context.collation.clone(), written: None, names_id: false }
     }
@@ -271,8 +269,7 @@ impl Filter {
         &self.root
     }
 
-    /// The value of `_id` that it asks for, where its text is `{ _id: <value> }`; see
-    /// [`id_equality`].
+    /// The value of `_id` if the text is `{ _id: <value> }`; see [`id_equality`].
     pub fn named_id(&self) -> Option<Value<'_>> {
         match &self.root {
             Node::Path(PathNode { predicate: Predicate::Compare(compare), .. })
@@ -284,12 +281,12 @@ impl Filter {
         }
     }
 
-    /// The collation's comparison, where it is not the binary one.
+    /// The comparison of the collation, unless it is binary.
     pub fn collator(&self) -> Option<&dyn Collator> {
         self.collation.as_ref().map(Collation::collator)
     }
 
-    /// Whether every document matches.
+    /// Returns whether every document matches.
     pub fn is_always_true(&self) -> bool {
         match &self.root {
             Node::And(children) => children.is_empty(),
@@ -297,9 +294,9 @@ impl Filter {
         }
     }
 
-    /// Whether the document matches.
+    /// Returns whether the document matches.
     ///
-    /// Errors: those that an expression of `$expr` raises.
+    /// Errors: those of expressions in `$expr`.
     #[inline]
     pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
         let matched = self.matcher().node(&self.root, doc)?;
@@ -307,17 +304,17 @@ impl Filter {
         Ok(matched)
     }
 
-    /// As [`matches`](Filter::matches), and notes which array element made it so: the index that
-    /// the positional `$` of updates and projections stands for. `position` is `None` afterwards
-    /// when no array was involved or the document does not match. Of several conditions on arrays
-    /// the last of the canonical shape counts, as it does for an update.
+    /// Same as [`matches`](Filter::matches), and sets `position` to the index of the array element
+    /// that matched, for the positional `$` of updates and projections. `position` is `None` if no
+    /// array was involved or the document does not match. Of several conditions on arrays the last
+    /// in canonical form wins, as for an update.
     pub fn matches_noting(&self, doc: Doc<'_>, position: &mut Option<usize>) -> Result<bool> {
         self.notes(&self.root, doc, position)
     }
 
-    /// As [`matches_noting`](Filter::matches_noting), but for the order of a filter parsed by
-    /// [`parse_for_positions`](Filter::parse_for_positions): the condition written last counts, as
-    /// it does for a projection.
+    /// Same as [`matches_noting`](Filter::matches_noting), for a filter parsed by
+    /// [`parse_for_positions`](Filter::parse_for_positions): the last condition in the text wins,
+    /// as for a projection.
     pub fn matches_noting_as_written(
         &self,
         doc: Doc<'_>,
@@ -338,28 +335,27 @@ impl Filter {
         Matcher { collator: self.collator(), position: None }
     }
 
-    /// The filter as `explain` prints it in `parsedQuery`.
+    /// The form in `parsedQuery` of `explain`.
     pub fn to_doc(&self) -> DocBuf {
         self.root.to_doc()
     }
 
-    /// A number that filters of one shape share: same operators on the same paths, whatever the
-    /// constants.
+    /// A hash that is equal for filters of the same shape: the same operators on the same paths,
+    /// whatever the constants.
     pub fn shape_hash(&self) -> u64 {
         explain::shape_hash(&self.root)
     }
 }
 
 impl Predicate {
-    /// Where predicates of its kind come in mongod's order of conditions.
+    /// The rank in mongod's order of conditions.
     pub fn rank(&self) -> u8 {
         canonical::rank_of(self)
     }
 }
 
 impl Node {
-    /// The parts of the path that the node speaks of itself; a negation and what joins others have
-    /// none.
+    /// The parts of the node's own path; a negation and a combination of conditions have none.
     pub fn path_parts(&self) -> &[Box<[u8]>] {
         match self {
             Node::Path(at) if !matches!(at.predicate, Predicate::Not(_)) => at.path.parts(),
@@ -367,13 +363,12 @@ impl Node {
         }
     }
 
-    /// Where conditions of its kind come in mongod's order of conditions; of what is negated, see
-    /// [`Predicate::rank`].
+    /// The rank in mongod's order of conditions; for negated conditions, see [`Predicate::rank`].
     pub fn rank(&self) -> u8 {
         canonical::rank(self)
     }
 
-    /// The node as `explain` prints it.
+    /// The form of the node in `explain`.
     pub fn to_doc(&self) -> DocBuf {
         explain::to_doc(self)
     }

@@ -1,4 +1,4 @@
-//! `$mod`: what a division leaves.
+//! `$mod`: the remainder of a division.
 
 use marula_bson::{RawValue, Value};
 use marula_error::{Result, errors};
@@ -7,17 +7,17 @@ use super::node::Predicate;
 use crate::filter::number::truncate_to_i64;
 
 errors! {
-    /// The operand is no array.
+    /// The operand of `$mod` is not an array.
     mod_not_an_array() = BadValue, "malformed mod, needs to be an array";
-    /// Fewer than two numbers.
+    /// The operand of `$mod` has fewer than two numbers.
     mod_too_short() = BadValue, "malformed mod, not enough elements";
-    /// More than two numbers.
+    /// The operand of `$mod` has more than two numbers.
     mod_too_long() = BadValue, "malformed mod, too many elements";
     /// The divisor or the remainder is not a number.
     mod_not_a_number(part: &str) = BadValue, "malformed mod, {part} not a number";
-    /// The divisor or the remainder has no integer part that fits 64 bits.
+    /// The divisor or the remainder has no integer part in the range of 64 bits.
     mod_invalid(part: &str, reason: &str) = BadValue, "malformed mod, {part} value is invalid :: caused by :: {reason}";
-    /// The divisor is zero, perhaps after truncation.
+    /// The divisor is zero, possibly after truncation.
     mod_by_zero() = BadValue, "divisor cannot be 0";
 }
 
@@ -48,7 +48,8 @@ pub(super) fn parse(operand: RawValue<'_>) -> Result<Predicate> {
     Ok(Predicate::Mod { divisor, remainder })
 }
 
-/// Whether the value is a number whose integer part leaves `remainder`; the sign is the dividend's.
+/// Returns whether the value is a number whose integer part has this remainder; its sign is that of
+/// the dividend.
 pub(super) fn matches(value: Value<'_>, divisor: i64, remainder: i64) -> bool {
     value.kind().is_number()
         && truncate_to_i64(value).is_ok_and(|dividend| dividend.wrapping_rem(divisor) == remainder)

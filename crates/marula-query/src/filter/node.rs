@@ -1,8 +1,8 @@
 //! The tree of a parsed filter.
 //!
-//! A [`Node`] says something of a document; a [`Predicate`] says something of the values that one
-//! path reaches in it. The tree holds constants as BSON values and everything else decoded, so that
-//! neither matching nor planning looks at the filter's text again.
+//! A [`Node`] is a condition on a document; a [`Predicate`] is a condition on the values that one
+//! path reaches in it. The tree stores constants as BSON values and everything else decoded, so
+//! that neither matching nor planning needs the filter's text.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -17,20 +17,20 @@ use crate::json_schema::SchemaNode;
 use crate::regex::Regex;
 use crate::text::{TextMatcher, TextQuery};
 
-/// Something that is true or false of a document.
+/// A condition on a document.
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// True when every child is; without children, always.
+    /// All children are true; always true without children.
     And(Vec<Node>),
-    /// True when a child is.
+    /// At least one child is true.
     Or(Vec<Node>),
-    /// True when no child is.
+    /// No child is true.
     Nor(Vec<Node>),
-    /// True when the child is not.
+    /// The child is false.
     Not(Box<Node>),
-    /// True when a value at the path satisfies the predicate.
+    /// A value at the path satisfies the predicate.
     Path(PathNode),
-    /// True when the aggregation expression is.
+    /// The aggregation expression is true.
     Expr(ExprNode),
     /// `$jsonSchema`.
     Schema(SchemaNode),
@@ -38,38 +38,39 @@ pub enum Node {
     Where(WhereNode),
     /// `$text`.
     Text(TextNode),
-    /// True of every document.
+    /// True for every document.
     AlwaysTrue,
-    /// True of no document.
+    /// True for no document.
     AlwaysFalse,
 }
 
-/// A text search, and how the text index of the collection answers it.
+/// A text search, and its evaluation by the collection's text index.
 #[derive(Clone, Debug)]
 pub struct TextNode {
-    /// What is searched for.
+    /// The query.
     pub query: TextQuery,
-    /// The search in the fields of the index, once that is known; copies of the filter learn it
-    /// together.
+    /// The evaluation with the fields of the index, once these are known; shared by copies of the
+    /// filter.
     pub matcher: Arc<OnceLock<Arc<TextMatcher>>>,
 }
 
-/// A path and what a value there must satisfy.
+/// A path and the predicate for its values.
 #[derive(Clone, Debug)]
 pub struct PathNode {
-    /// Where the values are.
+    /// The path of the values.
     pub path: FieldPath,
-    /// What one of them must satisfy.
+    /// The predicate that one of the values must satisfy.
     pub predicate: Predicate,
 }
 
-/// What a value at a path must satisfy.
+/// A condition on a value at a path.
 #[derive(Clone, Debug)]
 pub enum Predicate {
     /// `$eq`, `$lt`, `$lte`, `$gt`, `$gte`.
     Compare(Compare),
-    /// `$_internalExprEq` and its siblings: what a comparison within `$expr` says of one path, for
-    /// indexes. It holds wherever the comparison does, and where an array stands on the path.
+    /// `$_internalExprEq` and similar: the condition on one path that follows from a comparison in
+    /// `$expr`, for indexes. It holds whenever the comparison does, and also where the path has an
+    /// array.
     InternalExpr(Compare),
     /// `$in`.
     In(InList),
@@ -81,35 +82,35 @@ pub enum Predicate {
     Type(TypeSet),
     /// `$mod`.
     Mod {
-        /// What the value is divided by; never zero.
+        /// The divisor; never zero.
         divisor: i64,
-        /// What the division must leave.
+        /// The required remainder.
         remainder: i64,
     },
-    /// `$size`: the value is an array of so many elements.
+    /// `$size`: the value is an array with this number of elements.
     Size(i64),
     /// `$bitsAllSet` and its siblings.
     Bits(Bits),
     /// `$geoWithin` and `$geoIntersects`.
     Geo(GeoTest),
-    /// `$near` and its like: every document passes, an index leaves out and puts in order.
+    /// `$near` and similar: every document passes; an index selects and sorts.
     Near(NearTest),
     /// `$elemMatch` with a filter: an element of the array is a document that matches.
     ElemMatchObject(Box<Node>),
-    /// `$elemMatch` with operators: one element of the array satisfies them all.
+    /// `$elemMatch` with operators: one element of the array satisfies all of them.
     ElemMatchValue(Vec<Predicate>),
     /// No value at the path satisfies the inner predicate.
     Not(Box<Predicate>),
-    /// Every one holds; several operators under one `$not` or `$elemMatch`.
+    /// All predicates hold: several operators under one `$not` or `$elemMatch`.
     All(Vec<Predicate>),
-    /// No value satisfies it: `$all` of nothing.
+    /// No value satisfies it: `$all` with an empty list.
     AlwaysFalse,
 }
 
 /// A comparison with a constant.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compare {
-    /// Which comparison.
+    /// The operator.
     pub op: CompareOp,
     /// The constant on the right.
     pub value: ValueBuf,
@@ -127,7 +128,7 @@ pub enum CompareOp {
 }
 
 impl CompareOp {
-    /// Whether values that stand so to each other are as the operator wants.
+    /// Returns whether the operator holds for this ordering.
     #[inline]
     pub(crate) fn holds(self, order: Ordering) -> bool {
         match self {
@@ -151,13 +152,12 @@ impl CompareOp {
     }
 }
 
-/// A set of BSON types, as `$type` names them.
+/// A set of BSON types for `$type`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Hash)]
 pub struct TypeSet {
-    /// A bit for each tag from 0 to 31; `MinKey` and `MaxKey` take the places of tags that do not
-    /// exist.
+    /// One bit per tag from 0 to 31; `MinKey` and `MaxKey` use the bits of tags that do not exist.
     bits: u32,
-    /// Whether `"number"` was named; it is printed again by that name.
+    /// Whether `"number"` was given; it is printed again by that name.
     all_numbers: bool,
 }
 
@@ -165,7 +165,7 @@ impl TypeSet {
     const MIN_KEY: u32 = 30;
     const MAX_KEY: u32 = 31;
 
-    /// The set with nothing in it.
+    /// The empty set.
     pub const EMPTY: TypeSet = TypeSet { bits: 0, all_numbers: false };
 
     /// Adds one type.
@@ -173,23 +173,23 @@ impl TypeSet {
         self.bits |= 1 << Self::place(kind);
     }
 
-    /// Adds the four number types under their common name.
+    /// Adds the four number types under their common alias.
     pub fn insert_numbers(&mut self) {
         self.all_numbers = true;
     }
 
-    /// Whether values of type `kind` are in the set.
+    /// Returns whether the set contains the type `kind`.
     #[inline]
     pub fn contains(self, kind: Type) -> bool {
         self.bits >> Self::place(kind) & 1 != 0 || (self.all_numbers && kind.is_number())
     }
 
-    /// Whether the set was given the alias `"number"`.
+    /// Returns whether the alias `"number"` was given.
     pub fn names_all_numbers(self) -> bool {
         self.all_numbers
     }
 
-    /// The types that were added one by one, in the order of their numbers.
+    /// The types that were added individually, ordered by number.
     pub fn singles(self) -> impl Iterator<Item = Type> {
         let place_to_kind = |place: u32| match place {
             Self::MIN_KEY => Some(Type::MinKey),
@@ -216,13 +216,13 @@ impl TypeSet {
 /// A test of some bits of an integer or of binary data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bits {
-    /// Which test.
+    /// The operator.
     pub op: BitsOp,
-    /// The positions tested, as the client listed them; zero is the least significant bit.
+    /// The tested positions as listed by the client; zero is the least significant bit.
     pub positions: Vec<u32>,
 }
 
-/// The four tests of bits.
+/// The four bit tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum BitsOp {
@@ -244,11 +244,11 @@ impl BitsOp {
     }
 }
 
-/// JavaScript that decides about a document.
+/// JavaScript code used as a condition on a document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WhereNode {
-    /// The code, as the client sent it: a string or code value.
+    /// The code as sent by the client: a string or code value.
     pub code: ValueBuf,
-    /// What ends the operation that the filter belongs to.
+    /// The interrupt of the operation.
     pub interrupt: Option<Interrupt>,
 }

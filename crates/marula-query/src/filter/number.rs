@@ -1,4 +1,4 @@
-//! Numbers as operands: whole ones, and doubles and decimals cut to whole ones.
+//! Numbers as operands: integers, and doubles and decimals truncated to integers.
 
 use bstr::ByteSlice;
 use marula_bson::decimal128::Parts;
@@ -14,7 +14,7 @@ pub(super) enum NotIntegral {
 }
 
 impl NotIntegral {
-    /// The reason in mongod's words.
+    /// The reason in mongod's message.
     pub(super) const fn text(self) -> &'static str {
         match self {
             NotIntegral::NotFinite => "Unable to coerce NaN/Inf to integral type",
@@ -23,7 +23,7 @@ impl NotIntegral {
     }
 }
 
-/// The integer part of a number, which `value` must be.
+/// The integer part of `value`, which must be a number.
 pub(super) fn truncate_to_i64(value: Value<'_>) -> Result<i64, NotIntegral> {
     match value {
         Value::Int32(number) => Ok(i64::from(number)),
@@ -56,9 +56,9 @@ fn truncate_decimal(negative: bool, exponent: i32, coefficient: u128) -> Option<
     i64::try_from(if negative { -magnitude } else { magnitude }).ok()
 }
 
-/// Why an operand is not a whole number, in mongod's words, with the operand as it was sent.
+/// Parses a whole number.
 ///
-/// Shape of the text: `Expected an integer: $size: 1.5`.
+/// Errors: mongod's message with the operand as sent, such as `Expected an integer: $size: 1.5`.
 pub(super) fn parse_i64(name: &[u8], value: Value<'_>) -> Result<i64, String> {
     let shown = || shown(name, value);
     match value {
@@ -81,7 +81,7 @@ pub(super) fn parse_i64(name: &[u8], value: Value<'_>) -> Result<i64, String> {
     }
 }
 
-/// As [`parse_i64`], without negative numbers.
+/// Same as [`parse_i64`], but refuses negative numbers.
 pub(crate) fn parse_non_negative_i64(name: &[u8], value: Value<'_>) -> Result<i64, String> {
     let number = parse_i64(name, value)?;
     if number < 0 {
@@ -90,7 +90,7 @@ pub(crate) fn parse_non_negative_i64(name: &[u8], value: Value<'_>) -> Result<i6
     Ok(number)
 }
 
-/// As [`parse_non_negative_i64`], without numbers that need more than 32 bits.
+/// Same as [`parse_non_negative_i64`], but refuses numbers that need more than 32 bits.
 pub(super) fn parse_non_negative_i32(name: &[u8], value: Value<'_>) -> Result<i32, String> {
     let number = parse_i64(name, value)?;
     let number = i32::try_from(number)
@@ -101,13 +101,13 @@ pub(super) fn parse_non_negative_i32(name: &[u8], value: Value<'_>) -> Result<i3
     Ok(number)
 }
 
-/// An operand with its name, as mongod shows it in errors: `$size: "x"`.
+/// An operand with its name in the form of mongod's errors: `$size: "x"`.
 pub(super) fn shown(name: &[u8], value: Value<'_>) -> String {
     format!("{}: {value}", name.as_bstr())
 }
 
-/// The number as an int where it fits, as mongod prints the operands of `$mod`, `$size` and the
-/// like.
+/// An int if the number fits, as mongod prints the operands of `$mod`, `$size` and similar
+/// operators.
 pub(super) fn narrow(number: i64) -> ValueBuf {
     match i32::try_from(number) {
         Ok(small) => ValueBuf::from(small),

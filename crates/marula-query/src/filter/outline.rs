@@ -1,9 +1,8 @@
-//! A filter's tree as mongod's messages show it: a line for each condition, indented by how deep it
-//! stands.
+//! A filter's tree in the form of mongod's messages: one line per condition, indented by depth.
 //!
-//! Some conditions end no line; what follows them stands right behind. Source: the messages of
+//! Some conditions do not end their line; the next one follows directly. Source: the messages of
 //! mongod 6.0 for each kind of condition, of queries that cannot be planned and of partial indexes
-//! that cannot be.
+//! that cannot be built.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -16,23 +15,23 @@ use super::types::code_of;
 use crate::expression::{print, short_double_text};
 use crate::geo::Unit;
 
-/// Spaces for each level.
+/// The indentation of each level.
 const INDENT: usize = 4;
 
-/// A tree that prints as its outline.
+/// A tree that displays as its outline.
 pub struct Outline<'n> {
     root: &'n Node,
-    /// Whether a `$not` of operators is shown with the `$and` that it is made with.
+    /// Whether a `$not` of operators is shown with its implicit `$and`.
     is_as_written: bool,
 }
 
 impl Node {
-    /// The tree as it is tried.
+    /// The outline of the tree as evaluated.
     pub fn outline(&self) -> Outline<'_> {
         Outline { root: self, is_as_written: false }
     }
 
-    /// The tree as it was read.
+    /// The outline of the tree as parsed.
     pub fn outline_as_written(&self) -> Outline<'_> {
         Outline { root: self, is_as_written: true }
     }
@@ -165,8 +164,8 @@ impl Outline<'_> {
     }
 }
 
-/// Whether a negation is one operator (`$ne`, `$nin`, `$exists: false`, `$not` with a pattern), or
-/// of several.
+/// Returns whether a negation contains one operator (`$ne`, `$nin`, `$exists: false`, `$not` with a
+/// pattern) rather than several.
 fn stands_alone_under_not(inner: &Predicate) -> bool {
     match inner {
         Predicate::Compare(compare) => compare.op == CompareOp::Eq,
@@ -179,7 +178,7 @@ fn indent(depth: usize, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, "{:1$}", "", depth * INDENT)
 }
 
-/// Types as an array is shown where it is taken for an object: `{ 0: "number", 1: 2 }`.
+/// Types in the form of an array that is shown as an object: `{ 0: "number", 1: 2 }`.
 fn type_list(types: TypeSet) -> String {
     let all = types.names_all_numbers().then(|| "\"number\"".to_owned());
     let singles = types.singles().map(|kind| code_of(kind).to_string());

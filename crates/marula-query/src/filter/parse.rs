@@ -1,8 +1,8 @@
-//! Reading filter documents.
+//! Parses filter documents.
 //!
-//! A filter is read field by field: a logical operator, a path with a value, or a path with an
+//! A filter is parsed field by field: a logical operator, a path with a value, or a path with an
 //! object of operators. Operators are rows of [`PATH_OPERATORS`] and [`TOP_OPERATORS`]; each has
-//! its function in its family's file. What comes out is not canonical yet.
+//! its function in its family's file. The result is not canonical yet.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, Element, FieldPath, RawValue, Type, Value};
@@ -17,78 +17,79 @@ use crate::meter;
 use crate::regex::Regex;
 
 errors! {
-    /// A field of a filter starts with `$` and names no operator.
+    /// A field of the filter starts with `$` and is not an operator.
     unknown_top_operator(name: &BStr) = BadValue, "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, consider using $getField or $setField.";
-    /// `$not` at the top.
+    /// `$not` is used at the top level.
     not_at_the_top() = BadValue, "unknown top level operator: $not. If you are trying to negate an entire expression, use $nor.";
-    /// An object of operators names one that does not exist.
+    /// An object of operators contains an unknown operator.
     unknown_operator(name: &BStr) = BadValue, "unknown operator: {name}";
-    /// The operand of `$and`, `$or` or `$nor` is no array.
+    /// The operand of `$and`, `$or` or `$nor` is not an array.
     logical_not_an_array(name: &str) = BadValue, "{name} must be an array";
     /// The operand of `$and`, `$or` or `$nor` is an empty array.
     logical_empty() = BadValue, "$and/$or/$nor must be a nonempty array";
-    /// An element of the operand of `$and`, `$or` or `$nor` is no object.
+    /// An element of the operand of `$and`, `$or` or `$nor` is not an object.
     logical_not_objects() = BadValue, "$or/$and/$nor entries need to be full objects";
-    /// An operator stands inside `$elemMatch` though it speaks of the whole document.
+    /// An operator on the whole document is used inside `$elemMatch`.
     top_level_only(name: &str) = BadValue, "{name} can only be applied to the top-level document";
-    /// An inequality with a regular expression.
+    /// An inequality has a regular expression as its operand.
     regex_operand(path: &BStr) = BadValue, "Can't have RegEx as arg to predicate over field '{path}'.";
-    /// `$ne` with a regular expression.
+    /// `$ne` has a regular expression as its operand.
     ne_regex() = BadValue, "Can't have regex as arg to $ne.";
-    /// A comparison with undefined.
+    /// A comparison has undefined as its operand.
     undefined_operand() = BadValue, "cannot compare to undefined";
-    /// `$not` with something that is neither a regular expression nor an object.
+    /// The operand of `$not` is neither a regular expression nor an object.
     not_bad_operand() = BadValue, "$not needs a regex or a document";
-    /// `$not: {}`.
+    /// The operand of `$not` is empty.
     not_empty() = BadValue, "$not cannot be empty";
-    /// `$options` without `$regex`.
+    /// `$options` is used without `$regex`.
     options_alone() = BadValue, "$options needs a $regex";
-    /// `$options` that is no string.
+    /// `$options` is not a string.
     options_not_a_string() = BadValue, "$options has to be a string";
-    /// `$regex` that is neither a string nor a regular expression.
+    /// `$regex` is neither a string nor a regular expression.
     regex_not_a_string() = BadValue, "$regex has to be a string";
-    /// Options in the regular expression and beside it.
+    /// Options are given both in the regular expression and in `$options`.
     options_twice() = 51075, "options set in both $regex and $options";
-    /// The same, the options standing first.
+    /// The same, with `$options` first.
     options_before() = 51074, "options set in both $regex and $options";
-    /// `$size` with something that is not a count.
+    /// The operand of `$size` is not a count.
     bad_size(reason: &str) = BadValue, "Failed to parse $size. {reason}";
-    /// `$alwaysTrue` or `$alwaysFalse` with a number other than one.
+    /// The operand of `$alwaysTrue` or `$alwaysFalse` is not one.
     always_not_one(name: &str) = FailedToParse, "{name} must be an integer value of 1";
-    /// `$where` with something that is no code.
+    /// The operand of `$where` is not code.
     where_bad_type() = BadValue, "$where got bad type";
-    /// `$where` with no code in it.
+    /// The operand of `$where` is empty.
     where_empty() = BadValue, "code for $where cannot be empty";
-    /// `$where` with code that brings its variables.
+    /// The operand of `$where` is code with a scope.
     where_with_scope() = 4649201, "$where no longer supports deprecated BSON type CodeWScope";
-    /// `$where` under a field.
+    /// `$where` is used for a field.
     where_under_field() = BadValue, "$where cannot be applied to a field";
-    /// A path of more parts than documents nest.
+    /// A path has more parts than the limit.
     path_too_long() = 5_729_100, "FieldPath is too long";
-    /// `$expr` in the query of an upsert.
+    /// `$expr` is used in the query of an upsert.
     expr_in_upsert() = QueryFeatureNotAllowed, "$expr is not allowed in the query predicate for an upsert";
-    /// `$expr` or `$jsonSchema` beside a positional projection or on the elements of an array.
+    /// `$expr` or `$jsonSchema` is used with a positional projection or on the elements of an
+    /// array.
     not_in_this_context(name: &str) = QueryFeatureNotAllowed, "{name} is not allowed in this context";
-    /// `$where` beside a positional projection or on the elements of an array; `$text` on the
-    /// elements of an array.
+    /// `$where` is used with a positional projection or on the elements of an array, or `$text` on
+    /// the elements of an array.
     bad_in_this_context(name: &str) = BadValue, "{name} is not allowed in this context";
-    /// A search by distance on the elements of an array.
+    /// A search by distance is used on the elements of an array.
     near_of_elements() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
 }
 
-/// How many parts a filter's path may have; a path of an expression may have more.
+/// The maximum number of parts of a filter's path; a path of an expression may have more.
 const PATH_PARTS_MAX: usize = 180;
 
-/// Where in the filter the parser is.
+/// The parser's position in the filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Where the whole document is spoken of.
+    /// At the level of whole documents.
     Top,
     /// Inside `$elemMatch`.
     Element,
 }
 
-/// What parsing needs to know.
+/// The state of the parser.
 #[derive(Clone, Copy)]
 pub(super) struct Parser<'c> {
     pub(super) context: &'c Context,
@@ -96,20 +97,20 @@ pub(super) struct Parser<'c> {
     place: Place,
 }
 
-/// An operator that stands under a path: its name, and what reads its operand.
+/// An operator under a path: its name, and the function that parses its operand.
 struct PathOperator {
     name: &'static str,
     parse: fn(&Parser<'_>, &BStr, RawValue<'_>) -> Result<Predicate>,
 }
 
-/// An operator that stands in place of a path; one that is no condition yields no node.
+/// An operator in place of a path; one that is not a condition yields no node.
 struct TopOperator {
     name: &'static str,
     parse: fn(&Parser<'_>, RawValue<'_>) -> Result<Option<Node>>,
 }
 
-/// Every operator that stands under a path, but `$regex` and `$options`, which need each other, and
-/// those of geometry, which stand alone.
+/// All operators under a path, except `$regex` and `$options`, which are parsed together, and those
+/// of geometry, which must be alone.
 static PATH_OPERATORS: &[PathOperator] = &[
     PathOperator { name: "$eq", parse: |_, _, operand| eq(operand) },
     PathOperator { name: "$ne", parse: |_, _, operand| ne(operand) },
@@ -163,7 +164,7 @@ static PATH_OPERATORS: &[PathOperator] = &[
     PathOperator { name: "$where", parse: |_, _, _| Err(where_under_field()) },
 ];
 
-/// Every operator that stands in place of a path.
+/// All operators in place of a path.
 static TOP_OPERATORS: &[TopOperator] = &[
     TopOperator {
         name: "$and",
@@ -199,25 +200,25 @@ static TOP_OPERATORS: &[TopOperator] = &[
     TopOperator { name: "$text", parse: |parser, operand| parser.text(operand).map(Some) },
 ];
 
-/// Reads a whole filter.
+/// Parses a whole filter.
 pub(super) fn parse(doc: Doc<'_>, purpose: Purpose, context: &Context) -> Result<Node> {
     Parser { context, purpose, place: Place::Top }.filter(doc)
 }
 
 impl<'c> Parser<'c> {
-    /// The parser for what stands inside `$elemMatch`.
+    /// The parser for the inside of `$elemMatch`.
     pub(super) fn inside_element(self) -> Parser<'c> {
         Parser { place: Place::Element, ..self }
     }
 
-    /// Reads a filter document: all its conditions hold.
+    /// Parses a filter document, all of whose conditions must hold.
     pub(super) fn filter(&self, doc: Doc<'_>) -> Result<Node> {
         let mut children = Vec::new();
         for element in doc {
             self.field(element, &mut children)?;
         }
-        // A lone condition stands for itself: `{ $alwaysTrue: 1 }` is not an `$and`, and prints as
-        // it is.
+        // A single condition is not wrapped: `{ $alwaysTrue: 1 }` is not an `$and` and prints
+        // unchanged.
         Ok(if children.len() == 1 { children.remove(0) } else { Node::And(children) })
     }
 
@@ -232,7 +233,7 @@ impl<'c> Parser<'c> {
             children.extend((operator.parse)(self, value)?);
             return Ok(());
         }
-        // A name with so many parts has a dot less than that, and is seldom so long.
+        // A name with this number of parts has at least this length; few names are so long.
         if name.len() >= PATH_PARTS_MAX
             && name.split_str(".").count() > PATH_PARTS_MAX
             && !self.context.is_stored
@@ -241,7 +242,7 @@ impl<'c> Parser<'c> {
         }
         let path = FieldPath::new(name);
         let predicates = match value.get() {
-            // A part of a DBRef is compared with what stands there, whatever it looks like.
+            // A part of a DBRef is compared with its operand, whatever it looks like.
             _ if is_dbref_name(name) => vec![eq(value)?],
             Value::Document(doc) if is_operators(doc) => self.operators(name, doc)?,
             Value::Regex { pattern, options } => {
@@ -253,7 +254,7 @@ impl<'c> Parser<'c> {
         Ok(())
     }
 
-    /// Reads an object of operators.
+    /// Parses an object of operators.
     pub(super) fn operators(&self, path: &BStr, doc: Doc<'_>) -> Result<Vec<Predicate>> {
         let mut predicates = Vec::new();
         for Element { name, value } in doc {
@@ -263,7 +264,7 @@ impl<'c> Parser<'c> {
                 return Err(near_of_elements());
             } else if let Some(predicate) = geo::parse(name, doc) {
                 predicates.push(predicate?);
-                // It has taken what stands beside it.
+                // It has parsed the operators next to it.
                 break;
             } else if name == "$options" {
                 doc.get_raw(b"$regex").ok_or_else(options_alone)?;
@@ -347,9 +348,9 @@ impl<'c> Parser<'c> {
 }
 
 impl WhereNode {
-    /// Whether the code is true of the document at hand.
+    /// Returns whether the code is true for the document.
     ///
-    /// Errors: those that the code raises, and what ends the operation.
+    /// Errors: those raised by the code, and the interrupt of the operation.
     pub(super) fn matches(&self, doc: Doc<'_>) -> Result<bool> {
         let Value::Code(code) = self.code.get() else { return Ok(false) };
         javascript::is_true_of(&code.to_str_lossy(), doc, self.interrupt.as_ref())
@@ -357,7 +358,7 @@ impl WhereNode {
 }
 
 impl Node {
-    /// The node that says `predicate` of the values at `path`.
+    /// The node for `predicate` on the values at `path`.
     pub fn at(path: &FieldPath, predicate: Predicate) -> Node {
         match predicate {
             Predicate::AlwaysFalse => Node::AlwaysFalse,
@@ -365,8 +366,7 @@ impl Node {
                 Node::And(list.into_iter().map(|inner| Node::at(path, inner)).collect())
             }
             Predicate::Not(inner) => match Node::at(path, *inner) {
-                // A condition is negated in place; what is no plain condition any more, from
-                // outside.
+                // A plain condition is negated in place; any other is wrapped.
                 Node::Path(at) if !matches!(at.predicate, Predicate::Not(_)) => {
                     Node::Path(PathNode { predicate: not(at.predicate), ..at })
                 }
@@ -377,27 +377,28 @@ impl Node {
     }
 }
 
-/// Whether the document's first field starts with `$`.
+/// Returns whether the document's first field starts with `$`.
 pub(super) fn begins_with_operator(doc: Doc<'_>) -> bool {
     doc.iter().next().is_some_and(|first| first.name.starts_with(b"$")) && !is_dbref(doc)
 }
 
-/// Whether the document is an object of operators rather than a value to compare with.
+/// Returns whether the document is an object of operators rather than a value to compare with.
 pub(crate) fn is_operators(doc: Doc<'_>) -> bool {
     begins_with_operator(doc)
 }
 
-/// Whether the name is one of the three of a DBRef, which are field names in spite of their `$`.
+/// Returns whether the name is one of the three of a DBRef, which are field names despite their
+/// `$`.
 pub(crate) fn is_dbref_name(name: &[u8]) -> bool {
     matches!(name, b"$ref" | b"$id" | b"$db")
 }
 
-/// Whether the document is a DBRef: a value, not operators.
+/// Returns whether the document is a DBRef: a value, not operators.
 fn is_dbref(doc: Doc<'_>) -> bool {
     doc.get_raw(b"$ref").is_some() && doc.get_raw(b"$id").is_some()
 }
 
-/// Whether an operator of this name stands under a path.
+/// Returns whether the operator is used under a path.
 pub(super) fn is_path_operator(name: &[u8]) -> bool {
     name == b"$regex"
         || name == b"$options"
@@ -405,7 +406,7 @@ pub(super) fn is_path_operator(name: &[u8]) -> bool {
         || PATH_OPERATORS.iter().any(|row| row.name.as_bytes() == name)
 }
 
-/// Whether an operator of this name stands in place of a path.
+/// Returns whether the operator is used in place of a path.
 pub(super) fn is_top_operator(name: &[u8]) -> bool {
     TOP_OPERATORS.iter().any(|row| row.name.as_bytes() == name)
 }

@@ -1,13 +1,13 @@
-//! Filters against mongod's answers.
+//! Filters compared with mongod's results.
 //!
 //! `tests/recorded.jsonl` was recorded from mongod 6.0.27 with generated documents and filters. Its
 //! first line holds the documents; each other line a filter (with a collation, perhaps) and either
-//! the `_id`s found, the `parsedQuery` of `explain` and what a positional projection of `v` showed,
-//! or the error.
+//! the `_id`s found, the `parsedQuery` of `explain` and the result of a positional projection of
+//! `v`, or the error.
 //!
-//! A few lines have no `explain` or no positional answer on purpose: where mongod adds conditions
+//! A few lines have no `explain` or no positional result on purpose: where mongod adds conditions
 //! derived from `$expr`, and in `$or` within `$or` and constants within `$nor`, which it simplifies
-//! in several passes whose order shows.
+//! in several passes whose order is visible.
 
 use marula_bson::{Doc, Value, ext_json};
 
@@ -17,7 +17,7 @@ use crate::context::Context;
 
 const RECORDED: &str = include_str!("tests/recorded.jsonl");
 
-/// What is asked of a recorded line; each answers what differs.
+/// A check of a recorded line; returns the difference, if any.
 type Check = fn(&[Doc<'_>], Doc<'_>, &Filter) -> Result<(), String>;
 
 fn context(case: Doc<'_>) -> Context {
@@ -26,7 +26,7 @@ fn context(case: Doc<'_>) -> Context {
     Context { collation, ..Context::default() }
 }
 
-/// Runs `check` on every line that has a field `field`, and fails with the first differences.
+/// Runs `check` on every line that has a field `field`, and reports the first differences.
 fn check_lines(field: &str, count_min: usize, check: Check) {
     let mut lines = RECORDED.lines();
     let head = ext_json::parse(lines.next().unwrap()).unwrap();
@@ -192,8 +192,7 @@ fn an_or_of_very_many_branches_is_joined_at_once() {
     assert!(filter.matches(matching.as_doc()).unwrap());
 }
 
-/// The trees that `explain` of mongod 6.0 shows: of a query, and of a `$match` behind another
-/// stage.
+/// The trees in `explain` of mongod 6.0: of a query, and of a `$match` after another stage.
 #[test]
 fn a_stage_keeps_the_order_of_the_text() {
     let check = |filter: &str, query: &str, stage: &str| {

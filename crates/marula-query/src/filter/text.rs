@@ -1,4 +1,4 @@
-//! `$text` in a filter: where it may stand, and trying it.
+//! `$text` in a filter: its allowed positions, and its evaluation.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,17 +23,17 @@ pub(super) fn parse(operand: Value<'_>) -> Result<Node> {
 }
 
 impl TextNode {
-    /// The search in the fields of the index, where that is known.
+    /// The evaluation with the fields of the index, if these are known.
     pub fn matcher(&self) -> Option<&TextMatcher> {
         self.matcher.get().map(|matcher| &**matcher)
     }
 
-    /// Whether a document matches; only a search whose index is known can tell.
+    /// Returns whether a document matches; needs the index of the search.
     pub(super) fn matches(&self, doc: Doc<'_>) -> Result<bool> {
         self.matcher.get().ok_or_else(index_required)?.matches(doc)
     }
 
-    /// Writes the operand with all its fields, in the language that is searched in.
+    /// Writes the operand with all its fields, in the language of the search.
     pub(super) fn write(&self, out: &mut DocWriter<'_>) {
         let mut query = self.query.clone();
         if let Some(matcher) = self.matcher.get().filter(|_| query.language.is_empty()) {
@@ -52,8 +52,8 @@ pub(super) fn text_of(root: &Node) -> Option<&TextNode> {
     }
 }
 
-/// Checks that at most one text search is in the filter, in no `$nor`, and not beside a search by
-/// distance.
+/// Checks that the filter has at most one text search, none in a `$nor`, and none together with a
+/// search by distance.
 pub(super) fn check(root: &Node) -> Result<()> {
     match count(root, false)? {
         0 => Ok(()),

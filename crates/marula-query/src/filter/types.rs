@@ -7,17 +7,17 @@ use marula_error::{Result, errors};
 use super::node::{Predicate, TypeSet};
 
 errors! {
-    /// A type that is neither a number nor a string.
+    /// A type is neither a number nor a string.
     type_bad_operand() = TypeMismatch, "type must be represented as a number or a string";
-    /// A string that is no type's name.
+    /// A string is not the alias of a type.
     type_unknown_alias(name: &BStr) = BadValue, "Unknown type name alias: {name}";
-    /// `"missing"`, which expressions know as a type and documents do not.
+    /// The type is `"missing"`, which exists in expressions but not in documents.
     type_missing() = BadValue, "'missing' is not a legal type name. To query for non-existence of a field, use {{$exists:false}}.";
-    /// A number that is no type's.
+    /// A number is not the number of a type.
     type_unknown_number(shown: &str) = BadValue, "Invalid numerical type code: {shown}";
-    /// Zero, which once was the end of a document.
+    /// The type is zero, the old end of a document.
     type_zero(shown: &str) = BadValue, "Invalid numerical type code: {shown}. Instead use {{$exists:false}}.";
-    /// An empty array of types.
+    /// The array of types is empty.
     type_empty(path: &BStr) = FailedToParse, "{path} must match at least one type";
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn insert(types: &mut TypeSet, value: Value<'_>) -> Result<()> {
     }
 }
 
-/// Adds the type with this alias, or the four numbers.
+/// Adds the type with this alias, or the four number types.
 pub(crate) fn insert_alias(types: &mut TypeSet, alias: &BStr) -> Result<()> {
     if alias == "number" {
         types.insert_numbers();
@@ -75,7 +75,7 @@ fn of_number(number: Value<'_>) -> Result<Type> {
         .ok_or_else(|| type_unknown_number(&shown()))
 }
 
-/// The number of a type, as `$type` takes and `explain` prints it: `MinKey` is −1.
+/// The number of a type in `$type` and `explain`: `MinKey` is −1.
 pub(crate) fn code_of(kind: Type) -> i32 {
     match kind {
         Type::MinKey => -1,
@@ -87,7 +87,7 @@ fn every_type() -> impl Iterator<Item = Type> {
     (0..=u8::MAX).filter_map(Type::from_tag)
 }
 
-/// A number with at most six significant digits, as messages show codes that are none.
+/// A number with at most six significant digits, as messages show invalid codes.
 fn six_digits(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();

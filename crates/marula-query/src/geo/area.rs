@@ -1,12 +1,12 @@
-//! Sets of index keys as ranges of numbers: what a search looks at.
+//! Sets of index keys as ranges of numbers: the keys that a search reads.
 
-/// Ranges of numbers, both ends included, ascending and disjoint. A range for each cell: that one
-/// begins where another ends does not make them one.
+/// Ranges of numbers, inclusive, ascending and disjoint. There is one range per cell: adjacent
+/// ranges are not joined.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Area(Vec<(i64, i64)>);
 
 impl Area {
-    /// The numbers in any of the ranges.
+    /// The union of the ranges.
     pub fn new(mut ranges: Vec<(i64, i64)>) -> Area {
         ranges.sort_unstable();
         let mut joined: Vec<(i64, i64)> = Vec::with_capacity(ranges.len());

@@ -1,9 +1,9 @@
 //! The keys of a place in a `2dsphere` index: the S2 cells that cover it.
 //!
-//! The globe is cut into cells, each into four smaller ones, 30 times over; the number of a cell
+//! The globe is divided into cells, each into four smaller ones, 30 times; the number of a cell
 //! lies between those of the smallest cells in it. A point has the key of its smallest cell, any
-//! other shape those of the few cells that cover it. A search covers what it looks for as well:
-//! places in it have a key that is one of these cells, in one of them, or around one of them.
+//! other shape the keys of the few cells that cover it. A search covers its geometry too: a place
+//! in it has a key that is one of these cells, inside one of them, or around one of them.
 
 use s2rst::s2::metric::MIN_WIDTH;
 use s2rst::s2::region_coverer::RegionCoverer;
@@ -16,20 +16,20 @@ use super::geometry::Geometry;
 use super::near::Near;
 use super::sphere::{Line, Polygon};
 
-/// Cells that cover one stored shape at most.
+/// The maximum number of cells that cover one stored shape.
 const KEYS_MAX: usize = 20;
 
-/// The finest cells that shapes other than points are covered with: about a metre wide.
+/// The finest level of cells for shapes other than points: about a metre wide.
 pub(super) const LEVEL_MAX: u8 = 23;
 
-/// By how much of an angle its cap may be wrong.
+/// The relative rounding error of the angle of a cap.
 const ROUNDING: f64 = 1e-9;
 
-/// How what a search looks for is covered.
+/// The limits for the covering of a search.
 const SEARCH: Limits = Limits { cells_max: 20, level_max: LEVEL_MAX };
 
-/// The keys of a stored place, none of a cell larger than those of the level `coarsest`; none for a
-/// shape of the plane.
+/// The keys of a stored place, with no cell larger than the level `coarsest`; none for a planar
+/// shape.
 pub fn keys(geometry: &Geometry, coarsest: u8) -> Vec<i64> {
     let mut cells = Vec::new();
     add_cells(geometry, KEYS_MAX, &mut cells);
@@ -41,7 +41,7 @@ pub fn keys(geometry: &Geometry, coarsest: u8) -> Vec<i64> {
     cut.into_iter().map(key).collect()
 }
 
-/// Adds the cell, or those of the level that lie in it where it is larger.
+/// Adds the cell, or its descendants of the level if it is larger.
 fn add_within(cell: CellId, level: Level, out: &mut Vec<CellId>) {
     match cell.level() < level {
         true => cell.children().into_iter().for_each(|child| add_within(child, level, out)),
@@ -49,35 +49,35 @@ fn add_within(cell: CellId, level: Level, out: &mut Vec<CellId>) {
     }
 }
 
-/// Where the keys are of all places that touch the geometry; `None` for a shape of the plane.
+/// The keys of all places that may touch the geometry; `None` for a planar shape.
 pub fn area(geometry: &Geometry, coarsest: u8) -> Option<Area> {
     let first = first_cells(&bound(geometry)?);
     Some(area_of(&merged(cover(&first, SEARCH, geometry)), coarsest))
 }
 
-/// The cap of this angle around the point that is searched from, a little wider, so that rounding
-/// leaves nothing out.
+/// A cap with this angle around the search point, enlarged slightly, so that rounding excludes
+/// nothing.
 pub(super) fn cap_around(near: &Near, angle: f64) -> Option<Cap> {
     let angle = s2rst::s1::Angle::from_radians(angle * (1.0 + ROUNDING) + 1e-14);
     Some(Cap::from_center_angle(near.point.on_globe?, angle))
 }
 
-/// The cap of this angle around the point that is searched from, a little narrower, so that it
-/// holds nothing else; `None` where the angle is none.
+/// A cap with this angle around the search point, reduced slightly, so that it contains nothing
+/// else; `None` if the angle is too small.
 pub(super) fn cap_within(near: &Near, angle: f64) -> Option<Cap> {
     let angle = s2rst::s1::Angle::from_radians(angle * (1.0 - ROUNDING) - 1e-14);
     let center = near.point.on_globe.filter(|_| angle.radians() > 0.0)?;
     Some(Cap::from_center_angle(center, angle))
 }
 
-/// The cell's number as an index holds it.
+/// The cell's number in the form of an index key.
 #[allow(clippy::cast_possible_wrap)]
 fn key(cell: CellId) -> i64 {
     cell.id() as i64
 }
 
-/// Where the keys are of what the cells hold or touch, in an index whose largest cells are those of
-/// the level `coarsest`.
+/// The keys of everything that the cells contain or touch, in an index whose largest cells have the
+/// level `coarsest`.
 pub(super) fn area_of(cells: &[CellId], coarsest: u8) -> Area {
     let mut ranges: Vec<_> = cells.iter().map(range).collect();
     for cell in cells {
@@ -90,7 +90,7 @@ pub(super) fn area_of(cells: &[CellId], coarsest: u8) -> Area {
     Area::new(ranges)
 }
 
-/// Where the keys are of what the cells hold.
+/// The keys of everything that the cells contain.
 pub(super) fn within(cells: &[CellId]) -> Area {
     Area::new(cells.iter().map(range).collect())
 }
@@ -154,19 +154,19 @@ impl covering::Region<CellId> for Geometry {
     }
 }
 
-/// What lies between two circles around a point.
+/// The region between two circles around a point.
 pub(super) struct Annulus {
     outside: Cap,
     outer: Cap,
 }
 
 impl Annulus {
-    /// The outer cap, but for what lies in the inner one.
+    /// The outer cap without the inner one.
     pub(super) fn new(inner: Option<Cap>, outer: Cap) -> Annulus {
         Annulus { outside: inner.map_or(Cap::full(), Cap::complement), outer }
     }
 
-    /// Cells that cover it.
+    /// The cells that cover it.
     pub(super) fn covering(&self) -> Vec<CellId> {
         merged(cover(&first_cells(&self.outer), SEARCH, self))
     }
@@ -184,7 +184,7 @@ impl covering::Region<CellId> for Annulus {
     }
 }
 
-/// A cap around the geometry; `None` for a shape of the plane.
+/// A cap around the geometry; `None` for a planar shape.
 fn bound(geometry: &Geometry) -> Option<Cap> {
     match geometry {
         Geometry::Cap(cap) => Some(*cap),
@@ -193,7 +193,7 @@ fn bound(geometry: &Geometry) -> Option<Cap> {
     }
 }
 
-/// Latitudes and longitudes around the geometry; `None` for a shape of the plane.
+/// The latitudes and longitudes around the geometry; `None` for a planar shape.
 fn rectangle_around(geometry: &Geometry) -> Option<Rect> {
     let together = |parts: &mut dyn Iterator<Item = Rect>| parts.reduce(|a, b| a.union(b));
     match geometry {
@@ -219,8 +219,8 @@ fn rectangle_of_point(point: Point) -> Rect {
     Rect::from_lat_lng(LatLng::from_point(point))
 }
 
-/// The few cells that a covering of what lies in the cap begins with: the four around a corner of
-/// cells that are just wider than the cap.
+/// The cells with which a covering of a region in the cap starts: the four around a corner of cells
+/// that are just wider than the cap.
 fn first_cells(bound: &Cap) -> Vec<CellId> {
     let level = MIN_WIDTH.max_level(2.0 * bound.angle_radius().radians());
     match level.min(Level::new(LEVEL_MAX)) {
@@ -229,7 +229,7 @@ fn first_cells(bound: &Cap) -> Vec<CellId> {
     }
 }
 
-/// The coverer of stored shapes. What it gives stands in indexes on disk.
+/// The coverer of stored shapes. Its results are stored in indexes on disk.
 fn coverer(cells_max: usize) -> RegionCoverer {
     RegionCoverer::new().max_cells(cells_max).max_level(Level::new(LEVEL_MAX))
 }
@@ -271,7 +271,7 @@ fn cover_line(line: &Line, cells_max: usize, out: &mut Vec<CellId>) {
     add(coverer(cells_max).covering(&ShapeIndexRegion::new(line.index())), out);
 }
 
-/// Covers the outer border with all within; holes are covered too.
+/// Covers the outer border and its inside; holes are covered too.
 fn cover_polygon(polygon: &Polygon, cells_max: usize, out: &mut Vec<CellId>) {
     let shell = polygon.shell();
     let region = ShapeIndexRegion::new(shell.shape_index());

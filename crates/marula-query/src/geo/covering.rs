@@ -1,48 +1,48 @@
-//! Coverings: few cells that hold a region between them, and little else.
+//! Coverings: few cells that together contain a region with little excess.
 //!
-//! Cells of the globe and squares of the plane are alike in that each is cut into four, again and
-//! again. A covering begins with large cells and cuts them until there are as many as are allowed.
-//! The order in which they are cut is that of S2's region coverer: the largest first, of these the
-//! one with the fewest quarters that meet the region, of these the one with the fewest quarters
-//! that need no more cutting. mongod's index bounds show that it cuts both so.
+//! Cells of the globe and squares of the plane are both divided into four repeatedly. A covering
+//! starts with large cells and divides them until the maximum number is reached. The order of
+//! division is that of S2's region coverer: the largest first, of these the one with the fewest
+//! quarters that meet the region, of these the one with the fewest quarters that need no further
+//! division. The index bounds of mongod show that it divides both in this order.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// What is cut into four.
+/// A cell that can be divided into four.
 pub(super) trait Cell: Copy + Ord {
-    /// How often the largest cell was cut to come to this one.
+    /// The number of divisions that lead from the largest cell to this one.
     fn level(&self) -> u8;
 
-    /// The four that it is cut into, in ascending order; it may be cut.
+    /// The four quarters in ascending order; the cell must be divisible.
     fn quarters(&self) -> [Self; 4];
 
-    /// The one that it is a quarter of; `None` for the largest.
+    /// The cell that contains this one as a quarter; `None` for the largest.
     fn parent(&self) -> Option<Self>;
 
-    /// Whether the other lies in it or is the same.
+    /// Returns whether the other cell equals this one or lies in it.
     fn contains(&self, other: &Self) -> bool;
 }
 
-/// What is covered, as far as a covering asks.
+/// A region to be covered.
 pub(super) trait Region<C> {
-    /// Whether the cell may share something with the region.
+    /// Returns whether the cell may intersect the region.
     fn meets(&self, cell: &C) -> bool;
 
-    /// Whether the cell surely lies in the region as a whole.
+    /// Returns whether the cell certainly lies entirely in the region.
     fn holds(&self, cell: &C) -> bool;
 }
 
-/// How far cells are cut.
+/// The limits of a covering.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
-    /// Cells at most, unless the first are more.
+    /// The maximum number of cells, unless there are more at the start.
     pub cells_max: usize,
     /// The level of the smallest cells.
     pub level_max: u8,
 }
 
-/// Cells that cover the region, in no order; `first` cover it already.
+/// The cells that cover the region, unordered; `first` must cover it.
 pub(super) fn cover<C: Cell>(first: &[C], limits: Limits, region: &dyn Region<C>) -> Vec<C> {
     let mut covering = Covering { limits, region, done: Vec::new(), waiting: BinaryHeap::new() };
     for cell in first {
@@ -61,7 +61,7 @@ pub(super) fn cover<C: Cell>(first: &[C], limits: Limits, region: &dyn Region<C>
     covering.done
 }
 
-/// The cells in ascending order, with a larger one where all its quarters are.
+/// The cells in ascending order; four quarters are replaced by their parent.
 pub(super) fn merged<C: Cell>(mut cells: Vec<C>) -> Vec<C> {
     cells.sort_unstable();
     let mut merged: Vec<C> = Vec::with_capacity(cells.len());
@@ -78,7 +78,7 @@ pub(super) fn merged<C: Cell>(mut cells: Vec<C>) -> Vec<C> {
     merged
 }
 
-/// The cells without what lies in the others, which cut them where they must.
+/// The cells without the parts in `others`; cells are divided as needed.
 pub(super) fn without<C: Cell>(cells: &[C], others: &[C]) -> Vec<C> {
     let mut rest = Vec::with_capacity(cells.len());
     cells.iter().for_each(|cell| add_rest(*cell, others, &mut rest));
@@ -97,28 +97,28 @@ fn add_rest<C: Cell>(cell: C, others: &[C], rest: &mut Vec<C>) {
     }
 }
 
-/// A covering under way.
+/// A covering in progress.
 struct Covering<'a, C> {
     limits: Limits,
     region: &'a dyn Region<C>,
     done: Vec<C>,
-    /// What may be cut. Of equal candidates the heap's own order decides: it sifts as that of C++
-    /// does, whose order the bounds of mongod show.
+    /// The cells that may be divided. Among equal candidates the heap's own order decides: it sifts
+    /// like that of C++, whose order is visible in mongod's bounds.
     waiting: BinaryHeap<Candidate<C>>,
 }
 
 /// A cell that meets the region.
 struct Part<C> {
     cell: C,
-    /// Whether it is cut no more.
+    /// Whether it is not divided further.
     is_done: bool,
 }
 
-/// A cell that may be cut, and what it is cut into.
+/// A cell that may be divided, and its parts.
 struct Candidate<C> {
     cell: C,
     parts: Vec<Part<C>>,
-    /// What comes first is least: the level, how many parts there are, how many of them are done.
+    /// The least rank comes first: the level, the number of parts, the number of finished parts.
     rank: (u8, usize, usize),
 }
 

@@ -1,4 +1,4 @@
-//! How far a place is from a point.
+//! The distance of a place from a point.
 
 use s2rst::s2::edge_distances::project;
 use s2rst::s2::{Loop, Point};
@@ -9,12 +9,12 @@ use super::near::{Near, Unit};
 use super::planar;
 
 impl Near {
-    /// How far the geometry is at its nearest, in the query's unit; `None` where it cannot be
+    /// The distance to the nearest part of the geometry in the query's unit; `None` if it cannot be
     /// measured.
     pub fn distance(&self, geometry: &Geometry) -> Option<f64> {
         match self.unit {
             Unit::Plane => planar_distance(&self.point, geometry),
-            // By way of metres, as mongod's last digit shows.
+            // Computed via metres, as the last digit of mongod's results shows.
             Unit::Radians => {
                 self.angle(geometry).map(|angle| angle * EARTH_RADIUS_METERS / EARTH_RADIUS_METERS)
             }

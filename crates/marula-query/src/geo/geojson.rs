@@ -1,8 +1,8 @@
-//! Reading GeoJSON, and telling it from legacy pairs.
+//! Parses GeoJSON, and distinguishes it from legacy pairs.
 //!
-//! The same text is read twice as strictly in a query as in a stored document: there a pair has
-//! exactly two numbers. Polygons are hostile input: a ring must be closed, must not touch or cross
-//! itself, and must lie in the first ring if it is not the first.
+//! A query is stricter than a stored document: in a query a pair has exactly two numbers. Polygons
+//! are hostile input: a ring must be closed, must not touch or cross itself, and must lie in the
+//! first ring if it is not the first.
 
 use marula_bson::{Doc, Type, Value};
 use marula_error::{Result, errors};
@@ -14,20 +14,20 @@ use super::sphere::{Line, Polygon, erase_repeated};
 use crate::expression::number::short_double_text;
 
 errors! {
-    /// Coordinates that are no longitude and latitude.
+    /// The coordinates are not a longitude and a latitude.
     out_of_bounds(lng: &str, lat: &str) = BadValue, "longitude/latitude is out of bounds, lng: {lng} lat: {lat}";
-    /// A place with a `type` that there is not.
+    /// The `type` of a place does not exist.
     unknown_type(doc: &Doc<'_>) = BadValue, "unknown GeoJSON type: {doc}";
-    /// A part of a `GeometryCollection` with a `type` that there is not.
+    /// The `type` of a part of a `GeometryCollection` does not exist.
     unknown_part(doc: &Doc<'_>) = BadValue, "Unknown GeoJSON type: {doc}";
-    /// A stored place that is no place.
+    /// A stored place is not a place.
     not_a_place(name: &str, value: &Value<'_>) = BadValue, "geo element must be an array or object: {name}: {value}";
     crs_not_an_object() = BadValue, "GeoJSON CRS must be an object";
     crs_type() = BadValue, "GeoJSON CRS must have field \"type\": \"name\"";
     crs_properties() = BadValue, "CRS must have field \"properties\" which is an object";
     crs_name() = BadValue, "In CRS, \"properties.name\" must be a string";
     crs_unknown(name: &str) = BadValue, "Unknown CRS name: {name}";
-    /// A winding order is promised of something that has none.
+    /// A strict winding order is given for a type other than a polygon.
     strict_winding() = BadValue, "Strict winding order is only supported by polygon";
     not_coordinates() = BadValue, "GeoJSON coordinates must be an array";
     not_array_of_coordinates() = BadValue, "GeoJSON coordinates must be an array of coordinates";
@@ -52,14 +52,14 @@ errors! {
     collection_nested(doc: &Doc<'_>) = BadValue, "GeometryCollections cannot be nested: {doc}";
 }
 
-/// Reads the operand of `$geometry`.
+/// Parses the operand of `$geometry`.
 ///
 /// Errors: this module's rows.
 pub fn parse_query(value: Value<'_>) -> Result<Geometry> {
     parse(value, false)
 }
 
-/// Reads the place that stands in a document, in the field `name`.
+/// Parses a stored place in the field `name`.
 ///
 /// Errors: this module's rows.
 pub fn parse_stored(name: &str, value: Value<'_>) -> Result<Geometry> {
@@ -80,7 +80,7 @@ fn parse(value: Value<'_>, is_stored: bool) -> Result<Geometry> {
     }
 }
 
-/// What the `crs` field says.
+/// The winding order given by the `crs` field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Winding {
     /// The smaller side of a ring is inside.
@@ -97,7 +97,7 @@ fn parse_geojson(doc: Doc<'_>) -> Result<Geometry> {
     parse_simple(kind, doc).unwrap_or_else(|| Err(unknown_type(&doc)))
 }
 
-/// Reads everything but a collection; `None` when there is no such type.
+/// Parses all types except a collection; `None` if the type does not exist.
 fn parse_simple(kind: &[u8], doc: Doc<'_>) -> Option<Result<Geometry>> {
     let coordinates = || doc.get("coordinates");
     Some(match kind {
@@ -121,7 +121,7 @@ fn parse_simple(kind: &[u8], doc: Doc<'_>) -> Option<Result<Geometry>> {
     })
 }
 
-/// Reads a `Point`; its `type` has been looked at or does not matter.
+/// Parses a `Point`; its `type` is not checked.
 pub(super) fn parse_geojson_point(doc: Doc<'_>) -> Result<GeoPoint> {
     loose(doc)?;
     let (x, y) = parse_pair(doc.get("coordinates"), true)?;
@@ -148,7 +148,7 @@ fn parse_collection(doc: Doc<'_>) -> Result<Geometry> {
     parts.values().enumerate().map(part).collect::<Result<_>>().map(Geometry::Collection)
 }
 
-/// Checks that no winding order is promised.
+/// Checks that no winding order is given.
 fn loose(doc: Doc<'_>) -> Result<()> {
     match winding(doc)? {
         Winding::Either => Ok(()),
@@ -180,7 +180,7 @@ pub(super) fn check_bounds(x: f64, y: f64) -> Result<()> {
     Err(out_of_bounds(&short_double_text(x), &short_double_text(y)))
 }
 
-/// Reads an array of positions; a position is an array, unlike that of a `Point`.
+/// Parses an array of positions; a position must be an array, unlike that of a `Point`.
 fn parse_positions(coordinates: Option<Value<'_>>) -> Result<Vec<(f64, f64)>> {
     let Some(Value::Array(positions)) = coordinates else {
         return Err(not_array_of_coordinates());
@@ -276,7 +276,8 @@ fn parse_polygon(coordinates: Option<Value<'_>>, winding: Winding) -> Result<Pol
     Ok(polygon)
 }
 
-/// Reads a ring: its vertices without the last, which is the first again, and none twice in a row.
+/// Parses a ring: its vertices without the last, which repeats the first, and without consecutive
+/// duplicates.
 fn parse_ring(ring: Value<'_>) -> Result<Vec<Point>> {
     let vertices = parse_vertices(Some(ring))?;
     let (Some(first), Some(last)) = (vertices.first(), vertices.last()) else {

@@ -1,4 +1,4 @@
-//! What a place in a document or a query is, once read.
+//! Parsed places of documents and queries.
 
 use s2rst::s2::{Cap, LatLng, Point};
 
@@ -8,7 +8,7 @@ use super::sphere::{Line, Polygon};
 /// A place: a shape on the globe or in the plane.
 #[derive(Debug)]
 pub enum Geometry {
-    /// A point, written as GeoJSON or as a legacy pair.
+    /// A point, in GeoJSON or as a legacy pair.
     Point(GeoPoint),
     /// GeoJSON `LineString`.
     Line(Line),
@@ -32,14 +32,14 @@ pub enum Geometry {
     Cap(Cap),
 }
 
-/// A point with both its meanings: a position in the plane and, where it has one, on the globe.
+/// A point with both its meanings: a position in the plane and, if it has one, on the globe.
 #[derive(Clone, Copy, Debug)]
 pub struct GeoPoint {
-    /// The first coordinate: the longitude, where it is one.
+    /// The first coordinate: the longitude on the globe.
     pub x: f64,
-    /// The second coordinate: the latitude, where it is one.
+    /// The second coordinate: the latitude on the globe.
     pub y: f64,
-    /// Where it is on the globe; `None` for a legacy pair outside of longitudes and latitudes.
+    /// The position on the globe; `None` for a legacy pair out of range.
     pub on_globe: Option<Point>,
     /// Whether it was written as GeoJSON.
     pub is_geojson: bool,
@@ -52,13 +52,13 @@ impl GeoPoint {
         GeoPoint { x, y, on_globe, is_geojson: false }
     }
 
-    /// A GeoJSON point; the coordinates are in bounds.
+    /// A GeoJSON point; the coordinates must be in range.
     pub(super) fn geojson(x: f64, y: f64) -> GeoPoint {
         GeoPoint { x, y, on_globe: Some(to_globe(x, y)), is_geojson: true }
     }
 }
 
-/// Whether the numbers are a longitude and a latitude.
+/// Returns whether the numbers are a valid longitude and latitude.
 pub(super) fn is_on_globe(x: f64, y: f64) -> bool {
     (-180.0..=180.0).contains(&x) && (-90.0..=90.0).contains(&y)
 }
@@ -69,7 +69,7 @@ pub(super) fn to_globe(x: f64, y: f64) -> Point {
 }
 
 impl Geometry {
-    /// Whether `$geoWithin` may look into it: it has an inside.
+    /// Returns whether it has an interior, which `$geoWithin` requires.
     pub fn has_inside(&self) -> bool {
         match self {
             Geometry::Point(_)
@@ -86,12 +86,12 @@ impl Geometry {
         }
     }
 
-    /// Whether it is a shape of the plane, in which only points have a place.
+    /// Returns whether it is a planar shape, which contains only points.
     pub fn is_planar(&self) -> bool {
         matches!(self, Geometry::Rectangle(_) | Geometry::Disc(_) | Geometry::Ring(_))
     }
 
-    /// Whether it has a place on the globe.
+    /// Returns whether it has a position on the globe.
     pub fn is_on_globe(&self) -> bool {
         match self {
             Geometry::Point(point) => point.on_globe.is_some(),
@@ -99,7 +99,7 @@ impl Geometry {
         }
     }
 
-    /// Whether it is a polygon whose ring says which side is inside: one that no index takes.
+    /// Returns whether it is a polygon with a strict winding order, which no index accepts.
     pub fn is_strictly_wound(&self) -> bool {
         matches!(self, Geometry::Polygon(polygon) if polygon.is_strictly_wound())
     }

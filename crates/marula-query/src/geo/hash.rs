@@ -1,5 +1,5 @@
-//! The keys of a point in a `2d` index: a square is cut into four, each of these into four, and so
-//! on; the key of a point names the squares that it lies in, the largest first.
+//! The keys of a point in a `2d` index: a square is divided into four, each of these into four, and
+//! so on; the key of a point names the squares that contain it, largest first.
 
 use s2rst::s2::Cap;
 
@@ -8,19 +8,20 @@ use super::geometry::Geometry;
 use super::planar::Rectangle;
 use super::squares::{self, Shape, Square};
 
-/// How the plane is cut: the square that points lie in, and how often each side of it is halved.
+/// The grid of a `2d` index: the square that contains its points, and the number of halvings of
+/// each side.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Grid {
-    /// The least coordinate, included.
+    /// The least coordinate, inclusive.
     pub min: f64,
-    /// The greatest coordinate, included.
+    /// The greatest coordinate, inclusive.
     pub max: f64,
-    /// How often sides are halved, from 1 to 32.
+    /// The number of halvings of a side, from 1 to 32.
     pub bits: u32,
 }
 
 impl Grid {
-    /// Whether the point lies in the square.
+    /// Returns whether the point lies in the square.
     pub fn contains(&self, x: f64, y: f64) -> bool {
         (self.min..=self.max).contains(&x) && (self.min..=self.max).contains(&y)
     }
@@ -31,19 +32,19 @@ impl Grid {
         key(hash << (64 - 2 * self.bits))
     }
 
-    /// Where the keys are of all points that lie within the geometry; `None` where the plane knows
-    /// no answer.
+    /// The keys of all points within the geometry; `None` if the geometry cannot be searched in the
+    /// plane.
     pub fn area(&self, geometry: &Geometry) -> Option<Area> {
         let shape = shape_of(geometry)?;
         Some(area_of(&squares::covering(self, &shape)))
     }
 
-    /// Whether the plane knows which points lie within the geometry.
+    /// Returns whether the geometry can be searched in the plane.
     pub fn can_search(geometry: &Geometry) -> bool {
         shape_of(geometry).is_some()
     }
 
-    /// Which of the finest columns a coordinate lies in.
+    /// The finest column of a coordinate.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     pub(super) fn column(&self, coordinate: f64) -> u64 {
         let columns = 1_u64 << self.bits;
@@ -51,8 +52,8 @@ impl Grid {
         (at as u64).min(columns - 1)
     }
 
-    /// The squares of a level, smaller than the whole and larger than the smallest, around that of
-    /// their corners that is nearest to the point.
+    /// The squares of a level, smaller than the whole and larger than the smallest, around their
+    /// corner nearest to the point.
     pub(super) fn squares_around(&self, x: f64, y: f64, level: u8) -> Vec<Square> {
         let count = 1_u64 << level;
         let nearest = |coordinate: f64| {
@@ -66,12 +67,12 @@ impl Grid {
     }
 }
 
-/// The bits of two numbers of 32 bits, turn by turn.
+/// The bits of two 32-bit numbers, interleaved.
 pub(super) fn interleaved(x: u64, y: u64) -> u64 {
     spread(x) << 1 | spread(y)
 }
 
-/// What is searched for a place within the geometry.
+/// The shape of a search for places within the geometry.
 fn shape_of(geometry: &Geometry) -> Option<Shape<'_>> {
     match geometry {
         Geometry::Rectangle(shape) => Some(Shape::Rectangle(shape)),
@@ -82,7 +83,7 @@ fn shape_of(geometry: &Geometry) -> Option<Shape<'_>> {
     }
 }
 
-/// Where the keys are of the points in the squares.
+/// The keys of the points in the squares.
 pub(super) fn area_of(squares: &[Square]) -> Area {
     let range = |square: &Square| {
         let (first, last) = square.hashes();
@@ -91,7 +92,7 @@ pub(super) fn area_of(squares: &[Square]) -> Area {
     Area::new(squares.iter().map(range).collect())
 }
 
-/// Puts a zero in front of each bit of a number of 32 bits.
+/// Inserts a zero before each bit of a 32-bit number.
 fn spread(number: u64) -> u64 {
     const STEPS: [(u32, u64); 5] = [
         (16, 0x0000_FFFF_0000_FFFF),
@@ -103,19 +104,19 @@ fn spread(number: u64) -> u64 {
     STEPS.iter().fold(number, |bits, (shift, mask)| (bits | bits << shift) & mask)
 }
 
-/// The number as an index holds it: signed, in the same order.
+/// The number in the form of an index key: signed, in the same order.
 #[allow(clippy::cast_possible_wrap)]
 fn key(hash: u64) -> i64 {
     (hash ^ 1 << 63) as i64
 }
 
-/// The hash that a key is made of.
+/// The hash in an index key.
 #[allow(clippy::cast_sign_loss)]
 pub fn hash_of(key: i64) -> u64 {
     key as u64 ^ 1 << 63
 }
 
-/// Rectangles of longitudes and latitudes that hold the cap.
+/// Rectangles of longitudes and latitudes that contain the cap.
 pub(super) fn rectangles_around(cap: Cap) -> Vec<Rectangle> {
     let bound = cap.rect_bound();
     if bound.is_empty() {

@@ -10,25 +10,25 @@ use super::geometry::{GeoPoint, Geometry, to_globe};
 use super::planar::{Disc, Rectangle, Ring};
 
 errors! {
-    /// Something that is no pair of coordinates stands where a point must be.
+    /// A value that is not a pair of coordinates is used as a point.
     not_a_point(kind: &str) = BadValue, "Point must be an array or object, instead got type {kind}";
-    /// A coordinate is missing or no number.
+    /// A coordinate is missing or not a number.
     not_numeric() = BadValue, "Point must only contain numeric elements";
     /// A pair has more than two coordinates.
     too_many_elements() = BadValue, "Point must only contain two numeric elements";
-    /// A coordinate is infinite or no number.
+    /// A coordinate is infinite or NaN.
     not_finite() = BadValue, "Point coordinates must be finite numbers";
-    /// `$polygon` with fewer than three corners.
+    /// A `$polygon` has fewer than three corners.
     few_corners() = BadValue, "Polygon must have at least 3 points";
-    /// `$center` or `$centerSphere` without a radius.
+    /// `$center` or `$centerSphere` has no radius.
     bad_radius() = BadValue, "radius must be a non-negative number";
-    /// `$center` or `$centerSphere` with more than a centre and a radius.
+    /// `$center` or `$centerSphere` has more than a centre and a radius.
     circle_extra() = BadValue, "Only 2 fields allowed for circular region";
 }
 
-/// Reads a pair of coordinates: an array or an object of two numbers.
+/// Parses a pair of coordinates: an array or an object of two numbers.
 ///
-/// Shape: with `more`, other elements may follow the two.
+/// Shape: with `more`, further elements may follow the two.
 pub(super) fn parse_pair(value: Option<Value<'_>>, more: bool) -> Result<(f64, f64)> {
     let pair = match value {
         Some(Value::Array(pair) | Value::Document(pair)) => pair,
@@ -47,13 +47,13 @@ pub(super) fn parse_pair(value: Option<Value<'_>>, more: bool) -> Result<(f64, f
     Ok((x, y))
 }
 
-/// Reads a legacy point.
+/// Parses a legacy point.
 pub(super) fn parse_point(value: Value<'_>, more: bool) -> Result<GeoPoint> {
     let (x, y) = parse_pair(Some(value), more)?;
     Ok(GeoPoint::legacy(x, y))
 }
 
-/// Reads the operand of a legacy shape; `None` when `name` is none.
+/// Parses the operand of a legacy shape; `None` if `name` is not one.
 pub fn parse_shape(name: &[u8], operand: Doc<'_>) -> Option<Result<Geometry>> {
     Some(match name {
         b"$box" => parse_box(operand),

@@ -1,11 +1,17 @@
-//! Geometry: what stands in documents and queries as places, and how places relate.
+//! Geometry: places in documents and queries, and their relations.
 //!
-//! `geojson` and `legacy` read the two ways of writing a place; [`Geometry`] is what both give.
-//! `relation` says whether one geometry lies within another or touches it, `planar` and `sphere` do
-//! so in the plane and on the globe, `distance` measures. `near` is the operand of `$near`. `cells`
-//! and `hash` say which keys a place has in an index, and which keys a search must look at: an
-//! `area`, made of the cells or `squares` of a `covering`. `rings` does so for a search that goes
-//! ever farther from a point, and `sight` says how far the first step is.
+//! ```text
+//!   geojson, legacy ──parse──► Geometry ──┬─ relation (planar, sphere)   $geoWithin, $geoIntersects
+//!                                         ├─ distance                    $near
+//!                                         └─ cells | hash ──► area       keys of an index, ranges of a search
+//! ```
+//!
+//! `geojson` and `legacy` parse the two notations of a place into a [`Geometry`]. `relation`
+//! decides whether one geometry lies within or intersects another, with `planar` and `sphere` for
+//! the plane and the globe; `distance` measures. `near` is the operand of `$near`. `cells` and
+//! `hash` compute the index keys of a place and the keys that a search must read: an `area`, made
+//! of the cells or `squares` of a `covering`. `rings` does this for a search at increasing
+//! distances from a point, and `sight` determines the size of its first step.
 
 pub mod area;
 pub mod cells;
@@ -32,5 +38,5 @@ pub use legacy::parse_shape;
 pub(crate) use near::is_near;
 pub use near::{Near, Unit, parse_near};
 
-/// The radius of the earth in metres, as MongoDB turns metres into angles.
+/// The radius of the earth in metres that MongoDB uses to convert metres to angles.
 pub const EARTH_RADIUS_METERS: f64 = 6_378_100.0;

@@ -1,9 +1,9 @@
-//! The operand of `$near`, `$nearSphere` and `$geoNear` in a filter: a point, and how near and far
-//! to look.
+//! The operand of `$near`, `$nearSphere` and `$geoNear` in a filter: a point, and the minimum and
+//! maximum distance.
 //!
-//! There are two ways to write it. `{ $near: { $geometry: <point>, $maxDistance: <metres> } }` asks
-//! for distances on the globe in metres. `{ $near: [x, y], $maxDistance: <number> }` asks for
-//! distances in the plane, or, with `$nearSphere`, for angles in radians.
+//! There are two notations. `{ $near: { $geometry: <point>, $maxDistance: <metres> } }` uses
+//! distances on the globe in metres. `{ $near: [x, y], $maxDistance: <number> }` uses distances in
+//! the plane, or, with `$nearSphere`, angles in radians.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, Element, Value};
@@ -15,7 +15,7 @@ use super::geometry::GeoPoint;
 use super::legacy::parse_pair;
 
 errors! {
-    /// The first operator beside a `$near` is another, or its operand is no object.
+    /// Another operator precedes `$near`, or its operand is not an object.
     near_not_first(operators: &Doc<'_>) = BadValue, "near must be first in: {operators}";
     near_negative_third() = 18522, "max distance must be non-negative";
     near_bad_argument(name: &BStr) = BadValue, "invalid argument in geo near query: {name}";
@@ -35,12 +35,12 @@ errors! {
     near_off_the_globe() = BadValue, "Legacy point is out of bounds for spherical query";
 }
 
-/// What distances are measured in, and where.
+/// The unit of distances.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// The unit of the coordinates, in the plane.
     Plane,
-    /// The angle at the centre of the globe.
+    /// Angles at the centre of the globe.
     Radians,
     /// Metres on the globe.
     Meters,
@@ -49,25 +49,25 @@ pub enum Unit {
 /// A search by distance.
 #[derive(Clone, Debug)]
 pub struct Near {
-    /// Where distances are measured from.
+    /// The point from which distances are measured.
     pub point: GeoPoint,
-    /// What they are measured in.
+    /// The unit of the distances.
     pub unit: Unit,
-    /// What is nearer is left out.
+    /// The minimum distance.
     pub min: f64,
-    /// What is farther is left out.
+    /// The maximum distance.
     pub max: f64,
-    /// Whether `$nearSphere` was written.
+    /// Whether the operator is `$nearSphere`.
     pub is_near_sphere: bool,
 }
 
 impl Near {
-    /// Whether the distance is neither too small nor too great.
+    /// Returns whether the distance is within the limits.
     pub fn admits(&self, distance: f64) -> bool {
         distance >= self.min && distance <= self.max
     }
 
-    /// A distance of this search in metres, but in the plane.
+    /// A distance of this search in metres, unless it is planar.
     pub fn in_metres(&self, distance: f64) -> f64 {
         match self.unit {
             Unit::Radians => distance * EARTH_RADIUS_METERS,
@@ -75,18 +75,18 @@ impl Near {
         }
     }
 
-    /// Whether it searches in the plane.
+    /// Returns whether it searches in the plane.
     pub fn is_planar(&self) -> bool {
         self.unit == Unit::Plane
     }
 }
 
-/// Whether an operator of this name searches by distance.
+/// Returns whether the operator searches by distance.
 pub(crate) fn is_near(name: &[u8]) -> bool {
     matches!(name, b"$near" | b"$nearSphere" | b"$geoNear")
 }
 
-/// Reads the object of operators that has `$near` or one of its names first.
+/// Parses an object of operators that starts with `$near` or one of its other names.
 ///
 /// Errors: this module's rows.
 pub fn parse_near(operators: Doc<'_>) -> Result<Near> {
@@ -106,7 +106,7 @@ pub fn parse_near(operators: Doc<'_>) -> Result<Near> {
     parse_modern(operand, is_near_sphere)
 }
 
-/// Reads a point with the distances beside it; `None` where there is no such point.
+/// Parses a point with the distances next to it; `None` if there is no such point.
 fn parse_legacy(operators: Doc<'_>) -> Result<Option<Near>> {
     let mut point = None;
     let mut is_legacy = true;
@@ -154,7 +154,7 @@ fn parse_legacy(operators: Doc<'_>) -> Result<Option<Near>> {
     Ok(Some(Near { point, unit, min, max, is_near_sphere }))
 }
 
-/// Reads a pair, which may have a greatest distance for a third number, or a GeoJSON point.
+/// Parses a pair, whose optional third number is a maximum distance, or a GeoJSON point.
 fn parse_place(value: Value<'_>) -> Option<(GeoPoint, Option<f64>)> {
     let (Value::Document(doc) | Value::Array(doc)) = value else { return None };
     if !is_pair(value) {

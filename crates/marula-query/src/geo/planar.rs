@@ -1,13 +1,13 @@
-//! Shapes of the plane, and whether a point lies in them. Borders belong to the shape.
+//! Planar shapes, and whether a point lies in them. Borders belong to the shape.
 
-/// A rectangle with sides along the axes.
+/// A rectangle with sides parallel to the axes.
 #[derive(Clone, Copy, Debug)]
 pub struct Rectangle {
     pub(super) min: (f64, f64),
     pub(super) max: (f64, f64),
 }
 
-/// A circle and what it holds.
+/// A circle with its interior.
 #[derive(Clone, Copy, Debug)]
 pub struct Disc {
     pub(super) center: (f64, f64),
@@ -27,12 +27,12 @@ impl Rectangle {
         Rectangle { min: (a.0.min(b.0), a.1.min(b.1)), max: (a.0.max(b.0), a.1.max(b.1)) }
     }
 
-    /// Whether the point lies in it.
+    /// Returns whether the point lies in it.
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
         x >= self.min.0 && x <= self.max.0 && y >= self.min.1 && y <= self.max.1
     }
 
-    /// Whether the rectangles share a point.
+    /// Returns whether the rectangles intersect.
     pub(super) fn meets(&self, other: &Rectangle) -> bool {
         self.min.0 <= other.max.0
             && other.min.0 <= self.max.0
@@ -40,7 +40,7 @@ impl Rectangle {
             && other.min.1 <= self.max.1
     }
 
-    /// Whether the other lies in it and touches no side of it.
+    /// Returns whether the other rectangle lies in it without touching its sides.
     pub(super) fn surrounds(&self, other: &Rectangle) -> bool {
         self.min.0 < other.min.0
             && self.min.1 < other.min.1
@@ -54,10 +54,10 @@ impl Rectangle {
 }
 
 impl Disc {
-    /// Whether the point lies in it.
+    /// Returns whether the point lies in it.
     ///
-    /// Beside or above its center mongod adds the radius to the lesser coordinate, which does not
-    /// round as the difference of the two does.
+    /// For a point directly next to or above the centre mongod adds the radius to the lesser
+    /// coordinate, which rounds differently from a subtraction.
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
         let reaches = |one: f64, other: f64| one.min(other) + self.radius >= one.max(other);
         match self.center {
@@ -67,19 +67,19 @@ impl Disc {
         }
     }
 
-    /// Whether the whole rectangle lies in it.
+    /// Returns whether the rectangle lies entirely in it.
     pub(super) fn holds(&self, rectangle: &Rectangle) -> bool {
         rectangle.corners().into_iter().all(|(x, y)| self.contains(x, y))
     }
 
-    /// Whether some of the rectangle lies in it.
+    /// Returns whether the rectangle intersects it.
     pub(super) fn meets(&self, rectangle: &Rectangle) -> bool {
         let (x, y) = self.center;
         let (min, max) = (rectangle.min, rectangle.max);
         self.contains(x.clamp(min.0, max.0), y.clamp(min.1, max.1))
     }
 
-    /// The square around it.
+    /// The bounding square.
     pub(super) fn bound(&self) -> Rectangle {
         let ((x, y), r) = (self.center, self.radius);
         Rectangle { min: (x - r, y - r), max: (x + r, y + r) }
@@ -87,7 +87,7 @@ impl Disc {
 }
 
 impl Ring {
-    /// The polygon with these corners, three or more of them.
+    /// The polygon with these corners, at least three.
     pub(super) fn new(corners: Vec<(f64, f64)>) -> Ring {
         let first = corners.first().copied().unwrap_or_default();
         let mut bound = Rectangle { min: first, max: first };
@@ -98,12 +98,12 @@ impl Ring {
         Ring { corners, bound }
     }
 
-    /// The rectangle around it.
+    /// The bounding rectangle.
     pub(super) fn bound(&self) -> Rectangle {
         self.bound
     }
 
-    /// Whether the whole rectangle lies in it, with no edge that touches it.
+    /// Returns whether the rectangle lies entirely in it without touching an edge.
     pub(super) fn holds(&self, rectangle: &Rectangle) -> bool {
         let (x, y) = rectangle.min;
         self.contains(x, y) && !self.edges().any(|(from, to)| touches(from, to, rectangle))
@@ -114,9 +114,9 @@ impl Ring {
         before.copied().zip(self.corners.iter().copied())
     }
 
-    /// Whether the point lies in it: a ray from it crosses the border an odd number of times.
-    /// Corners and the points of edges along an axis belong to it; those of other edges belong to
-    /// one side.
+    /// Returns whether the point lies in it: a ray from it crosses the border an odd number of
+    /// times. Corners and points of edges parallel to an axis belong to it; those of other edges
+    /// belong to one side.
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
         if !self.bound.contains(x, y) {
             return false;
@@ -138,8 +138,8 @@ impl Ring {
     }
 }
 
-/// Whether some of the edge lies in the rectangle. The edge is cut off at one side of it after the
-/// other.
+/// Returns whether the edge intersects the rectangle. The edge is clipped at one side after
+/// another.
 fn touches(from: (f64, f64), to: (f64, f64), rectangle: &Rectangle) -> bool {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let sides = [
@@ -161,7 +161,7 @@ fn touches(from: (f64, f64), to: (f64, f64), rectangle: &Rectangle) -> bool {
     begin <= end
 }
 
-/// How far apart two points are.
+/// The distance of two points.
 pub(super) fn distance(a: (f64, f64), b: (f64, f64)) -> f64 {
     let (dx, dy) = (a.0 - b.0, a.1 - b.1);
     (dx * dx + dy * dy).sqrt()

@@ -1,7 +1,7 @@
-//! Whether one geometry lies within another, and whether two touch.
+//! Whether one geometry lies within another, and whether two intersect.
 //!
-//! In the plane only points have a place. On the globe a stored point that lies on no inside is its
-//! leaf cell, about a square centimetre.
+//! In the plane only points are supported. On the globe a stored point without an interior counts
+//! as its leaf cell, about a square centimetre.
 
 use s2rst::s2::{Cap, Cell, CellId, Point};
 
@@ -9,7 +9,7 @@ use super::geometry::{GeoPoint, Geometry};
 use super::sphere::{Line, Polygon};
 
 impl Geometry {
-    /// Whether `inner`, the place in a document, lies wholly within this one.
+    /// Returns whether `inner`, the place in a document, lies entirely within this geometry.
     pub fn contains(&self, inner: &Geometry) -> bool {
         if inner.is_strictly_wound() {
             return false;
@@ -32,7 +32,7 @@ impl Geometry {
         }
     }
 
-    /// Whether one of the parts with an inside holds.
+    /// Returns whether the condition holds for a part with an interior.
     fn any_inside(&self, cap: impl Fn(&Cap) -> bool, polygon: impl Fn(&Polygon) -> bool) -> bool {
         match self {
             Geometry::Cap(one) => cap(one),
@@ -49,8 +49,8 @@ impl Geometry {
 
     fn contains_point(&self, at: &GeoPoint) -> bool {
         let Some(at) = at.on_globe else { return false };
-        // Near a border the point counts as its cell, so that a point on an edge lies within on
-        // both sides of it.
+        // Near a border the point counts as its cell, so that a point on an edge lies within the
+        // shapes on both sides.
         let cell = || Cell::from_cell_id(CellId::from_point(&at));
         self.any_inside(
             |cap| cap.contains_point(at),
@@ -66,7 +66,7 @@ impl Geometry {
         self.any_inside(|cap| inner.is_in_cap(cap), |polygon| polygon.contains_polygon(inner))
     }
 
-    /// Whether the place in a document, `other`, touches this one.
+    /// Returns whether `other`, the place in a document, intersects this geometry.
     pub fn intersects(&self, other: &Geometry) -> bool {
         if other.is_strictly_wound() {
             return false;

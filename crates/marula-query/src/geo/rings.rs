@@ -1,5 +1,4 @@
-//! What a search by distance looks at of an index: ring after ring around a point, and nothing
-//! twice.
+//! The index keys of a search by distance: ring after ring around a point, without repetition.
 
 use s2rst::s2::CellId;
 
@@ -11,41 +10,40 @@ use super::near::{Near, Unit};
 use super::planar::Disc;
 use super::squares::{self, Shape, Square};
 
-/// The rings that were looked at.
+/// The rings that have been read.
 pub struct Rings {
     seen: Seen,
-    /// Whether all is looked at that mongod would look at.
+    /// Whether everything that mongod would read has been read.
     pub is_told: bool,
 }
 
 /// The cells that cover them.
 enum Seen {
-    /// In an index whose largest cells are those of a level.
+    /// In an index whose largest cells have this level.
     Globe(u8, Vec<CellId>),
     Plane(Grid, Vec<Square>),
 }
 
 impl Rings {
-    /// None yet, on the globe, in an index whose largest cells are those of the level `coarsest`.
+    /// No rings yet, on the globe, in an index whose largest cells have the level `coarsest`.
     pub fn of_globe(coarsest: u8) -> Rings {
         Rings { seen: Seen::Globe(coarsest, Vec::new()), is_told: false }
     }
 
-    /// None yet, in the plane.
+    /// No rings yet, in the plane.
     pub fn of_plane(grid: Grid) -> Rings {
         Rings { seen: Seen::Plane(grid, Vec::new()), is_told: false }
     }
 
-    /// Where the keys are of places at a distance of `from` to `to` that were in no ring before.
-    /// Distances are angles, but in the plane.
+    /// The keys of places at a distance of `from` to `to` that were in no earlier ring. Distances
+    /// are angles, except in the plane.
     pub fn next(&mut self, near: &Near, from: f64, to: f64) -> Area {
         match &mut self.seen {
             Seen::Globe(coarsest, seen) => {
                 let Some(outer) = cap_around(near, to) else { return Area::default() };
                 let annulus = Annulus::new(cap_within(near, from), outer);
                 let mut cells = without(&annulus.covering(), seen);
-                // Of a cell that was seen in part only, some of the rest may lie in none of the
-                // ring.
+                // The rest of a partly read cell may be outside the ring.
                 cells.retain(|cell| annulus.meets(cell));
                 note(&cells, seen);
                 cells::area_of(&cells, *coarsest)
@@ -72,16 +70,16 @@ impl Rings {
     }
 }
 
-/// How far the degrees of longitude and latitude reach together of what lies within an angle of a
-/// point, as mongod measures it: near a pole, where they reach all around, it takes those at a
-/// latitude of 89 degrees. It has a circle of this radius covered, which is several times what is
-/// needed: a rectangle does as well.
+/// The extent in degrees of longitude and latitude of the region within an angle of a point, as
+/// computed by mongod: near a pole, where it extends all around, it uses the extent at a latitude
+/// of 89 degrees. mongod covers a circle of this radius, which is several times larger than needed;
+/// a rectangle suffices.
 fn reach(latitude: f64, angle: f64) -> f64 {
     let (south, north) = ((latitude - angle).max(-89.0), (latitude + angle).min(89.0));
     angle + angle / south.to_radians().cos().min(north.to_radians().cos())
 }
 
-/// Notes that the cells were in a ring.
+/// Records the cells of a ring.
 fn note<C: Cell>(cells: &[C], seen: &mut Vec<C>) {
     seen.extend_from_slice(cells);
     *seen = merged(std::mem::take(seen));

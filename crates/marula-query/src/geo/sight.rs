@@ -1,5 +1,5 @@
-//! What lies around a point, by cells of one size: the few around the corner that is nearest to the
-//! point.
+//! The neighbourhood of a point in cells of one size: the few cells around the corner nearest to
+//! the point.
 
 use s2rst::s2::metric::{AVG_EDGE, MIN_WIDTH};
 use s2rst::s2::{CellId, Level};
@@ -10,19 +10,19 @@ use super::cells::{self, LEVEL_MAX};
 use super::hash::{self, Grid};
 use super::near::Near;
 
-/// Cells are wide enough when they are so many times as wide as what is wanted is far away.
+/// A cell is wide enough if it is this many times as wide as the distance of the wanted places.
 const CELLS_WANTED: f64 = 4.0;
 
-/// What is looked at.
+/// The space of a search.
 pub enum Sight {
     /// The globe.
     Globe,
-    /// A square of the plane.
+    /// The square of a `2d` index.
     Plane(Grid),
 }
 
 impl Sight {
-    /// The level of the smallest cells that are worth a look.
+    /// The level of the smallest useful cells.
     #[allow(clippy::cast_possible_truncation)]
     pub fn level_max(&self) -> u8 {
         match self {
@@ -31,9 +31,9 @@ impl Sight {
         }
     }
 
-    /// The level of the largest cells that are worth a look: around wider ones nothing is wanted.
+    /// The level of the largest useful cells: the limit on the distance makes wider ones useless.
     pub fn level_min(&self, near: &Near) -> u8 {
-        // As in mongod it is metres that are compared with the squares' degrees.
+        // As in mongod, metres are compared with the squares' degrees.
         let wide = CELLS_WANTED * near.in_metres(near.max);
         let level = match self {
             Sight::Globe => {
@@ -45,8 +45,7 @@ impl Sight {
         level.unwrap_or(self.level_max())
     }
 
-    /// Where the keys are of what lies in the cells of a level around the point that is searched
-    /// from.
+    /// The keys of everything in the cells of a level around the search point.
     pub fn around(&self, near: &Near, level: u8) -> Area {
         match self {
             Sight::Globe => {
@@ -60,8 +59,8 @@ impl Sight {
         }
     }
 
-    /// How wide cells of a level are: in metres, but in the unit of the coordinates for a search in
-    /// the plane.
+    /// The width of cells of a level: in metres, or in the unit of the coordinates for a planar
+    /// search.
     pub fn width(&self, near: &Near, level: u8) -> f64 {
         match self {
             Sight::Globe => AVG_EDGE.value(Level::new(level)) * EARTH_RADIUS_METERS,
@@ -71,7 +70,7 @@ impl Sight {
     }
 }
 
-/// How wide the squares of a level are.
+/// The width of the squares of a level.
 fn side(grid: &Grid, level: u8) -> f64 {
     (grid.max - grid.min) / f64::from(2_u32).powi(level.into())
 }

@@ -1,9 +1,9 @@
 //! Lines and polygons on the globe.
 //!
-//! The sphere is S2's: edges are the shortest way between their ends, and of a point on a border it
-//! is decided the same way every time whether it is inside. A polygon is a shell with holes; which
-//! relations hold follows from those of the rings, whose edges are indexed, so that big polygons do
-//! not cost the product of their sizes.
+//! The sphere is S2's: edges are the shortest paths between their ends, and a point on a border is
+//! consistently inside or outside. A polygon is a shell with holes; its relations follow from those
+//! of the rings, whose edges are indexed, so that large polygons do not cost the product of their
+//! sizes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -16,10 +16,10 @@ use s2rst::s2::shape_index::ShapeIndex;
 use s2rst::s2::shape_index_region::ShapeIndexRegion;
 use s2rst::s2::{Cap, Cell, LatLng, Loop, Point, Region};
 
-/// Below this many pairs of edges it is quicker to try them all than to index one side.
+/// Below this number of pairs of edges it is faster to test all of them than to index one side.
 const PAIRS_TRIED: usize = 4096;
 
-/// Up to so many edges of a ring it is quicker to try them all than to ask the index.
+/// Up to this number of edges of a ring it is faster to test all of them than to use the index.
 const VERTICES_TRIED: usize = 32;
 
 /// A line on the globe.
@@ -28,7 +28,7 @@ pub struct Line {
     index: OnceLock<ShapeIndex>,
 }
 
-/// A polygon on the globe: what is in its shell and in none of its holes.
+/// A polygon on the globe: the inside of its shell without its holes.
 #[derive(Debug)]
 pub struct Polygon {
     shell: Loop,
@@ -36,7 +36,7 @@ pub struct Polygon {
     is_strictly_wound: bool,
 }
 
-/// The vertices with none twice in a row.
+/// The vertices without consecutive duplicates.
 pub(super) fn erase_repeated(mut vertices: Vec<Point>) -> Vec<Point> {
     vertices.dedup();
     vertices
@@ -49,9 +49,9 @@ impl std::fmt::Debug for Line {
 }
 
 impl Line {
-    /// The line through these vertices, two or more, of which none follows itself.
+    /// The line through these vertices, at least two, without consecutive duplicates.
     ///
-    /// Errors: why they make none, as text.
+    /// Errors: why they do not form a line, as text.
     pub(super) fn new(vertices: Vec<Point>) -> Result<Line, String> {
         let turn = vertices.windows(2).position(|edge| is_antipodal(edge[0], edge[1]));
         if let Some(at) = turn {
@@ -66,7 +66,7 @@ impl Line {
             .map(|at| (self.polyline.vertex(at - 1), self.polyline.vertex(at)))
     }
 
-    /// Whether the lines cross or touch at a vertex.
+    /// Returns whether the lines cross or touch at a vertex.
     pub(super) fn intersects(&self, other: &Line) -> bool {
         if self.polyline.num_vertices() * other.polyline.num_vertices() <= PAIRS_TRIED {
             return self.polyline.intersects(&other.polyline);
@@ -76,7 +76,7 @@ impl Line {
         other.edges().any(|edge| !crossed(&mut query, index, edge, CrossingType::All).is_empty())
     }
 
-    /// Its edges by place.
+    /// The spatial index of its edges.
     pub(super) fn index(&self) -> &ShapeIndex {
         self.index.get_or_init(|| {
             let mut index = ShapeIndex::new();
@@ -86,35 +86,35 @@ impl Line {
         })
     }
 
-    /// Whether every vertex and all between lies in the cap.
+    /// Returns whether the line lies entirely in the cap.
     pub(super) fn is_in_cap(&self, cap: &Cap) -> bool {
         is_path_in_cap(self.edges(), cap)
     }
 
-    /// Whether the line touches the cell.
+    /// Returns whether the line touches the cell.
     pub(super) fn touches(&self, cell: &Cell) -> bool {
         self.polyline.intersects_cell(cell)
     }
 }
 
 impl Polygon {
-    /// The polygon with this ring for a border; the smaller side of it is inside.
+    /// The polygon bounded by this ring, with the smaller side inside.
     ///
-    /// Errors: why the vertices make no ring, as text.
+    /// Errors: why the vertices do not form a ring, as text.
     pub(super) fn new(vertices: Vec<Point>) -> Result<Polygon, String> {
         Ok(Polygon { shell: small_ring(vertices)?, holes: Vec::new(), is_strictly_wound: false })
     }
 
     /// The polygon to the left of this ring.
     ///
-    /// Errors: why the vertices make no ring, as text.
+    /// Errors: why the vertices do not form a ring, as text.
     pub(super) fn strictly_wound(vertices: Vec<Point>) -> Result<Polygon, String> {
         Ok(Polygon { shell: ring(vertices)?, holes: Vec::new(), is_strictly_wound: true })
     }
 
-    /// Takes the ring out of the polygon. Answers whether it lies within the shell.
+    /// Removes the ring from the polygon. Returns whether it lies within the shell.
     ///
-    /// Errors: why the vertices make no ring, as text.
+    /// Errors: why the vertices do not form a ring, as text.
     pub(super) fn add_hole(&mut self, vertices: Vec<Point>) -> Result<bool, String> {
         let hole = small_ring(vertices)?;
         let is_inside = encloses(&self.shell, &hole);
@@ -122,14 +122,14 @@ impl Polygon {
         Ok(is_inside)
     }
 
-    /// How two of its rings are in each other's way, as text.
+    /// A description of the conflict between two of its rings, if any.
     pub(super) fn clash_of_rings(&self) -> Option<String> {
         let mut edges: HashMap<[Bits; 2], (usize, usize)> = HashMap::new();
         for (at, ring) in self.rings().enumerate() {
             for edge in 0..ring.num_vertices() {
                 let ends = [bits(ring.vertex(edge)), bits(ring.vertex(edge + 1))];
-                // A hole winds like the shell here, so that an edge that they share has one
-                // direction in both; one that two holes share has both directions.
+                // A hole has the same winding as the shell here, so an edge shared by both has one
+                // direction in both; an edge shared by two holes has both directions.
                 let reversed = edges.get(&[ends[1], ends[0]]).copied();
                 if let Some((other, other_edge)) = edges.insert(ends, (at, edge)).or(reversed) {
                     return Some(format!(
@@ -149,7 +149,7 @@ impl Polygon {
         None
     }
 
-    /// The hole, counted from one, that has more than one vertex in common with the shell.
+    /// The number, from one, of a hole that shares more than one vertex with the shell.
     pub(super) fn hole_at_shell(&self) -> Option<usize> {
         let vertices = |ring: &Loop| -> HashSet<Bits> {
             (0..ring.num_vertices()).map(|at| bits(ring.vertex(at))).collect()
@@ -159,13 +159,13 @@ impl Polygon {
         self.holes.iter().position(is_shared).map(|at| at + 1)
     }
 
-    /// Whether a hole lies in another.
+    /// Returns whether a hole lies in another.
     pub(super) fn has_nested_holes(&self) -> bool {
         let holes = || self.holes.iter().enumerate();
         holes().any(|(a, one)| holes().any(|(b, other)| a != b && encloses(one, other)))
     }
 
-    /// Whether the ring says which side is inside.
+    /// Returns whether the polygon has a strict winding order.
     pub(super) fn is_strictly_wound(&self) -> bool {
         self.is_strictly_wound
     }
@@ -180,13 +180,13 @@ impl Polygon {
         std::iter::once(&self.shell).chain(&self.holes)
     }
 
-    /// Whether the point lies in it.
+    /// Returns whether the point lies in it.
     pub(super) fn contains(&self, point: &Point) -> bool {
         holds(&self.shell, point) && !self.holes.iter().any(|hole| holds(hole, point))
     }
 
-    /// Whether the whole line lies in it: no part is outside, and it does not leave and come back
-    /// at a vertex.
+    /// Returns whether the line lies entirely in it: no part is outside, and it does not leave and
+    /// return at a vertex.
     pub(super) fn contains_line(&self, line: &Line) -> bool {
         let last = line.polyline.num_vertices().saturating_sub(2);
         let mut is_inside = self.contains(&line.polyline.vertex(0));
@@ -201,7 +201,7 @@ impl Polygon {
         true
     }
 
-    /// Whether the whole other polygon lies in it.
+    /// Returns whether the other polygon lies entirely in it.
     pub(super) fn contains_polygon(&self, other: &Polygon) -> bool {
         encloses(&self.shell, &other.shell)
             && self.holes.iter().all(|hole| {
@@ -209,7 +209,7 @@ impl Polygon {
             })
     }
 
-    /// Whether some of the line lies in it: more than a point.
+    /// Returns whether more than a point of the line lies in it.
     pub(super) fn intersects_line(&self, line: &Line) -> bool {
         let mut is_inside = self.contains(&line.polyline.vertex(0));
         line.edges().any(|edge| {
@@ -221,14 +221,14 @@ impl Polygon {
         })
     }
 
-    /// Whether the polygons share a part of the globe.
+    /// Returns whether the polygons overlap.
     pub(super) fn intersects_polygon(&self, other: &Polygon) -> bool {
         meets(&self.shell, &other.shell)
             && !self.holes.iter().any(|hole| encloses(hole, &other.shell))
             && !other.holes.iter().any(|hole| encloses(hole, &self.shell))
     }
 
-    /// Whether the polygon touches the cell.
+    /// Returns whether the polygon touches the cell.
     pub(super) fn touches(&self, cell: &Cell) -> bool {
         if !self.shell.bound().intersects(cell.rect_bound()) {
             return false;
@@ -237,13 +237,13 @@ impl Polygon {
         meets(&self.shell, &ring) && !self.holes.iter().any(|hole| encloses(hole, &ring))
     }
 
-    /// Whether the polygon may touch the cell; the index of the edges tells it, a little
-    /// generously.
+    /// Returns whether the polygon may touch the cell, by the index of its edges, which is slightly
+    /// generous.
     pub(super) fn may_touch(&self, cell: &Cell) -> bool {
         ShapeIndexRegion::new(self.shell.shape_index()).intersects_cell(cell)
     }
 
-    /// Whether the whole cell surely lies in the polygon, away from its borders.
+    /// Returns whether the cell certainly lies entirely in the polygon, away from its borders.
     pub(super) fn holds_cell(&self, cell: &Cell) -> bool {
         let is_in_shell = ShapeIndexRegion::new(self.shell.shape_index()).contains_cell(cell);
         is_in_shell
@@ -253,14 +253,14 @@ impl Polygon {
             })
     }
 
-    /// Whether it lies in the cap.
+    /// Returns whether it lies in the cap.
     pub(super) fn is_in_cap(&self, cap: &Cap) -> bool {
         let ring = &self.shell;
         let edges = (0..ring.num_vertices()).map(|at| (ring.vertex(at), ring.vertex(at + 1)));
         cap.is_full() || is_path_in_cap(edges, cap) && !self.contains(&Point(-cap.center().0))
     }
 
-    /// Where an edge goes into the polygon or out of it.
+    /// The points at which an edge enters or leaves the polygon.
     fn passes(&self, (a, b): (Point, Point)) -> Passes {
         let mut passes = Passes::default();
         for ring in self.rings() {
@@ -285,17 +285,17 @@ impl Polygon {
     }
 }
 
-/// Where an edge passes a polygon's border.
+/// The points at which an edge crosses a polygon's border.
 #[derive(Default)]
 struct Passes {
     is_at_start: bool,
     is_at_end: bool,
-    /// How often between its ends.
+    /// The number of crossings between its ends.
     between: usize,
 }
 
-/// Whether the point lies in the ring. Its bound is not asked, in whose rounding a point on an edge
-/// may get lost.
+/// Returns whether the point lies in the ring. The bounding box is not used, since its rounding may
+/// exclude a point on an edge.
 fn holds(ring: &Loop, point: &Point) -> bool {
     if ring.num_vertices() <= VERTICES_TRIED {
         return ring.brute_force_contains_point(*point);
@@ -303,17 +303,17 @@ fn holds(ring: &Loop, point: &Point) -> bool {
     ContainsPointQuery::new(ring.shape_index(), VertexModel::SemiOpen).contains(*point)
 }
 
-/// Whether the other ring lies in this one.
+/// Returns whether the other ring lies in this one.
 fn encloses(ring: &Loop, other: &Loop) -> bool {
     !cross(ring, other) && ring.contains_loop(other)
 }
 
-/// Whether the insides of the rings share a part of the globe.
+/// Returns whether the interiors of the rings overlap.
 fn meets(ring: &Loop, other: &Loop) -> bool {
     ring.bound().intersects(other.bound()) && (cross(ring, other) || ring.intersects_loop(other))
 }
 
-/// Whether an edge of one ring crosses one of the other between their ends.
+/// Returns whether an edge of one ring crosses one of the other between their ends.
 fn cross(ring: &Loop, other: &Loop) -> bool {
     let index = ring.shape_index();
     let mut query = CrossingEdgeQuery::new(index);
@@ -330,8 +330,8 @@ fn is_path_in_cap(edges: impl Iterator<Item = (Point, Point)>, cap: &Cap) -> boo
         if !cap.contains_point(&a) || !cap.contains_point(&b) {
             return false;
         }
-        // A cap of more than half of the globe may hold both ends of an edge and not what is
-        // between.
+        // A cap of more than half of the globe may contain both ends of an edge and not the rest of
+        // it.
         let nearest = s2rst::s2::edge_distances::project(outside.center(), a, b);
         outside.is_empty() || !outside.interior_contains_point(nearest)
     })
@@ -339,7 +339,7 @@ fn is_path_in_cap(edges: impl Iterator<Item = (Point, Point)>, cap: &Cap) -> boo
 
 type Bits = [u64; 3];
 
-/// The coordinates as keys of a map; both zeros are one.
+/// The coordinates as a map key; both zeros are equal.
 fn bits(point: Point) -> Bits {
     [point.0.x, point.0.y, point.0.z].map(|number| (number + 0.0).to_bits())
 }
@@ -357,7 +357,7 @@ fn small_ring(vertices: Vec<Point>) -> Result<Loop, String> {
     Ok(Loop::new(ring.vertices().iter().rev().copied().collect()))
 }
 
-/// The ring through these vertices, three or more, which must not meet itself.
+/// The ring through these vertices, at least three, which must not intersect itself.
 fn ring(vertices: Vec<Point>) -> Result<Loop, String> {
     let count = vertices.len();
     let mut places: HashMap<Bits, usize> = HashMap::with_capacity(count);
@@ -387,7 +387,7 @@ fn ring(vertices: Vec<Point>) -> Result<Loop, String> {
     Ok(ring)
 }
 
-/// The edges of the one shape of an index that the edge crosses, by their numbers.
+/// The numbers of the edges in an index of one shape that the edge crosses.
 fn crossed(
     query: &mut CrossingEdgeQuery<'_>,
     index: &ShapeIndex,

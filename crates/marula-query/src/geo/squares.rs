@@ -1,8 +1,8 @@
-//! Squares of the plane, as a `2d` index names them, and how they cover what a search looks for.
+//! The squares of a `2d` index, and the covering of a search by them.
 //!
-//! The plane that an index holds is the largest square. Each is cut into four, and the hash of a
-//! square is the bits that lead to it, from the highest bit of a number on; the hashes of the
-//! squares in it are those that begin alike.
+//! The plane of an index is the largest square. Each square is divided into four, and the hash of a
+//! square is the sequence of bits that leads to it, starting at the highest bit of a number; the
+//! hashes of the squares in it have that prefix.
 
 use s2rst::s2::Cap;
 
@@ -11,38 +11,38 @@ use super::geometry::{is_on_globe, to_globe};
 use super::hash::{self, Grid};
 use super::planar::{Disc, Rectangle, Ring};
 
-/// Squares that cover what a search looks for, at most.
+/// The maximum number of squares that cover a search.
 const SQUARES_MAX: usize = 16;
 
-/// The bits of a hash, two for each time that a side is halved.
+/// The bits of a hash, two per halving of a side.
 const HASH_BITS: u32 = 64;
 
 /// A square of a grid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Square {
-    /// Its hash, with zeros behind.
+    /// Its hash, padded with zeros.
     hash: u64,
     level: u8,
 }
 
 impl Square {
-    /// The largest.
+    /// The largest square.
     const WHOLE: Square = Square { hash: 0, level: 0 };
 
-    /// The one in this column and this row among squares of its size.
+    /// The square in this column and this row among squares of its size.
     pub(super) fn at(column: u64, row: u64, level: u8) -> Square {
         let hash = hash::interleaved(column, row);
         let behind = HASH_BITS - 2 * u32::from(level);
         Square { hash: hash.checked_shl(behind).unwrap_or(0), level }
     }
 
-    /// The hashes of the smallest squares in it, from the first to the last.
+    /// The first and last hash of the smallest squares in it.
     pub(super) fn hashes(&self) -> (u64, u64) {
         let within = u64::MAX.checked_shr(2 * u32::from(self.level)).unwrap_or(0);
         (self.hash, self.hash | within)
     }
 
-    /// Its column and its row among squares of its size.
+    /// Its column and row among squares of its size.
     fn place(&self) -> (u64, u64) {
         let behind = 32 - u32::from(self.level);
         let shifted = |bits: u64| u64::from(gathered(bits)).checked_shr(behind).unwrap_or(0);
@@ -73,33 +73,31 @@ impl Cell for Square {
     }
 }
 
-/// Squares that cover the shape, in no order.
+/// The squares that cover the shape, unordered.
 pub(super) fn covering(grid: &Grid, shape: &Shape<'_>) -> Vec<Square> {
     let bounds = shape.bounds();
     let columns = bounds.iter().map(|bound| columns_of(grid, bound)).collect();
-    let region = Sought { grid, shape, bounds, columns };
+    let region = CoveredShape { grid, shape, bounds, columns };
     #[allow(clippy::cast_possible_truncation)]
     let limits = Limits { cells_max: SQUARES_MAX, level_max: grid.bits as u8 };
     cover(&[Square::WHOLE], limits, &region)
 }
 
-/// What is searched in the plane.
+/// The shape of a search in the plane.
 pub(super) enum Shape<'a> {
     Rectangle(&'a Rectangle),
     Disc(&'a Disc),
     Ring(&'a Ring),
-    /// What is farther from a point than the first circle around it, and no farther than the
-    /// second.
+    /// The region outside the first circle around a point and inside the second.
     Annulus(Disc, Disc),
-    /// What lies in the circle or somewhere within the rectangles, of longitudes and latitudes.
+    /// The circle and the rectangles of longitudes and latitudes.
     Reach(Disc, Vec<Rectangle>),
-    /// What lies somewhere within the rectangles, of longitudes and latitudes, and not within the
-    /// cap.
+    /// The rectangles of longitudes and latitudes, without the cap.
     Within(Vec<Rectangle>, Option<Cap>),
 }
 
 impl Shape<'_> {
-    /// Rectangles around it.
+    /// Bounding rectangles.
     fn bounds(&self) -> Vec<Rectangle> {
         match self {
             Shape::Rectangle(shape) => vec![**shape],
@@ -124,17 +122,17 @@ impl Shape<'_> {
     }
 }
 
-/// A shape, as squares of a grid cover it.
-struct Sought<'a> {
+/// A shape to be covered by squares of a grid.
+struct CoveredShape<'a> {
     grid: &'a Grid,
     shape: &'a Shape<'a>,
     bounds: Vec<Rectangle>,
-    /// Of each bound the columns and rows that hold its points.
+    /// For each bound, the columns and rows that contain its points.
     columns: Vec<[(u64, u64); 2]>,
 }
 
-impl Sought<'_> {
-    /// What the square holds of the plane.
+impl CoveredShape<'_> {
+    /// The rectangle of the plane that the square covers.
     #[allow(clippy::cast_precision_loss)]
     fn rectangle(&self, square: &Square) -> Rectangle {
         let grid = self.grid;
@@ -144,8 +142,8 @@ impl Sought<'_> {
         Rectangle { min: (at(x), at(y)), max: (at(x + 1), at(y + 1)) }
     }
 
-    /// Whether points of a bound may be hashed into the square. The rectangle does not tell of
-    /// those that are so close to a side of it that rounding takes them to the other.
+    /// Returns whether points of a bound may be hashed into the square. The rectangle does not
+    /// suffice for points so close to its side that rounding moves them to the other side.
     fn is_hashed_into(&self, columns: &[(u64, u64); 2], square: &Square) -> bool {
         let size = self.grid.bits - u32::from(square.level);
         let (x, y) = square.place();
@@ -156,7 +154,7 @@ impl Sought<'_> {
     }
 }
 
-impl Region<Square> for Sought<'_> {
+impl Region<Square> for CoveredShape<'_> {
     fn meets(&self, square: &Square) -> bool {
         let rectangle = self.rectangle(square);
         if let Shape::Annulus(inner, outer) = self.shape {
@@ -182,15 +180,15 @@ impl Region<Square> for Sought<'_> {
     }
 }
 
-/// Whether a rectangle of longitudes and latitudes lies in the cap. The farthest points of it from
-/// any place are among its corners, unless the cap is more than half of the globe.
+/// Returns whether a rectangle of longitudes and latitudes lies in the cap. Its farthest points
+/// from any point are among its corners, unless the cap covers more than half of the globe.
 fn is_in_cap(rectangle: &Rectangle, cap: &Cap) -> bool {
     let is_in = |(x, y)| is_on_globe(x, y) && cap.contains_point(to_globe(x, y));
     cap.height() <= 1.0 && rectangle.corners().into_iter().all(is_in)
 }
 
-/// The columns and the rows, each from the first to the last, of the points in a rectangle; of a
-/// rectangle that lies outside of the plane that the grid cuts, none.
+/// The first and last column and row of the points in a rectangle; none if it lies outside the
+/// grid's square.
 fn columns_of(grid: &Grid, bound: &Rectangle) -> [(u64, u64); 2] {
     let span = |low: f64, high: f64| {
         let is_outside = high < grid.min || low > grid.max;
@@ -200,7 +198,7 @@ fn columns_of(grid: &Grid, bound: &Rectangle) -> [(u64, u64); 2] {
     [span(bound.min.0, bound.max.0), span(bound.min.1, bound.max.1)]
 }
 
-/// Every other bit of a number, from the lowest on.
+/// Every other bit of a number, starting with the lowest.
 #[allow(clippy::cast_possible_truncation)]
 fn gathered(bits: u64) -> u32 {
     const STEPS: [(u32, u64); 5] = [

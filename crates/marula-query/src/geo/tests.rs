@@ -1,4 +1,4 @@
-//! Geometry in filters against mongod's answers.
+//! Geometry in filters compared with mongod's results.
 //!
 //! `tests/recorded.jsonl` was recorded from mongod 6.0.27, with generated places all over the
 //! globe, in a city, near the origin of the plane, and at whole degrees, where points lie on
@@ -16,7 +16,7 @@ fn id(doc: Doc<'_>) -> i64 {
     doc.get("_id").and_then(|id| id.as_exact_i64()).unwrap()
 }
 
-/// What is found, as the recorded line would say it.
+/// The result in the form of the recorded line.
 fn answer(filter: Doc<'_>, docs: &[Doc<'_>]) -> Result<Vec<i64>, (i32, String)> {
     let filter = Filter::parse(filter, &Context::default())
         .map_err(|error| (error.code().number(), error.message().to_owned()))?;

@@ -1,4 +1,4 @@
-//! The engine of a thread: its runtime, the realm of the operation at hand, calls.
+//! The JavaScript engine of a thread: its runtime, the realm of the current operation, calls.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -16,17 +16,16 @@ use super::{failure, from_js, native, source, to_js};
 use crate::context::Interrupt;
 use crate::meter;
 
-/// How much memory the code of one thread may use.
+/// The maximum heap of the code of one thread.
 pub(super) const HEAP_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// How much of the thread's stack code may use; threads have 2 MiB, of which the query needs its
-/// part.
+/// The maximum stack of code; threads have 2 MiB, of which the query needs a part.
 const STACK_BYTES_MAX: usize = 512 * 1024;
 
-/// How many functions a realm remembers: an operation has a handful.
+/// The maximum number of functions that a realm caches: an operation has a handful.
 const FUNCTIONS_MAX: usize = 64;
 
-/// What of the language there is. No modules; no proxies, whose lengths the prelude could not
+/// The supported parts of the language. No modules; no proxies, whose lengths the prelude could not
 /// bound.
 type Intrinsics = (
     intrinsic::Date,
@@ -47,9 +46,9 @@ errors! {
 }
 
 thread_local! {
-    /// The thread's engine. A call takes it and puts it back, so that a panic leaves none behind.
+    /// The thread's engine. A call takes it and puts it back, so that a panic leaves none in place.
     static ENGINE: Cell<Option<Engine>> = const { Cell::new(None) };
-    /// What may end the call at hand, and the error that did.
+    /// The interrupt of the current call, and the error that ended it.
     static WATCH: RefCell<Watch> = const { RefCell::new(Watch { interrupt: None, error: None }) };
 }
 
@@ -59,7 +58,7 @@ struct Watch {
     error: Option<Error>,
 }
 
-/// Whether the call at hand must end.
+/// Returns whether the current call must end.
 pub(super) fn must_end() -> bool {
     WATCH.with_borrow_mut(|watch| {
         if watch.error.is_some() {
@@ -76,44 +75,43 @@ pub(super) fn must_end() -> bool {
     })
 }
 
-/// Notes that the call at hand must end.
+/// Records that the current call must end.
 pub(super) fn note_end(error: Error) {
     WATCH.with_borrow_mut(|watch| {
         watch.error.get_or_insert(error);
     });
 }
 
-/// Fields are dropped in order: what is within the runtime goes before it.
+/// Fields are dropped in order: objects within the runtime go before it.
 struct Engine {
     realm: Option<Realm>,
     runtime: Runtime,
 }
 
-/// Which globals code sees beside those of the language and its own.
+/// The globals of code in addition to those of the language and its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Globals {
-    /// None.
+    /// No others.
     Own,
-    /// What the database keeps for code.
+    /// The stored code of the database.
     Stored,
 }
 
 /// Functions by their source.
 type Functions = RefCell<Vec<(Arc<str>, Persistent<Function<'static>>)>>;
 
-/// The global objects of one operation and what was compiled in them.
+/// The global objects of one operation and the functions compiled in them.
 struct Realm {
-    /// Whose realm it is.
+    /// The operation of the realm.
     interrupt: Option<Interrupt>,
     functions: Functions,
-    /// Whether what the database keeps for code is among its globals.
+    /// Whether the stored code of the database is among its globals.
     has_stored: Cell<bool>,
     kit: Persistent<Object<'static>>,
     context: Context,
 }
 
-/// Runs `work` in the realm of the operation that `interrupt` belongs to, with these globals beside
-/// its own.
+/// Runs `work` in the realm of the operation of `interrupt`, with these additional globals.
 pub(super) fn enter<R>(
     interrupt: Option<&Interrupt>,
     globals: Globals,
@@ -147,7 +145,7 @@ pub(super) fn enter<R>(
     });
     let ended = WATCH.take().error;
     ENGINE.set(Some(engine));
-    // Code may catch the exception that an interruption is; the operation ends all the same.
+    // Code may catch the exception of an interrupt; the operation ends nevertheless.
     match ended {
         Some(error) => Err(error),
         None => outcome,
@@ -197,7 +195,7 @@ impl Realm {
     }
 }
 
-/// How source is evaluated: as a script, in the language's loose mode, as MongoDB's always is.
+/// The evaluation options: as a script in sloppy mode, as in MongoDB.
 pub(super) fn options(file: &str) -> EvalOptions {
     let mut options = EvalOptions::default();
     options.strict = false;
@@ -205,14 +203,14 @@ pub(super) fn options(file: &str) -> EvalOptions {
     options
 }
 
-/// What Rust needs of the prelude in one call.
+/// The objects of the prelude that Rust needs in a call.
 pub(super) struct Kit<'js> {
     functions: Object<'js>,
-    /// The symbol under which a document names its fields that were int32.
+    /// The symbol under which a document stores the names of its int32 fields.
     pub(super) ints: Symbol<'js>,
-    /// The symbol under which an error of the prelude keeps its code.
+    /// The symbol under which an error of the prelude stores its code.
     pub(super) code: Symbol<'js>,
-    /// What documents inherit from.
+    /// The prototype of documents.
     pub(super) document: Object<'js>,
 }
 
@@ -222,7 +220,7 @@ impl<'js> Kit<'js> {
         kit.map_err(|error| no_engine(&error.to_string()))
     }
 
-    /// Of what the prelude answers.
+    /// Takes the objects from the result of the prelude.
     pub(super) fn new(functions: Object<'js>) -> rquickjs::Result<Kit<'js>> {
         Ok(Kit {
             ints: functions.get("ints")?,
@@ -243,7 +241,7 @@ impl<'js> Kit<'js> {
     }
 }
 
-/// One visit to a realm.
+/// A call into a realm.
 pub(super) struct Call<'c, 'js> {
     pub(super) ctx: &'c Ctx<'js>,
     functions: &'c Functions,
@@ -251,12 +249,12 @@ pub(super) struct Call<'c, 'js> {
 }
 
 impl<'c, 'js> Call<'c, 'js> {
-    /// A visit with these functions compiled already.
+    /// A call with the functions that are compiled already.
     pub(super) fn new(ctx: &'c Ctx<'js>, functions: &'c Functions, kit: Kit<'js>) -> Self {
         Call { ctx, functions, kit }
     }
 
-    /// The function that `source` stands for, compiled once per realm.
+    /// The function of `source`, compiled once per realm.
     pub(super) fn function(&self, source: &str) -> Result<Function<'js>> {
         let known = self.functions.borrow().iter().find(|(text, _)| **text == *source).cloned();
         if let Some((_, function)) = known {
@@ -273,7 +271,7 @@ impl<'c, 'js> Call<'c, 'js> {
         Ok(function)
     }
 
-    /// Whether the function of `source` is true of `doc`.
+    /// Returns whether the function of `source` is true for `doc`.
     pub(super) fn truth(&self, source: &str, doc: Doc<'_>) -> Result<bool> {
         let function = self.function(source)?;
         let run = || -> rquickjs::Result<bool> {
@@ -289,7 +287,7 @@ impl<'c, 'js> Call<'c, 'js> {
         run().map_err(|error| failure::of(self, error))
     }
 
-    /// Calls the function of `source`; its result as BSON.
+    /// Calls the function of `source`; returns its result as BSON.
     pub(super) fn call<'a>(
         &self,
         source: &str,
@@ -305,23 +303,23 @@ impl<'c, 'js> Call<'c, 'js> {
             .collect::<rquickjs::Result<Vec<_>>>()
             .map_err(|error| failure::of(self, error))?;
         let result = self.apply(&function, args.clone())?;
-        // An argument that comes back as it was is the document as it was, integers in arrays
-        // included.
+        // A result that is an unchanged argument is the original document, including integers in
+        // arrays.
         if let Some(place) = args.iter().position(|arg| arg.is_object() && *arg == result) {
             return from_js::returned(self, &result, originals[place]);
         }
         from_js::value(self, &result)
     }
 
-    /// Makes each field of a document a global variable, as far as it can be one: code that does
-    /// not compile is not missed before it is called.
+    /// Makes each field of a document a global variable if possible; code that does not compile is
+    /// reported only when it is called.
     fn share(&self, stored: Doc<'_>) {
         for element in stored {
             if let Ok(value) = to_js::value(self, element.value.get(), to_js::Integers::Note) {
-                // A global that cannot be written stays what it is.
+                // A global that is not writable stays unchanged.
                 let _ = self.ctx.globals().set(element.name.to_string(), value);
             }
-            // What it threw is not the code's that runs now.
+            // Its exception does not belong to the code that runs now.
             self.ctx.catch();
         }
     }
@@ -339,7 +337,8 @@ impl<'c, 'js> Call<'c, 'js> {
         run().map_err(|error| failure::of(self, error))
     }
 
-    /// Calls the function of `source` with each document as `this`; `take` is shown what it emits.
+    /// Calls the function of `source` with each document as `this`; calls `take` with everything
+    /// that it emits.
     pub(super) fn emit<'a>(
         &self,
         source: &str,
@@ -367,7 +366,7 @@ impl<'c, 'js> Call<'c, 'js> {
         Ok(())
     }
 
-    /// Calls the function of `source` with the state and each list in turn.
+    /// Calls the function of `source` with the state and each list of arguments in turn.
     pub(super) fn fold<'a>(
         &self,
         source: &str,
@@ -400,7 +399,7 @@ impl<'c, 'js> Call<'c, 'js> {
     ) -> Result<rquickjs::Value<'js>> {
         let run = || {
             let mut args = Args::new(self.ctx.clone(), values.len());
-            // Sloppy code without a `this` would be handed the global object.
+            // Sloppy code without a `this` would get the global object.
             args.this(Object::new_proto(self.ctx.clone(), Some(&self.kit.document))?)?;
             args.push_args(values)?;
             run_code(function, args)
@@ -415,7 +414,7 @@ fn run_code<'js, R: FromJs<'js>>(function: &Function<'js>, args: Args<'js>) -> r
     function.call_arg(args)
 }
 
-/// Truth as JavaScript sees it.
+/// Truth value in JavaScript.
 fn is_true(value: &rquickjs::Value<'_>) -> bool {
     if let Some(flag) = value.as_bool() {
         return flag;

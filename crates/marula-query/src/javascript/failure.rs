@@ -1,8 +1,8 @@
-//! From exceptions to errors.
+//! Converts exceptions to errors.
 //!
-//! An `Error` object is `Name: message :` and the stack, a line per call, with code
-//! JSInterpreterFailure; one that the prelude raised brings its own code. Anything else that is
-//! thrown is an uncaught exception.
+//! An `Error` object becomes `Name: message :` and the stack, one line per call, with code
+//! JSInterpreterFailure; one raised by the prelude has its own code. Any other thrown value is an
+//! uncaught exception.
 
 use marula_error::{Error, errors};
 use rquickjs::{Object, Value as JsValue};
@@ -10,17 +10,17 @@ use rquickjs::{Object, Value as JsValue};
 use super::engine::Call;
 
 errors! {
-    /// Code raised an error or did not compile.
+    /// The code raised an error or did not compile.
     script_failed(text: &str) = JSInterpreterFailure, "{text}";
-    /// Code threw an object that is no error.
+    /// The code threw an object that is not an error.
     threw_object(text: &str, stack: &str) = JSInterpreterFailure, "uncaught exception: {text} :\n{stack}";
-    /// Code threw a number, a string or the like.
+    /// The code threw a number, a string or a similar value.
     threw_value(text: &str) = UnknownError, "uncaught exception: {text}";
-    /// A symbol has no text.
+    /// The code threw a symbol, which has no text.
     threw_symbol() = JSInterpreterFailure, "TypeError: can't convert symbol to string";
 }
 
-/// How much of a thrown text a message shows.
+/// The maximum length of a thrown text in a message.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// The error of a call that failed.
@@ -38,7 +38,7 @@ pub(super) fn of(call: &Call<'_, '_>, error: rquickjs::Error) -> Error {
     threw_value(&text_of(call, &thrown).unwrap_or_default())
 }
 
-/// `Name: message`, for a place that shows no stack.
+/// `Name: message`, for messages without a stack.
 pub(super) fn headline(call: &Call<'_, '_>, error: rquickjs::Error) -> String {
     let message = of(call, error).message().to_owned();
     message.split(" :\n").next().unwrap_or_default().to_owned()
@@ -52,7 +52,7 @@ fn raised<'js>(call: &Call<'_, 'js>, error: &Object<'js>) -> Error {
     let name = part("name").unwrap_or_else(|| "Error".to_owned());
     let mut message = part("message").unwrap_or_default();
     let stack = part("stack").map(|stack| frames(&stack)).unwrap_or_default();
-    // The end of the stack has a name of its own in MongoDB's engine.
+    // MongoDB's engine has another name for a stack overflow.
     let name = match &*message {
         "Maximum call stack size exceeded" | "stack overflow" => {
             message = "too much recursion".to_owned();
@@ -75,7 +75,7 @@ fn uncaught<'js>(call: &Call<'_, 'js>, object: &Object<'js>) -> Error {
     threw_object(&text, stack.as_deref().unwrap_or("undefined"))
 }
 
-/// A value as `String(value)` shows it; `None` where that throws.
+/// The text of `String(value)`; `None` if that throws.
 fn text_of(call: &Call<'_, '_>, value: &JsValue<'_>) -> Option<String> {
     let coerced: Result<rquickjs::Coerced<String>, _> = value.get();
     match coerced {
@@ -88,19 +88,20 @@ fn text_of(call: &Call<'_, '_>, value: &JsValue<'_>) -> Option<String> {
             Some(text)
         }
         Err(_) => {
-            // The second exception is not the one to tell of.
+            // Discard the second exception.
             call.ctx.catch();
             None
         }
     }
 }
 
-/// The engine's stack, `at name (file:line:column)`, as MongoDB's: `name@file:line:column`.
+/// Converts the engine's stack, `at name (file:line:column)`, to MongoDB's format:
+/// `name@file:line:column`.
 fn frames(stack: &str) -> String {
     let mut lines = String::new();
     for line in stack.lines() {
         let Some(frame) = line.trim_start().strip_prefix("at ") else {
-            // A stack that code wrote itself.
+            // A stack written by the code itself.
             lines.push_str(line);
             continue;
         };

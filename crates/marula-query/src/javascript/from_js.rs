@@ -1,4 +1,4 @@
-//! From JavaScript to BSON.
+//! Converts JavaScript values to BSON.
 
 use std::collections::HashSet;
 
@@ -13,25 +13,25 @@ use super::engine::Call;
 use super::failure;
 
 errors! {
-    /// The value is nested too deep, or within itself.
+    /// The value is nested too deeply, or contains itself.
     too_deep() = 17279, "Exceeded depth limit of {DEPTH_MAX} when converting js object to BSON. Do you have a cycle?";
-    /// A field's name cannot be written.
+    /// A field's name contains a NUL.
     nul_in_name() = 16985, "JavaScript property (name) contains a null char which is not allowed in BSON. ";
-    /// A symbol or a big integer.
+    /// The value is a symbol or a big integer.
     no_type() = BadValue, "unable to get type";
     /// Reading the value ran code that failed.
     reading_failed(text: &str) = InternalError, "{text}";
-    /// The value is larger than a document may be.
+    /// The value exceeds the maximum document size.
     too_large(size: usize) = 10334, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {SIZE_MAX}(16MB)";
 }
 
-/// How deep a value may be nested.
+/// The maximum nesting of a value.
 const DEPTH_MAX: u32 = 150;
 
-/// How large a value may be: a document's limit and what mongod adds for its own fields.
+/// The maximum size of a value: a document's limit plus mongod's allowance for its own fields.
 const SIZE_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
 
-/// A result as BSON. `undefined` at the top is null; within a document it keeps its type.
+/// A result as BSON. `undefined` at the top level is null; within a document it keeps its type.
 pub(super) fn value<'js>(call: &Call<'_, 'js>, value: &JsValue<'js>) -> Result<ValueBuf> {
     let mut out = Vec::new();
     let kind = match write(call, value, 0, &mut out)? {
@@ -41,14 +41,15 @@ pub(super) fn value<'js>(call: &Call<'_, 'js>, value: &JsValue<'js>) -> Result<V
     Ok(ValueBuf::from_parts(kind, out))
 }
 
-/// What was emitted as BSON: `undefined` keeps its type, for it comes back to JavaScript.
+/// An emitted value as BSON: `undefined` keeps its type, since the value is passed back to
+/// JavaScript.
 pub(super) fn emitted<'js>(call: &Call<'_, 'js>, value: &JsValue<'js>) -> Result<ValueBuf> {
     let mut out = Vec::new();
     let kind = write(call, value, 0, &mut out)?;
     Ok(ValueBuf::from_parts(kind, out))
 }
 
-/// A result that is an argument of the call: the argument itself where nothing in it was changed.
+/// A result that is an argument of the call: the original argument if nothing in it was changed.
 pub(super) fn returned<'js>(
     call: &Call<'_, 'js>,
     result: &JsValue<'js>,
@@ -111,7 +112,7 @@ fn write_array<'js>(
     }
     let object = array.as_object();
     let mut writer = ArrayWriter::new(out);
-    // Only elements that are there: an array of a billion holes is empty.
+    // Only existing elements: an array of a billion holes is empty.
     for name in object.keys::<JsString<'js>>() {
         let name = name.map_err(|error| reading(call, error))?;
         let text = text_of(call, &name)?;
@@ -170,7 +171,7 @@ fn check_size(size: usize) -> Result<()> {
     if size > SIZE_MAX { Err(too_large(size)) } else { Ok(()) }
 }
 
-/// The int32 that a number is.
+/// The exact int32 value of a number, if any.
 fn exact_int(number: f64) -> Option<i32> {
     #[allow(clippy::cast_possible_truncation)]
     let int = number as i32;
@@ -214,10 +215,10 @@ fn write_special<'js>(
             let bits = u64::from(number(1)? as u32) << 32 | u64::from(number(2)? as u32);
             put(Value::Timestamp(bits), out)?
         }
-        // A date that is none has no milliseconds: it becomes the first moment.
+        // An invalid date has no milliseconds and becomes the epoch.
         "Date" => put(Value::DateTime(number(1)? as i64), out)?,
         "RegExp" => {
-            // mongod ends the pattern with the slash that closes it in source text.
+            // mongod appends the closing slash of source text to the pattern.
             let pattern = text(1)? + "/";
             let options = text(2)?;
             if pattern.contains('\0') || options.contains('\0') {
@@ -233,7 +234,8 @@ fn write_special<'js>(
     Ok(Some(kind))
 }
 
-/// A string's text; half of a surrogate pair, which UTF-8 cannot hold, is a replacement character.
+/// A string's text; an unpaired surrogate, which UTF-8 cannot represent, becomes a replacement
+/// character.
 fn text_of<'js>(call: &Call<'_, 'js>, text: &JsString<'js>) -> Result<String> {
     if let Ok(text) = text.to_string() {
         return Ok(text);
@@ -249,7 +251,7 @@ fn reading(call: &Call<'_, '_>, error: rquickjs::Error) -> Error {
     reading_failed(&failure::headline(call, error))
 }
 
-/// The bytes whose digits `text` has.
+/// Decodes hexadecimal digits.
 pub(super) fn bytes_of_hex(text: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
     text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()

@@ -1,10 +1,10 @@
-//! The memory of an engine: the process's, counted as work.
+//! The memory of an engine: that of the process, with interrupt checks.
 //!
-//! The engine asks whether it must end at every ten-thousandth loop and call. A loop of long ones
-//! (a product of numbers with a million digits, a string that is cut again and again) is at work
-//! for minutes until then, but makes something each time: so the operation is asked here too. To
-//! one that must end no memory is given, which the engine takes for a full heap, and tells the code
-//! so by an exception.
+//! The engine checks its interrupt only at every ten-thousandth loop iteration and call. Slow
+//! iterations (a product of numbers with a million digits, a string that is cut repeatedly) would
+//! delay that by minutes, but they allocate memory each time: so the interrupt is checked here too.
+//! When the operation must end, an allocation fails, which the engine treats as a full heap and
+//! reports to the code as an exception.
 
 #![allow(unsafe_code)]
 
@@ -20,11 +20,11 @@ thread_local! {
     static CODE_RUNS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, a client's code runs on this thread: only that is refused memory.
+/// While it exists, a client's code runs on this thread: only client code is refused memory.
 pub(super) struct Running(());
 
 impl Running {
-    /// A client's code runs from here.
+    /// A client's code starts to run.
     pub(super) fn begin() -> Running {
         CODE_RUNS.set(true);
         Running(())
@@ -37,10 +37,10 @@ impl Drop for Running {
     }
 }
 
-/// Where an engine has its memory from.
+/// The allocator of an engine.
 pub(super) struct Heap;
 
-/// Whether code that wants so many bytes must end.
+/// Returns whether client code that allocates this many bytes must end.
 fn refuses(bytes: usize) -> bool {
     if !CODE_RUNS.get() {
         return false;
@@ -55,7 +55,8 @@ fn refuses(bytes: usize) -> bool {
     }
 }
 
-// SAFETY: what is given comes from an allocator that keeps the promises of the trait, or is null.
+// SAFETY: the returned memory comes from an allocator that fulfils the contract of the trait, or is
+// null.
 unsafe impl Allocator for Heap {
     fn alloc(&mut self, size: usize) -> *mut u8 {
         if refuses(size) { ptr::null_mut() } else { RustAllocator.alloc(size) }
@@ -67,7 +68,7 @@ unsafe impl Allocator for Heap {
     }
 
     unsafe fn dealloc(&mut self, ptr: *mut u8) {
-        // SAFETY: all pointers that the engine has are of this allocator.
+        // SAFETY: all pointers of the engine come from this allocator.
         unsafe { RustAllocator.dealloc(ptr) }
     }
 

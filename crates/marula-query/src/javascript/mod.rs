@@ -1,12 +1,18 @@
 //! JavaScript: `$where`, `$function`, `$accumulator`, `mapReduce`.
 //!
-//! Code runs in QuickJS, in a sandbox: no input or output, no modules, a bound on memory and on
-//! stack, and an end when the operation's [`Interrupt`] says so. Each thread keeps one engine;
-//! within it every operation gets a realm (its global objects) of its own, so that nothing one
-//! client leaves behind is seen by another. A realm remembers the functions it compiled.
+//! ```text
+//!   thread ── Engine (QuickJS runtime, limited heap and stack)
+//!               └─ Realm of the current operation: globals, prelude.js, compiled functions
+//!                    BSON ──to_js──► call ──from_js──► BSON        exceptions ──failure──► errors
+//! ```
 //!
-//! `engine` holds the realm and calls functions, `source` tells the forms of source text apart,
-//! `to_js` and `from_js` carry values over, `failure` turns exceptions into errors, `native` lends
+//! Code runs in QuickJS, in a sandbox: no input or output, no modules, limited memory and stack,
+//! and it ends when the operation's [`Interrupt`] demands it. Each thread keeps one engine; every
+//! operation gets its own realm (its global objects), so that no client sees anything that another
+//! one has left. A realm caches the functions that it compiled.
+//!
+//! `engine` has the realm and calls functions, `source` distinguishes the forms of source text,
+//! `to_js` and `from_js` convert values, `failure` converts exceptions to errors, `native` provides
 //! functions to `prelude.js`, which defines MongoDB's types and global functions.
 //!
 //! Source: manual "$where", "$function", "$accumulator"; behaviour and messages recorded from
@@ -39,19 +45,19 @@ errors! {
 /// Whether code may run in this process.
 static IS_ENABLED: AtomicBool = AtomicBool::new(true);
 
-/// Refuses all code in this process from now on.
+/// Disables all code in this process from now on.
 pub fn disable() {
     IS_ENABLED.store(false, Ordering::Release);
 }
 
-/// Whether code may run in this process.
+/// Returns whether code may run in this process.
 pub fn is_enabled() -> bool {
     IS_ENABLED.load(Ordering::Acquire)
 }
 
 /// Checks that `source`, the code of a `$where`, compiles.
 ///
-/// Errors: JSInterpreterFailure with the syntax error; that there is no JavaScript.
+/// Errors: JSInterpreterFailure with the syntax error; JavaScript is disabled.
 pub(crate) fn check(source: &str, interrupt: Option<&Interrupt>) -> Result<()> {
     if !is_enabled() {
         return Err(disabled_where());
@@ -59,7 +65,7 @@ pub(crate) fn check(source: &str, interrupt: Option<&Interrupt>) -> Result<()> {
     engine::enter(interrupt, Globals::Stored, |call| call.function(source).map(drop))
 }
 
-/// Whether `source` is true of a document, which it sees as `this` and `obj`.
+/// Returns whether `source` is true for a document, which it sees as `this` and `obj`.
 pub(crate) fn is_true_of(
     source: &str,
     doc: Doc<'_>,
@@ -68,7 +74,7 @@ pub(crate) fn is_true_of(
     engine::enter(interrupt, Globals::Stored, |call| call.truth(source, doc))
 }
 
-/// Calls the function of `source` with the elements of an array.
+/// Calls the function of `source` with the elements of an array as arguments.
 pub(crate) fn call(
     source: &str,
     args: Doc<'_>,
@@ -83,8 +89,8 @@ pub(crate) fn declare(scope: Doc<'_>, interrupt: Option<&Interrupt>) -> Result<(
     engine::enter(interrupt, Globals::Own, |call| call.declare(scope))
 }
 
-/// Calls the function of `source` with each document as `this`; `take` is shown each key and value
-/// that it emits.
+/// Calls the function of `source` with each document as `this`; calls `take` with each key and
+/// value that it emits.
 pub(crate) fn emit<'a>(
     source: &str,
     documents: impl Iterator<Item = Doc<'a>>,
@@ -94,8 +100,8 @@ pub(crate) fn emit<'a>(
     engine::enter(interrupt, Globals::Stored, |call| call.emit(source, documents, take))
 }
 
-/// Calls the function of `source` once for each list of arguments, each time with the result of the
-/// call before as the first argument; answers the last result.
+/// Calls the function of `source` once per list of arguments, with the previous result as the first
+/// argument; returns the last result.
 pub(crate) fn fold<'a>(
     source: &str,
     state: Value<'_>,

@@ -1,4 +1,4 @@
-//! The functions that Rust lends to the prelude.
+//! The Rust functions for the prelude.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use rquickjs::{Ctx, Exception, Function, Null, Object, Result, Value as JsValue}
 use super::engine::{Call, HEAP_BYTES_MAX, Kit, must_end};
 use super::from_js;
 
-/// The version of the language that is spoken: the server's.
+/// The server version that code sees.
 const VERSION: &str = "6.0.27";
 
-/// How long `sleep` sleeps before it looks whether the operation must end.
+/// The interval at which `sleep` checks the interrupt.
 const SLEEP_MS: f64 = 5.0;
 
 /// The functions, as properties of one object.
@@ -37,7 +37,7 @@ pub(super) fn functions<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     Ok(native)
 }
 
-/// Fails where the operation must end.
+/// Throws if the operation must end.
 fn check(ctx: Ctx<'_>) -> Result<()> {
     if must_end() { Err(Exception::throw_internal(&ctx, "interrupted")) } else { Ok(()) }
 }
@@ -58,7 +58,7 @@ fn md5_of(text: String) -> String {
 }
 
 fn object_id(ctx: Ctx<'_>) -> Result<String> {
-    // The engine has the clock that this crate has not.
+    // The engine has a clock, this crate does not.
     let date: Object<'_> = ctx.globals().get("Date")?;
     let now: Function<'_> = date.get("now")?;
     let ms: f64 = now.call(())?;
@@ -89,7 +89,7 @@ fn decimal_of_number(number: f64) -> String {
     Decimal128::from_f64(number).to_string()
 }
 
-/// What is wrong with a decimal's text, or nothing; then the decimal as it is printed.
+/// The error for a decimal's text, or an empty string; followed by the printed decimal.
 fn decimal_of_text(text: String) -> Vec<String> {
     match Decimal128::parse(text.as_bytes()) {
         Ok(number) => vec![String::new(), number.to_string()],
@@ -121,7 +121,7 @@ fn bson_size<'js>(ctx: Ctx<'js>, kit: Object<'js>, value: JsValue<'js>) -> Resul
     with_values(&ctx, kit, |call| Ok(from_js::value(call, &value)?.as_raw().bytes().len()))
 }
 
-/// Runs `work`, which reads values; what it raises is an exception with a code.
+/// Runs `work`, which reads values; its errors become exceptions with a code.
 fn with_values<'js, R>(
     ctx: &Ctx<'js>,
     kit: Object<'js>,

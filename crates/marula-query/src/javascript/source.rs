@@ -1,9 +1,8 @@
 //! The forms of source text: a function, an expression, statements.
 //!
-//! Text that starts with `function` is a function. Of anything else the last statement, where it is
-//! an expression, is what the function answers: `a = 1; a == this.x` answers a comparison. The
-//! engine has no syntax tree to ask, so the place where the last expression may start is guessed
-//! and tried.
+//! Text that starts with `function` is a function. In any other text the last statement, if it is
+//! an expression, is the result of the function: `a = 1; a == this.x` returns a comparison. The
+//! engine has no syntax tree, so the start of the last expression is guessed and tried.
 
 use marula_error::{Result, errors};
 use rquickjs::Value as JsValue;
@@ -16,12 +15,12 @@ errors! {
     no_statement() = JSInterpreterFailure, "TypeError: parseTree.body[lastStatement] is undefined";
 }
 
-/// How many starts of the last statement are tried.
+/// The maximum number of guesses for the start of the last statement.
 const TRIES_MAX: usize = 8;
 
-/// The value of the function that `source` stands for.
+/// The function value of `source`.
 pub(super) fn compile<'js>(call: &Call<'_, 'js>, source: &str) -> Result<JsValue<'js>> {
-    let source = behind_comments(source).trim_end_matches(|c: char| c == ';' || c.is_whitespace());
+    let source = after_comments(source).trim_end_matches(|c: char| c == ';' || c.is_whitespace());
     if source.is_empty() {
         return Err(no_statement());
     }
@@ -40,7 +39,7 @@ pub(super) fn compile<'js>(call: &Call<'_, 'js>, source: &str) -> Result<JsValue
         if last.starts_with(['{', '}']) {
             continue;
         }
-        // The brackets show that it is one expression; code that is printed again has none.
+        // The parentheses ensure that it is one expression; printed code has none.
         if let Ok(function) = evaluate(format!("(function() {{ {before}return ({last}) }})")) {
             let starts_with_comment = last.starts_with("//") || last.starts_with("/*");
             return match starts_with_comment {
@@ -52,8 +51,8 @@ pub(super) fn compile<'js>(call: &Call<'_, 'js>, source: &str) -> Result<JsValue
     evaluate(format!("(function() {{ {source} }})"))
 }
 
-/// The text behind the white space and the comments that it begins with.
-fn behind_comments(mut source: &str) -> &str {
+/// The text after leading white space and comments.
+fn after_comments(mut source: &str) -> &str {
     loop {
         source = source.trim_start();
         let end = if source.starts_with("//") {
@@ -67,30 +66,29 @@ fn behind_comments(mut source: &str) -> &str {
     }
 }
 
-/// Whether the text starts with the word `function`.
+/// Returns whether the text starts with the word `function`.
 fn is_function(source: &str) -> bool {
     source.strip_prefix("function").is_some_and(|rest| {
         !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$')
     })
 }
 
-/// Whether a function has no name.
+/// Returns whether a function has no name.
 fn is_anonymous(source: &str) -> bool {
     source["function".len()..].trim_start().starts_with(['(', '*'])
 }
 
-/// Where the last statement may start, the likeliest first.
+/// The possible starts of the last statement, the likeliest first.
 ///
 /// A statement starts after a semicolon, a closing brace or the end of a line, outside of brackets,
 /// strings and comments. A word, a number, a quote or an opening bracket can start an expression;
-/// after a brace or on a new line a bracket continues the statement before.
+/// after a brace or on a new line a bracket continues the previous statement.
 fn starts(source: &str) -> Vec<usize> {
     let bytes = source.as_bytes();
     let mut found = vec![0];
     let mut depth = 0_usize;
     let mut at = 0;
-    // What a statement may have ended with, and the end of the text before here that is no white
-    // space.
+    // The possible end of a statement, and the end of the preceding text without white space.
     let mut boundary: Option<u8> = None;
     let mut solid_end = 0;
     let mut line_ended = false;
@@ -134,7 +132,7 @@ fn starts(source: &str) -> Vec<usize> {
     found
 }
 
-/// Whether a statement may start with `byte` after what may have ended another.
+/// Returns whether a statement may start with `byte` after this end of another.
 fn starts_statement(byte: u8, after: u8) -> bool {
     let is_word = byte.is_ascii_alphanumeric() || byte >= 0x80;
     is_word
@@ -142,7 +140,8 @@ fn starts_statement(byte: u8, after: u8) -> bool {
         || (after == b';' && matches!(byte, b'(' | b'[' | b'!' | b'-' | b'+' | b'~' | b'/' | b'`'))
 }
 
-/// Whether a statement goes on over the end of a line: something before or after it asks for more.
+/// Returns whether a statement continues after the end of a line: a token before or after it
+/// requires more.
 fn goes_on(before: &[u8], after: &[u8]) -> bool {
     const OPERATORS: &[u8] = b"+-*/%&|^=<>?:,.!~";
     let is_operator = |byte: Option<&u8>| byte.is_some_and(|byte| OPERATORS.contains(byte));
@@ -152,7 +151,7 @@ fn goes_on(before: &[u8], after: &[u8]) -> bool {
         || after.starts_with(b"in ")
 }
 
-/// The place of the quote that closes the string at `at`.
+/// The position of the quote that closes the string at `at`.
 fn skip_string(bytes: &[u8], at: usize) -> usize {
     let quote = bytes[at];
     let mut place = at + 1;
@@ -167,7 +166,7 @@ fn skip_string(bytes: &[u8], at: usize) -> usize {
     bytes.len()
 }
 
-/// The place of the last byte of `end`, searched from `from`.
+/// The position of the last byte of `end`, searched from `from`.
 fn skip_past(bytes: &[u8], from: usize, end: &[u8]) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
     memchr::memmem::find(rest, end).map_or(bytes.len(), |place| from + place + end.len() - 1)

@@ -1,5 +1,4 @@
-//! What code answers and which errors it raises, recorded from mongod 6.0 where nothing else is
-//! said.
+//! Results and errors of code, recorded from mongod 6.0 unless stated otherwise.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,17 +15,17 @@ impl<F: Fn() -> Result<()> + Send + Sync + 'static> Check for When<F> {
     }
 }
 
-/// The result of `source`, as one of `$function`.
+/// The result of `source` in a `$function`.
 fn call(source: &str, args: Doc<'_>, interrupt: Option<&Interrupt>) -> Result<ValueBuf> {
     super::call(source, args, Globals::Own, interrupt)
 }
 
-/// An operation that `check` ends.
+/// An operation with this interrupt check.
 fn operation(check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Interrupt {
     Interrupt::new(When(check))
 }
 
-/// The result of `source` on these arguments, or its error's code and first line.
+/// The result of `source` with these arguments, or its error's code and first line.
 fn run(source: &str, args: &DocBuf) -> std::result::Result<ValueBuf, (i32, String)> {
     let interrupt = operation(|| Ok(()));
     call(source, args.as_doc(), Some(&interrupt)).map_err(|error| {
@@ -34,19 +33,19 @@ fn run(source: &str, args: &DocBuf) -> std::result::Result<ValueBuf, (i32, Strin
     })
 }
 
-/// `expression` answers `want`.
+/// Checks the result of `expression`.
 fn check<'v>(expression: &str, want: impl Into<Value<'v>>) {
     let got = run(&format!("function() {{ return {expression} }}"), &DocBuf::new());
     assert_eq!(got, Ok(want.into().to_buf()), "{expression}");
 }
 
-/// `expression` fails.
+/// Checks that `expression` fails.
 fn check_error(expression: &str, code: i32, message: &str) {
     let got = run(&format!("function() {{ return {expression} }}"), &DocBuf::new());
     assert_eq!(got, Err((code, message.to_owned())), "{expression}");
 }
 
-/// `source` as `$where` of a document with `i: 5`.
+/// `source` as a `$where` for a document with `i: 5`.
 fn truth(source: &str) -> std::result::Result<bool, (i32, String)> {
     let interrupt = operation(|| Ok(()));
     let doc = doc! { "_id": 1, "i": 5, "o": { "x": 1 }, "arr": ["a", 2] };
@@ -323,7 +322,7 @@ fn global_functions_answer() {
     check_error("assert(false)", 139, "Error: assert failed :");
 }
 
-/// Each operation has globals of its own; within one they stay.
+/// Each operation has its own globals, which persist during the operation.
 #[test]
 fn operations_do_not_see_each_other() {
     let (one, other) = (operation(|| Ok(())), operation(|| Ok(())));
@@ -362,7 +361,7 @@ fn what_runs_long_is_ended() {
     }
 }
 
-/// What is looked for in long texts is found where it is.
+/// Searches in long texts find the correct positions.
 #[test]
 fn long_texts_are_searched_as_short_ones_are() {
     for (source, want) in [
@@ -390,7 +389,7 @@ fn long_texts_are_searched_as_short_ones_are() {
     }
 }
 
-/// Scripts that mean harm end with an error.
+/// Hostile scripts end with an error.
 #[test]
 fn hostile_scripts_fail() {
     let deep = |open: &str, count: usize| open.repeat(count);
@@ -419,7 +418,7 @@ fn hostile_scripts_fail() {
         let outcome = run(&source, &DocBuf::new());
         assert!(outcome.is_err(), "{}", &source[..source.len().min(80)]);
     }
-    // The engine is as good as new.
+    // The engine still works.
     check("1 + 1", 2.0);
 }
 

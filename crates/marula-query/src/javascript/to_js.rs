@@ -1,7 +1,7 @@
-//! From BSON to JavaScript.
+//! Converts BSON values to JavaScript.
 //!
 //! int32 and double become numbers, every other type an object of its own. A document is a plain
-//! object; where it may come back, it notes which of its fields were int32, since mongod keeps
+//! object; if it may be returned, it records which of its fields were int32, since mongod keeps
 //! their type.
 
 use bstr::ByteSlice;
@@ -11,12 +11,12 @@ use rquickjs::{Array, BigInt, Object, Result, String as JsString, Value as JsVal
 
 use super::engine::Call;
 
-/// What becomes of the type of a document's integers.
+/// The treatment of a document's integers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Integers {
-    /// The document does not come back.
+    /// The document cannot be returned.
     Forget,
-    /// It may: the names of int32 fields are noted.
+    /// The document may be returned: the names of int32 fields are recorded.
     Note,
 }
 
@@ -88,7 +88,7 @@ fn convert<'js>(
             let id: JsValue<'js> = kit.function("objectId")?.call((id.to_string(),))?;
             kit.function("pointer")?.call((string(call, ns)?, id))?
         }
-        // Code that arrives as a value is a function, whatever it says.
+        // Code passed as a value is a function, whatever its text.
         Value::Code(code) | Value::CodeWithScope { code, .. } => {
             match super::source::compile(call, &code.to_str_lossy()) {
                 Ok(function) => function,
@@ -116,7 +116,7 @@ fn fields<'js>(
             ints.push('\0');
         }
         let value = convert(call, element.value.get(), integers, depth + 1)?;
-        // Defining, unlike setting, does not run what a document's `__proto__` would.
+        // Defining, unlike setting, does not invoke the setter of `__proto__`.
         object.prop(&*name, Property::from(value).writable().enumerable().configurable())?;
     }
     if let Some(ints) = ints {

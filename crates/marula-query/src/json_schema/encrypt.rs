@@ -1,7 +1,7 @@
-//! `encrypt` and `encryptMetadata`: fields that a driver encrypts before it sends them.
+//! `encrypt` and `encryptMetadata`: fields that a driver encrypts on the client.
 //!
-//! The server sees binary data of subtype 6 and can tell from its first bytes how it was encrypted
-//! and what type the value had:
+//! The server sees binary data of subtype 6, whose first bytes contain the kind of encryption
+//! and the type of the value:
 //!
 //! ```text
 //! field     bytes  content
@@ -19,36 +19,36 @@ use super::parse::types;
 use crate::filter::TypeSet;
 
 errors! {
-    /// The operand is no object.
+    /// The operand of `encrypt` or `encryptMetadata` is not an object.
     not_an_object(keyword: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be an object ";
-    /// `encryptMetadata` that says nothing.
+    /// `encryptMetadata` is empty.
     metadata_empty() = FailedToParse, "$jsonSchema keyword 'encryptMetadata' cannot be an empty object ";
-    /// A field that does not exist.
+    /// A field does not exist.
     unknown_field(keyword: &str, field: &BStr) = 40415, "BSON field '{keyword}.{field}' is an unknown field.";
-    /// An algorithm that does not exist.
+    /// An algorithm does not exist.
     unknown_algorithm(keyword: &str, name: &BStr) = BadValue, "Enumeration value '{name}' for field '{keyword}.algorithm' is not a valid value.";
-    /// An algorithm that is no string.
+    /// An algorithm is not a string.
     algorithm_not_a_string(keyword: &str, kind: &str) = TypeMismatch, "BSON field '{keyword}.algorithm' is the wrong type '{kind}', expected type 'string'";
-    /// A key that is neither a pointer nor an array of identifiers.
+    /// A key is neither a pointer nor an array of identifiers.
     key_bad_type(kind: &str) = 51085, "Expected either string or array of UUID for EncryptSchemaKeyId, found {kind}";
-    /// A key's identifier that is no binary data.
+    /// A key identifier is not binary data.
     key_not_binary(kind: &str) = 51088, "Encryption schema 'keyId' array elements must have type BinData, found {kind}";
-    /// A key's identifier that is no UUID.
+    /// A key identifier is not a UUID.
     key_not_uuid(subtype: u8) = 51084, "Encryption schema 'keyId' array elements must have BinData type UUID, found {subtype}";
-    /// A key's identifier that is too short or too long.
+    /// A key identifier has the wrong length.
     key_bad_length() = InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype";
 }
 
 const ALGORITHMS: [&str; 2] =
     ["AEAD_AES_256_CBC_HMAC_SHA_512-Deterministic", "AEAD_AES_256_CBC_HMAC_SHA_512-Random"];
 
-/// The subtype of binary data that is encrypted.
+/// The subtype of encrypted binary data.
 const SUBTYPE: u8 = 6;
 
-/// Where the type of the value stands in encrypted data.
+/// The position of the value's type in encrypted data.
 const TYPE_AT: usize = 17;
 
-/// What `encrypt` asks of a value: that it is encrypted, and its type, if one is named.
+/// The operand of `encrypt`: the value must be encrypted, and of a certain type if one is named.
 #[derive(Debug)]
 pub(crate) struct Encryption {
     types: Option<TypeSet>,
@@ -62,12 +62,12 @@ impl Encryption {
         Ok(Encryption { types: named.map(|named| types("bsonType", named, false)).transpose()? })
     }
 
-    /// Whether the value is encrypted and of the right type.
+    /// Returns whether the value is encrypted and of the right type.
     pub(crate) fn holds(&self, value: RawValue<'_>) -> bool {
         self.failure(value).is_none()
     }
 
-    /// Why the value is not as asked, in mongod's words.
+    /// Why the value does not satisfy the rule, in mongod's words.
     pub(crate) fn failure(&self, value: RawValue<'_>) -> Option<&'static str> {
         let Value::Binary(Binary { subtype: SUBTYPE, bytes }) = value.get() else {
             return Some("value was not encrypted");
@@ -81,7 +81,7 @@ impl Encryption {
     }
 }
 
-/// Checks the operand of `encryptMetadata`, which says nothing of documents.
+/// Checks the operand of `encryptMetadata`, which does not restrict documents.
 pub(super) fn check_metadata(operand: RawValue<'_>) -> Result<()> {
     let doc = check("encryptMetadata", operand)?;
     if doc.is_empty() { Err(metadata_empty()) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Trying a schema on a value's bytes.
+//! Matches a schema against a value's bytes.
 
 use std::ops::ControlFlow;
 
@@ -10,14 +10,12 @@ use crate::expression::number::decimal_remainder;
 use crate::filter::compares;
 use crate::meter;
 
-/// So many bytes of a value are looked at, at most, for the price of an element: a rule may sort or
-/// hash them.
+/// The number of bytes of a value that cost as much as one element: a rule may sort or hash them.
 const LOOKED_AT: usize = 16;
 
 impl Schema {
-    /// The index in an array that the positional `$` stands for where a document satisfies the
-    /// schema: of the properties that it requires, the last by name that is an array, of which the
-    /// first element is found.
+    /// The array index for the positional `$` where a document satisfies the schema: of its
+    /// required properties, the last by name that is an array, at its first element.
     pub(super) fn position(&self, doc: Doc<'_>) -> Option<usize> {
         let Schema::Rules(rules) = self else { return None };
         let required = rules.iter().filter_map(|rule| match rule {
@@ -35,7 +33,8 @@ impl Schema {
         last.map(|(_, index)| index)
     }
 
-    /// Whether the schema only counts and names an object's properties, whatever their values.
+    /// Returns whether the schema only restricts the number and names of an object's properties,
+    /// not their values.
     pub(super) fn is_of_names(&self) -> bool {
         let is_of_names = |rule: &Rule| {
             matches!(
@@ -46,12 +45,12 @@ impl Schema {
         matches!(self, Schema::Rules(rules) if rules.iter().all(is_of_names))
     }
 
-    /// Whether the schema only says which properties must be there.
+    /// Returns whether the schema consists only of `required`.
     pub(super) fn is_of_required(&self) -> bool {
         matches!(self, Schema::Rules(rules) if rules.iter().all(|rule| matches!(rule, Rule::Required(_))))
     }
 
-    /// Whether the schema asks for more than one thing of an object: each property counts.
+    /// Returns whether the schema has more than one condition on an object; each property counts.
     pub(super) fn is_of_several(&self) -> bool {
         let Schema::Rules(rules) = self else { return false };
         let count = |rule: &Rule| match rule {
@@ -62,7 +61,7 @@ impl Schema {
         rules.iter().map(count).sum::<usize>() > 1
     }
 
-    /// Whether the value satisfies the schema.
+    /// Returns whether the value satisfies the schema.
     pub(crate) fn matches(&self, value: RawValue<'_>) -> bool {
         match self {
             Schema::Never => false,
@@ -72,10 +71,11 @@ impl Schema {
 }
 
 impl Rule {
-    /// Whether the rule holds for the value; rules of one type hold for values of the others.
+    /// Returns whether the rule holds for the value; a rule for one type holds for values of other
+    /// types.
     ///
-    /// An operation that must end is told so by what it asks [next](crate::meter::recall); here
-    /// nothing holds then.
+    /// When the operation must end, the rule does not hold here, and the error is returned by the
+    /// [next](crate::meter::recall) check.
     pub(crate) fn holds(&self, value: RawValue<'_>) -> bool {
         if meter::spend(meter::CALL + value.bytes().len() / LOOKED_AT).is_err() {
             return false;
@@ -144,7 +144,7 @@ impl Property {
         self.failing(object).is_none()
     }
 
-    /// The value that the property has and that the schema does not allow.
+    /// The value of the property that the schema does not allow.
     pub(crate) fn failing<'a>(&self, object: Doc<'a>) -> Option<RawValue<'a>> {
         if meter::spend_bytes(object.as_bytes().len()).is_err() {
             return None;
@@ -153,8 +153,7 @@ impl Property {
             let value = self.path.first_field(object);
             return value.filter(|value| !self.schema.matches(*value));
         }
-        // Where an array on the way spreads the path, one value that satisfies the schema is
-        // enough.
+        // If an array spreads the path, one value that satisfies the schema is sufficient.
         let mut failing = None;
         let found = self.path.walk(object, |leaf| match leaf.value {
             Some(value) if self.schema.matches(value) => ControlFlow::Break(()),
@@ -186,7 +185,7 @@ impl OtherProperties {
             }
     }
 
-    /// Whether neither a name nor a pattern speaks of the property.
+    /// Returns whether neither a name nor a pattern covers the property.
     pub(crate) fn is_additional(&self, name: &BStr) -> bool {
         self.names.find(name).is_none()
             && !self.patterns.iter().any(|(regex, _)| regex.is_match(name))
@@ -194,7 +193,7 @@ impl OtherProperties {
 }
 
 impl Dependency {
-    /// Whether the object has what the property that is there asks for.
+    /// Returns whether the object has what an existing property requires.
     pub(crate) fn holds(&self, object: Doc<'_>) -> bool {
         match self {
             Dependency::Properties(paths) => paths.iter().all(|path| exists(path, object)),
@@ -205,7 +204,7 @@ impl Dependency {
     }
 }
 
-/// Whether the path leads to a value.
+/// Returns whether the path leads to a value.
 pub(crate) fn exists(path: &FieldPath, object: Doc<'_>) -> bool {
     if meter::spend_bytes(object.as_bytes().len()).is_err() {
         return false;
@@ -220,7 +219,7 @@ pub(crate) fn exists(path: &FieldPath, object: Doc<'_>) -> bool {
     found.is_break()
 }
 
-/// The index of the array element by which the path leads to a value, if it leads through an array.
+/// The index of the array element through which the path leads to a value, if any.
 fn index_found(path: &FieldPath, object: Doc<'_>) -> Option<usize> {
     let mut index = None;
     let _ = path.walk(object, |leaf| match leaf.value {
@@ -236,7 +235,7 @@ fn index_found(path: &FieldPath, object: Doc<'_>) -> Option<usize> {
     index
 }
 
-/// Whether a division by `divisor` leaves nothing, in decimal.
+/// Returns whether the value is a multiple of `divisor`, in decimal.
 fn is_multiple(value: Value<'_>, divisor: Decimal128) -> bool {
     let dividend = match value {
         Value::Int32(number) => Decimal128::from_i64(i64::from(number)),
@@ -248,7 +247,7 @@ fn is_multiple(value: Value<'_>, divisor: Decimal128) -> bool {
     decimal_remainder(dividend, divisor).is_zero()
 }
 
-/// The text of a string; a symbol is none.
+/// The text of a string; a symbol has none.
 fn string(value: RawValue<'_>) -> Option<&BStr> {
     value.get().as_str()
 }
@@ -257,17 +256,17 @@ fn array(value: RawValue<'_>) -> Option<Doc<'_>> {
     (value.kind() == Type::Array).then(|| Doc::trusted(value.bytes()))
 }
 
-/// The document that a value is.
+/// The document of an object value.
 pub(crate) fn object(value: RawValue<'_>) -> Option<Doc<'_>> {
     (value.kind() == Type::Document).then(|| Doc::trusted(value.bytes()))
 }
 
-/// How many elements there are.
+/// The number of elements.
 pub(crate) fn count(doc: Doc<'_>) -> u64 {
     doc.iter().count() as u64
 }
 
-/// How many characters the text has: every byte but those that continue one.
+/// The number of characters of the text: every byte except continuation bytes.
 fn code_points(text: &[u8]) -> u64 {
     text.iter().filter(|&&byte| byte & 0xC0 != 0x80).count() as u64
 }

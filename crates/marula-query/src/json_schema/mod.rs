@@ -1,12 +1,12 @@
 //! `$jsonSchema`: documents described by JSON Schema, draft 4, with MongoDB's `bsonType`.
 //!
 //! A [`Schema`] is a list of [`Rule`]s, in the order in which a failed validation reports them. A
-//! rule speaks of values of one type and holds for all others. A schema stands either at the
-//! *root*, where it speaks of a whole document, or under a name, an item or a pattern; at the root,
-//! rules on numbers, strings and arrays say nothing and are dropped.
+//! rule restricts values of one type and holds for all others. A schema is either at the *root*,
+//! where it describes a whole document, or under a name, an item or a pattern; at the root, rules
+//! on numbers, strings and arrays have no effect and are dropped.
 //!
-//! `parse` reads keywords, `matching` tries rules on a value's bytes, `unordered` is the equality
-//! that does not see the order of fields, `encrypt` is the keyword of that name.
+//! `parse` parses keywords, `matching` evaluates rules on a value's bytes, `unordered` is the
+//! equality that ignores the order of fields, `encrypt` is the keyword of that name.
 
 mod encrypt;
 pub(crate) mod matching;
@@ -26,11 +26,11 @@ use crate::filter::{Compare, Node, TypeSet};
 use crate::regex::Regex;
 
 errors! {
-    /// The operand is no object.
+    /// The operand of `$jsonSchema` is not an object.
     schema_not_an_object() = TypeMismatch, "$jsonSchema must be an object";
 }
 
-/// A schema as a node of a filter: what it says, and its text to print.
+/// A schema as a node of a filter: its rules, and its text for printing.
 #[derive(Clone, Debug)]
 pub struct SchemaNode(Arc<Inner>);
 
@@ -41,16 +41,16 @@ struct Inner {
     mentions_encryption: bool,
 }
 
-/// What a value must satisfy.
+/// The conditions on a value.
 #[derive(Debug)]
 pub(crate) enum Schema {
-    /// No value does: a type at the root that no document has.
+    /// No value satisfies it: a type at the root that no document has.
     Never,
-    /// Every rule holds.
+    /// Every rule must hold.
     Rules(Vec<Rule>),
 }
 
-/// What one keyword says, or two that belong together.
+/// The condition of one keyword, or of two related ones.
 #[derive(Debug)]
 pub(crate) enum Rule {
     /// `multipleOf`, of numbers.
@@ -61,8 +61,8 @@ pub(crate) enum Rule {
     Pattern {
         /// The pattern.
         regex: Regex,
-        /// Whether it is tried on regular expressions too, as it is where the schema names no type
-        /// but `string`; they fail by their type then, and by the pattern beside it.
+        /// Whether it also applies to regular expressions, as it does if the schema names no type
+        /// except `string`; they then fail by their type and by the pattern.
         is_strict: bool,
     },
     /// `maxLength`, of strings, in code points.
@@ -75,15 +75,15 @@ pub(crate) enum Rule {
     MaxItems(u64),
     /// `uniqueItems`, of arrays.
     UniqueItems,
-    /// `items` with one schema for all.
+    /// `items` with one schema for all elements.
     Items(Schema),
-    /// `items` with a schema for each place.
+    /// `items` with a schema for each position.
     ItemsByPlace(Vec<Schema>),
-    /// `additionalItems`: what stands behind the places that `items` speaks of.
+    /// `additionalItems`: the elements after the positions of `items`.
     AdditionalItems {
-        /// The first such place.
+        /// The first such position.
         from: usize,
-        /// What they must satisfy; `None` allows none.
+        /// The schema that they must satisfy; `None` allows none.
         allowed: Option<Schema>,
     },
     /// `properties`, of objects.
@@ -112,29 +112,29 @@ pub(crate) enum Rule {
     Encrypt(Encryption),
     /// `type` or `bsonType`.
     Types {
-        /// Which of the two.
+        /// The name of the keyword.
         keyword: &'static str,
-        /// The types named.
+        /// The named types.
         types: TypeSet,
     },
 }
 
-/// What stands for a value that is not there: of a type that no keyword speaks of, with bytes that
-/// no value of that type has.
+/// Represents a missing value: a type that no keyword refers to, with bytes that no value of that
+/// type has.
 pub(crate) const MISSING: RawValue<'static> = RawValue::new(Type::Undefined, b"missing");
 
 /// A property and its schema.
 #[derive(Debug)]
 pub(crate) struct Property {
-    /// Where it is: dots lead into documents here too. An empty name is the object itself.
+    /// The path: dots lead into documents here too. An empty name is the object itself.
     pub(crate) path: FieldPath,
-    /// What it must satisfy where it is there.
+    /// The schema for its value if it exists.
     pub(crate) schema: Schema,
     /// Whether `required` names it too.
     pub(crate) is_required: bool,
 }
 
-/// Schemas for properties by pattern, and for those that neither a name nor a pattern covers.
+/// Schemas for properties by pattern, and for properties that neither a name nor a pattern covers.
 #[derive(Debug)]
 pub(crate) struct OtherProperties {
     /// The names in `properties`.
@@ -145,23 +145,23 @@ pub(crate) struct OtherProperties {
     pub(crate) additional: Additional,
 }
 
-/// What properties that nothing else speaks of must satisfy.
+/// The condition on properties that nothing else covers.
 #[derive(Debug)]
 pub(crate) enum Additional {
-    /// Nothing.
+    /// Any value is allowed.
     Anything,
-    /// They must not be there.
+    /// None are allowed.
     Nothing,
-    /// A schema.
+    /// They must satisfy a schema.
     Schema(Box<Schema>),
 }
 
-/// What must hold where a property is there.
+/// The condition if a property exists.
 #[derive(Debug)]
 pub(crate) enum Dependency {
-    /// These properties are there too.
+    /// These properties must exist too.
     Properties(Vec<FieldPath>),
-    /// The object satisfies a schema.
+    /// The object must satisfy a schema.
     Schema(Schema),
 }
 
@@ -173,37 +173,37 @@ impl SchemaNode {
         Ok(SchemaNode(Arc::new(Inner { schema, text: text.to_buf(), mentions_encryption })))
     }
 
-    /// Whether the document satisfies the schema.
+    /// Returns whether the document satisfies the schema.
     pub fn matches(&self, doc: Doc<'_>) -> bool {
         self.0.schema.matches(RawValue::new(Type::Document, doc.as_bytes()))
     }
 
-    /// The array index that the positional `$` stands for where the document satisfies the schema.
+    /// The array index for the positional `$` if the document satisfies the schema.
     pub(crate) fn position(&self, doc: Doc<'_>) -> Option<usize> {
         self.0.schema.position(doc)
     }
 
-    /// Whether the schema only counts and names the document's fields.
+    /// Returns whether the schema only restricts the number and names of fields.
     pub(crate) fn is_of_names(&self) -> bool {
         self.0.schema.is_of_names()
     }
 
-    /// Whether the schema only says which fields must be there.
+    /// Returns whether the schema consists only of `required`.
     pub(crate) fn is_of_required(&self) -> bool {
         self.0.schema.is_of_required()
     }
 
-    /// Whether the schema asks for more than one thing of the document.
+    /// Returns whether the schema has more than one condition on the document.
     pub(crate) fn is_of_several(&self) -> bool {
         self.0.schema.is_of_several()
     }
 
-    /// The schema as the client wrote it.
+    /// The schema as written by the client.
     pub fn text(&self) -> Doc<'_> {
         self.0.text.as_doc()
     }
 
-    /// Whether the schema or one within it has `encrypt` or `encryptMetadata`.
+    /// Returns whether the schema, or one nested in it, has `encrypt` or `encryptMetadata`.
     pub fn mentions_encryption(&self) -> bool {
         self.0.mentions_encryption
     }
@@ -213,7 +213,7 @@ impl SchemaNode {
     }
 }
 
-/// Parses a schema into the filter node that says the same.
+/// Parses a schema into a filter node.
 pub(crate) fn parse(operand: RawValue<'_>, _context: &Context) -> Result<Node> {
     SchemaNode::parse(operand).map(Node::Schema)
 }

@@ -1,8 +1,8 @@
-//! Reading schemas.
+//! Parses schemas.
 //!
-//! A schema's keywords are rows of [`KEYWORDS`], each with the function that reads its operand into
-//! rules. The table is in the order in which rules are tried and reported, which is not that of the
-//! text.
+//! A schema's keywords are rows of [`KEYWORDS`], each with the function that parses its operand
+//! into rules. The table has the order in which rules are evaluated and reported, which is not that
+//! of the text.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -18,99 +18,99 @@ use crate::filter::{Compare, CompareOp, TypeSet, insert_type_alias, parse_non_ne
 use crate::regex::Regex;
 
 errors! {
-    /// A keyword that JSON Schema does not have.
+    /// A keyword does not exist.
     unknown_keyword(name: &BStr) = FailedToParse, "Unknown $jsonSchema keyword: {name}";
-    /// A keyword that JSON Schema has and MongoDB has not.
+    /// A keyword exists in JSON Schema but not in MongoDB.
     unsupported_keyword(name: &BStr) = FailedToParse, "$jsonSchema keyword '{name}' is not currently supported";
-    /// A keyword that is there twice.
+    /// A keyword is repeated.
     duplicate_keyword(name: &BStr) = FailedToParse, "Duplicate $jsonSchema keyword: {name}";
-    /// `title` or `description` that is no text.
+    /// `title` or `description` is not a string.
     not_text(keyword: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be of type string";
-    /// Two keywords for one thing.
+    /// Two alternative keywords are used together.
     both(first: &str, second: &str) = FailedToParse, "Cannot specify both $jsonSchema keywords '{first}' and '{second}'";
-    /// A type beside `encrypt`.
+    /// A type is given together with `encrypt`.
     encrypt_with_type(keyword: &str) = FailedToParse, "$jsonSchema keyword 'encrypt' cannot be used in conjunction with '{keyword}', 'encrypt' implies type 'bsonType::BinData'";
-    /// A type that is neither a name nor names.
+    /// A type is neither a string nor an array of strings.
     type_bad_operand(keyword: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be either a string or an array of strings";
-    /// A type among types that is no name.
+    /// An element of an array of types is not a string.
     type_not_a_string(keyword: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' array elements must be strings";
-    /// No type.
+    /// The array of types is empty.
     type_empty(keyword: &str) = FailedToParse, "$jsonSchema keyword '{keyword}' must name at least one type";
-    /// A type named twice.
+    /// A type is repeated.
     type_twice(keyword: &str, name: &BStr) = FailedToParse, "$jsonSchema keyword '{keyword}' has duplicate value: {name}";
-    /// JSON Schema's `integer`, for which BSON has two types.
+    /// The type is JSON Schema's `integer`, which corresponds to two types in BSON.
     type_integer() = FailedToParse, "$jsonSchema type 'integer' is not currently supported.";
-    /// A name that is no type of JSON Schema.
+    /// A type does not exist in JSON Schema.
     type_unknown(name: &BStr) = BadValue, "Unknown type name alias: {name}";
-    /// A bound that is no number.
+    /// A bound is not a number.
     not_a_number(keyword: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be a number";
-    /// A flag that is none.
+    /// A flag is not a boolean.
     not_a_boolean(keyword: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be a boolean";
-    /// `exclusiveMinimum` without `minimum`, or the other pair.
+    /// `exclusiveMinimum` is used without `minimum`, or `exclusiveMaximum` without `maximum`.
     exclusive_alone(bound: &str, exclusive: &str) = FailedToParse, "$jsonSchema keyword '{bound}' must be a present if {exclusive} is present";
-    /// `multipleOf` zero or a negative number.
+    /// `multipleOf` is zero or negative.
     multiple_not_positive() = FailedToParse, "$jsonSchema keyword 'multipleOf' must have a positive value";
-    /// `multipleOf` of nothing that can be divided by.
+    /// `multipleOf` is NaN or infinite.
     divisor_not_finite(what: &str) = BadValue, "divisor cannot be {what}";
-    /// `pattern` that is no text.
+    /// `pattern` is not a string.
     not_a_string(keyword: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be a string";
-    /// A keyword that takes an object.
+    /// The operand of a keyword is not an object.
     not_an_object(keyword: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be an object";
-    /// A property whose schema is none.
+    /// The schema of a property is not an object.
     property_not_an_object(name: &BStr) = TypeMismatch, "Nested schema for $jsonSchema property '{name}' must be an object";
-    /// A pattern whose schema is none.
+    /// The schema of a pattern is not an object.
     pattern_not_an_object(name: &BStr) = TypeMismatch, "$jsonSchema keyword 'patternProperties' has property '{name}' which is not an object";
-    /// A pattern for names that PCRE does not take.
+    /// A pattern for names is not a valid regular expression.
     pattern_invalid(reason: &str) = BadValue, "Invalid regular expression: {reason}";
-    /// `additionalProperties` of the wrong type.
+    /// `additionalProperties` has the wrong type.
     additional_properties_bad_operand() = TypeMismatch, "$jsonSchema keyword 'additionalProperties' must be an object or a boolean";
-    /// `items` of the wrong type.
+    /// `items` has the wrong type.
     items_bad_operand(kind: &str) = TypeMismatch, "$jsonSchema keyword 'items' must be an array or an object, not {kind}";
-    /// A place in `items` whose schema is none.
+    /// The schema of a position in `items` is not an object.
     item_not_an_object(kind: &str) = TypeMismatch, "$jsonSchema keyword 'items' requires that each element of the array is an object, but found a {kind}";
-    /// `additionalItems` of the wrong type.
+    /// `additionalItems` has the wrong type.
     additional_items_bad_operand(kind: &str) = TypeMismatch, "$jsonSchema keyword 'additionalItems' must be either an object or a boolean, but got a {kind}";
-    /// `required` or `enum` of the wrong type.
+    /// `required` or `enum` has the wrong type.
     not_an_array_but(keyword: &str, kind: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be an array, but found an element of type {kind}";
-    /// `required` or `enum` of nothing.
+    /// `required` or `enum` is empty.
     empty_array(keyword: &str) = FailedToParse, "$jsonSchema keyword '{keyword}' cannot be an empty array";
-    /// A required property that is no name.
+    /// A required property is not a string.
     required_not_strings(kind: &str) = TypeMismatch, "$jsonSchema keyword 'required' must be an array of strings, but found an element of type: {kind}";
-    /// A property required twice.
+    /// A required property is repeated.
     required_twice() = FailedToParse, "$jsonSchema keyword 'required' array cannot contain duplicate values";
-    /// A value twice in `enum`.
+    /// A value in `enum` is repeated.
     enum_twice() = FailedToParse, "$jsonSchema keyword 'enum' array cannot contain duplicate values.";
-    /// A list of schemas that is none.
+    /// A list of schemas is not an array.
     not_an_array(keyword: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be an array";
-    /// An empty list of schemas.
+    /// A list of schemas is empty.
     no_schemas(keyword: &str) = BadValue, "$jsonSchema keyword '{keyword}' must be a non-empty array";
-    /// Something else than a schema in a list of schemas.
+    /// An element of a list of schemas is not an object.
     not_schemas(keyword: &str, kind: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be an array of objects, but found an element of type {kind}";
-    /// `not` of something else than a schema.
+    /// The operand of `not` is not an object.
     not_not_an_object(kind: &str) = TypeMismatch, "$jsonSchema keyword 'not' must be an object, but found an element of type {kind}";
-    /// A dependency that is neither names nor a schema.
+    /// A dependency is neither an array nor an object.
     dependency_bad_operand(name: &BStr) = TypeMismatch, "property '{name}' in $jsonSchema keyword 'dependencies' must be either an object or an array";
-    /// A dependency on nothing.
+    /// A dependency is an empty array.
     dependency_empty(name: &BStr) = FailedToParse, "property '{name}' in $jsonSchema keyword 'dependencies' cannot be an empty array";
-    /// A dependency on something that is no name.
+    /// An element of a dependency is not a string.
     dependency_not_strings(name: &BStr, kind: &str) = TypeMismatch, "array '{name}' in $jsonSchema keyword 'dependencies' can only contain strings, but found element of type: {kind}";
-    /// A dependency on one property twice.
+    /// A property in a dependency is repeated.
     dependency_twice(name: &BStr, property: &BStr) = FailedToParse, "array '{name}' in $jsonSchema keyword 'dependencies' contains duplicate element: {property}";
 }
 
-/// A keyword, and what reads it. Those that another keyword's function reads have none of their
-/// own.
+/// A keyword and the function that parses it. A keyword that is parsed with another one has no
+/// function.
 struct Keyword {
     name: &'static str,
-    /// The types of which the keyword speaks: where the schema names other types only, it says
-    /// nothing.
+    /// The types that the keyword applies to: if the schema names only other types, the keyword has
+    /// no effect.
     of: Subject,
     read: Option<Read>,
 }
 
 type Read = fn(&Reader<'_>, RawValue<'_>) -> Result<Option<Rule>>;
 
-/// The type of value that a keyword speaks of.
+/// The type of values that a keyword applies to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Anything,
@@ -162,7 +162,7 @@ static KEYWORDS: &[Keyword] = &[
     row("maxProperties", Subject::Object, |_, operand| {
         limit("maxProperties", operand, Rule::MaxProperties)
     }),
-    // Unlike the other keywords of objects, these are not dropped beside another type.
+    // Unlike the other keywords for objects, these also apply together with another type.
     row("dependencies", Subject::Anything, dependencies),
     row("allOf", Subject::Anything, |reader, operand| {
         reader.schemas("allOf", operand).map(Rule::AllOf).map(Some)
@@ -190,16 +190,16 @@ static KEYWORDS: &[Keyword] = &[
 /// Keywords of JSON Schema, draft 4, that MongoDB refuses.
 static UNSUPPORTED: [&str; 6] = ["$ref", "$schema", "default", "definitions", "format", "id"];
 
-/// What reading a keyword needs to know of its schema.
+/// The state of parsing a schema.
 struct Reader<'d> {
     text: Doc<'d>,
-    /// Whether the schema speaks of a whole document.
+    /// Whether the schema describes a whole document.
     is_root: bool,
-    /// Set where a keyword of encryption is met, here or within.
+    /// Set when a keyword of encryption is found, in this schema or a nested one.
     mentions_encryption: &'d Cell<bool>,
 }
 
-/// Reads a schema that speaks of a whole document; and whether it mentions encryption.
+/// Parses a schema for a whole document; also returns whether it mentions encryption.
 pub(super) fn root(text: Doc<'_>) -> Result<(Schema, bool)> {
     let mentions_encryption = Cell::new(false);
     let reader = Reader { text, is_root: true, mentions_encryption: &mentions_encryption };
@@ -243,7 +243,7 @@ impl Reader<'_> {
         Ok(Schema::Rules(rules))
     }
 
-    /// At the root, only what speaks of objects says something.
+    /// At the root, only keywords for objects have an effect.
     fn is_heard(&self, of: Subject) -> bool {
         !self.is_root || matches!(of, Subject::Anything | Subject::Object)
     }
@@ -268,7 +268,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The types that the schema names, and by which keyword.
+    /// The types that the schema names, and the keyword.
     fn types(&self) -> Result<Option<(&'static str, TypeSet)>> {
         let (json, bson) = (self.text.get_raw(b"type"), self.text.get_raw(b"bsonType"));
         let named = match (json, bson) {
@@ -288,12 +288,12 @@ impl Reader<'_> {
         Ok(named)
     }
 
-    /// Reads a schema that speaks of the same value as this one.
+    /// Parses a schema for the same value as this one.
     fn same_value(&self, text: Doc<'_>) -> Result<Schema> {
         Reader { text, ..*self }.schema()
     }
 
-    /// Reads a schema that speaks of a value under a name, an item or a pattern.
+    /// Parses a schema for a value under a name, an item or a pattern.
     fn nested(&self, text: Doc<'_>) -> Result<Schema> {
         Reader { text, is_root: false, ..*self }.schema()
     }
@@ -314,7 +314,7 @@ impl Reader<'_> {
 }
 
 impl Subject {
-    /// Whether one of the types is what the keyword speaks of.
+    /// Returns whether the keyword applies to one of the types.
     fn is_among(self, types: TypeSet) -> bool {
         match self {
             Subject::Anything => true,
@@ -328,7 +328,7 @@ impl Subject {
     }
 }
 
-/// Reads the names of one or several types. `encrypt` may name none.
+/// Parses the names of one or more types. For `encrypt` they are optional.
 pub(super) fn types(keyword: &str, operand: RawValue<'_>, must_name: bool) -> Result<TypeSet> {
     let mut set = TypeSet::EMPTY;
     match operand.get() {
@@ -355,7 +355,8 @@ fn check_type_names(keyword: &str, names: Doc<'_>) -> Result<()> {
             return Err(type_twice(keyword, name));
         }
         seen.push(name);
-        // More names than types must repeat one or be unknown, which is found when they are read.
+        // More names than types must contain a duplicate or an unknown name, which is found when
+        // they are parsed.
         if seen.len() > 64 {
             break;
         }
@@ -420,7 +421,7 @@ fn bound(
     Ok(Some(Rule::Bound(Compare { op, value: operand.to_buf() })))
 }
 
-/// Checks that the bound is there; with it, the flag was read.
+/// Checks that the bound exists; the flag is parsed with it.
 fn exclusive(reader: &Reader<'_>, bound: &str, exclusive: &str) -> Result<Option<Rule>> {
     reader.text.get(bound).map(|_| None).ok_or_else(|| exclusive_alone(bound, exclusive))
 }
@@ -472,7 +473,7 @@ fn additional_items(reader: &Reader<'_>, operand: RawValue<'_>) -> Result<Option
         Value::Document(text) => Some(reader.nested(text)?),
         value => return Err(additional_items_bad_operand(value.kind().alias())),
     };
-    // Where `items` speaks of all items alike, there are no others.
+    // If `items` applies to all items alike, there are no additional ones.
     Ok(match reader.text.get("items") {
         Some(Value::Array(places)) => {
             Some(Rule::AdditionalItems { from: places.iter().count(), allowed })
@@ -519,7 +520,7 @@ fn other_properties(reader: &Reader<'_>, operand: RawValue<'_>) -> Result<Option
 }
 
 fn additional_properties(reader: &Reader<'_>, operand: RawValue<'_>) -> Result<Option<Rule>> {
-    // With patterns beside it, it was read with them.
+    // Together with patterns, it was parsed with them.
     if reader.text.get_raw(b"patternProperties").is_some() {
         return Ok(None);
     }
@@ -556,7 +557,7 @@ fn required(_: &Reader<'_>, operand: RawValue<'_>) -> Result<Option<Rule>> {
         let kind = name.kind();
         names.push(name.as_str().ok_or_else(|| required_not_strings(kind.alias()))?);
     }
-    // In the order in which those that are missing are told.
+    // The order in which missing properties are reported.
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err(required_twice());

@@ -1,4 +1,4 @@
-//! Equality that does not see the order of an object's fields, as `enum` and `uniqueItems` compare.
+//! Equality that ignores the order of an object's fields, for `enum` and `uniqueItems`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -7,10 +7,10 @@ use std::hash::{BuildHasher, Hasher};
 use marula_bson::order::{self, canonical_class};
 use marula_bson::{Doc, Element, RawValue, Type};
 
-/// How deep comparison looks; validation lets nothing deeper in.
+/// The maximum depth of comparison; validation rejects deeper documents.
 const DEPTH_MAX: u32 = 256;
 
-/// Whether two values are equal, whatever the order of fields in objects.
+/// Returns whether two values are equal, whatever the order of fields in objects.
 pub(crate) fn equal(a: RawValue<'_>, b: RawValue<'_>) -> bool {
     equal_at(a, b, 0)
 }
@@ -52,9 +52,9 @@ fn sorted(doc: Doc<'_>) -> Vec<Element<'_>> {
     elements
 }
 
-/// The first value of an array that equals one before it.
+/// Returns the first value of an array that equals an earlier one.
 pub(crate) fn first_duplicate(array: Doc<'_>) -> Option<RawValue<'_>> {
-    // The state is random, so that a client cannot make values that collide.
+    // The state is random, so that a client cannot construct colliding values.
     let state = RandomState::new();
     let mut seen: HashMap<u64, Vec<RawValue<'_>>> = HashMap::new();
     for Element { value, .. } in array {
@@ -73,7 +73,8 @@ pub(crate) fn first_duplicate(array: Doc<'_>) -> Option<RawValue<'_>> {
     None
 }
 
-/// A hash that equal values share: fields are added up, so their order does not count.
+/// Returns a hash that is equal for equal values. It adds up the fields' hashes, so their order is
+/// irrelevant.
 fn hash(value: RawValue<'_>, state: &RandomState, depth: u32) -> u64 {
     let inner = Doc::trusted(value.bytes());
     let mut hasher = state.build_hasher();

@@ -1,8 +1,7 @@
-//! Applying a projection to a document's bytes.
+//! Applies a projection to a document's bytes.
 //!
-//! The walk goes through the document's fields once. Runs of fields that are shown as they are, are
-//! copied at once. Fields that are computed follow in the order of the projection, unless there was
-//! a field to replace.
+//! The walk goes through the document's fields once. It copies runs of unchanged fields in one
+//! piece. Computed fields follow in the order of the projection, unless they replace a field.
 
 use marula_bson::{ArrayWriter, Doc, DocWriter, Element, RawValue, Type, Value};
 use marula_error::{Result, errors};
@@ -34,11 +33,11 @@ pub(super) fn apply(
     let known = metadata.to_known();
     let frame = Frame::new(doc, &arena, context).with_known(known.as_ref());
     let walk = Walk { inclusion: projection.inclusion, position, metadata, frame };
-    let place = Place { positional: projection.positional.as_deref(), slices: true };
+    let place = WalkState { positional: projection.positional.as_deref(), slices: true };
     let root = &projection.root;
     walk.document(root, doc, place, &mut DocWriter::new(out)).map_err(|error| {
-        // Of several failures the first of the projection is told, wherever the document has its
-        // fields.
+        // Of several failures the projection's first is reported, whatever the order of the
+        // document's fields.
         walk.first_failure(root, Value::Document(doc)).err().unwrap_or(error)
     })
 }
@@ -50,30 +49,30 @@ struct Walk<'a, 'm> {
     frame: Frame<'a>,
 }
 
-/// What else holds where the walk is.
+/// The state of the walk at a level of the document.
 #[derive(Clone, Copy)]
-struct Place<'p> {
-    /// What is left of the path of a positional `$`, while no array was met on it.
+struct WalkState<'p> {
+    /// The rest of the path of a positional `$`, until the walk enters an array on it.
     positional: Option<&'p [Box<[u8]>]>,
-    /// Whether `$slice` still has a say: it does not reach into arrays of arrays.
+    /// Whether `$slice` still applies: it does not reach into arrays of arrays.
     slices: bool,
 }
 
-impl<'p> Place<'p> {
-    fn below(self, name: &[u8]) -> Place<'p> {
+impl<'p> WalkState<'p> {
+    fn below(self, name: &[u8]) -> WalkState<'p> {
         let positional = match self.positional {
             Some([first, rest @ ..]) if **first == *name => Some(rest),
             _ => None,
         };
-        Place { positional, ..self }
+        WalkState { positional, ..self }
     }
 }
 
-/// What is shown of a value.
+/// The shown part of a value.
 enum Shown<'a> {
-    /// The value as it is.
+    /// The whole value.
     All,
-    /// What the node chooses of it.
+    /// The part that the node chooses.
     Chosen(&'a Node),
 }
 
@@ -82,14 +81,14 @@ impl<'a> Walk<'a, '_> {
         &self,
         node: &'a Node,
         doc: Doc<'_>,
-        place: Place<'_>,
+        place: WalkState<'_>,
         out: &mut DocWriter<'_>,
     ) -> Result<()> {
         let entries = node.children.entries();
         let body = doc.elements_bytes();
         let mut met = Met::none_of(entries.len());
         let mut iter = doc.iter();
-        // Where the fields begin that are to be copied as they are.
+        // The start of the current run of fields to copy unchanged.
         let mut run = None;
         loop {
             let from = body.len() - iter.rest().len();
@@ -119,13 +118,13 @@ impl<'a> Walk<'a, '_> {
         if node.computes { self.computed(node, &met, out) } else { Ok(()) }
     }
 
-    /// Whether a field is shown as it is.
+    /// Returns whether a field is shown unchanged.
     #[inline]
     fn keeps(
         &self,
         child: Option<&Child>,
         value: RawValue<'_>,
-        place: Place<'_>,
+        place: WalkState<'_>,
         name: &[u8],
     ) -> bool {
         match child {
@@ -144,12 +143,12 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Writes what is shown of a field that is there and not shown as it is.
+    /// Writes the shown part of an existing field that is not shown unchanged.
     fn child(
         &self,
         child: &'a Child,
         element: Element<'_>,
-        place: Place<'_>,
+        place: WalkState<'_>,
         out: &mut DocWriter<'_>,
     ) -> Result<()> {
         let (name, value) = (element.name, element.value);
@@ -161,7 +160,7 @@ impl<'a> Walk<'a, '_> {
                 slice.write(inner_doc, &mut out.begin_array(name));
                 Ok(())
             }
-            // Where other fields are included, the new field is behind them.
+            // With inclusion the new field comes after the existing ones.
             Child::Computed(_) if self.inclusion => Ok(()),
             Child::Computed(computed) => self.append(computed, name, out),
             Child::Inner(node) => match value.kind() {
@@ -178,15 +177,15 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Writes what is shown of an array's elements.
+    /// Writes the shown part of an array's elements.
     fn array(
         &self,
         shown: &Shown<'a>,
         array: Doc<'_>,
-        place: Place<'_>,
+        place: WalkState<'_>,
         out: &mut ArrayWriter<'_>,
     ) -> Result<()> {
-        let inside = Place { positional: None, ..place };
+        let inside = WalkState { positional: None, ..place };
         if place.positional.is_none() {
             return array
                 .iter()
@@ -196,7 +195,7 @@ impl<'a> Walk<'a, '_> {
         let element = array.iter().nth(position).ok_or_else(position_mismatch)?;
         let is_container = matches!(element.value.kind(), Type::Document | Type::Array);
         match shown {
-            // Nothing is left of an element that has no fields to choose.
+            // An element that has no fields to choose from shows nothing.
             Shown::Chosen(node) if self.inclusion && !is_container && !node.computes => {
                 Err(position_mismatch())
             }
@@ -204,12 +203,12 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Writes what is shown of one element of an array.
+    /// Writes the shown part of one element of an array.
     fn item(
         &self,
         shown: &Shown<'a>,
         value: RawValue<'_>,
-        place: Place<'_>,
+        place: WalkState<'_>,
         out: &mut ArrayWriter<'_>,
     ) -> Result<()> {
         let inner = Doc::trusted(value.bytes());
@@ -222,7 +221,7 @@ impl<'a> Walk<'a, '_> {
                 self.document(node, inner, place, &mut out.begin_doc())
             }
             (Shown::Chosen(_), Type::Array) => {
-                let place = Place { slices: false, ..place };
+                let place = WalkState { slices: false, ..place };
                 self.array(shown, inner, place, &mut out.begin_array())
             }
             (Shown::Chosen(node), _) if node.computes => {
@@ -236,7 +235,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Writes the fields that are computed and took no other's place.
+    /// Writes the computed fields that replaced no existing field.
     fn computed(&self, node: &'a Node, met: &Met, out: &mut DocWriter<'_>) -> Result<()> {
         for (at, (name, child)) in node.children.entries().iter().enumerate() {
             match child {
@@ -244,7 +243,7 @@ impl<'a> Walk<'a, '_> {
                     self.append(computed, name, out)?;
                 }
                 Child::Inner(inner) if inner.computes && !met.has(at) => {
-                    let place = Place { positional: None, slices: false };
+                    let place = WalkState { positional: None, slices: false };
                     self.document(inner, Doc::EMPTY, place, &mut out.begin_doc(name))?;
                 }
                 _ => {}
@@ -253,7 +252,7 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Fails as the first of the node's fields does that is computed for `value`.
+    /// Fails with the error of the first of the node's computed fields that fails for `value`.
     #[cold]
     fn first_failure(&self, node: &'a Node, value: Value<'_>) -> Result<()> {
         if let Value::Array(items) = value {
@@ -296,7 +295,7 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// Copies the fields from where a run began up to `end`.
+/// Copies the fields from the start of a run to `end`.
 #[inline]
 fn flush(run: &mut Option<usize>, body: &[u8], end: usize, out: &mut DocWriter<'_>) {
     if let Some(start) = run.take() {

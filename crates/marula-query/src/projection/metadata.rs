@@ -1,4 +1,4 @@
-//! What a query knows of a document beside its fields, for `$meta`.
+//! The metadata of a document in a query, for `$meta`.
 
 use marula_bson::{Doc, Value};
 
@@ -22,7 +22,7 @@ pub enum Meta {
     TimeseriesBucketMaxTime,
 }
 
-/// Every kind by its name.
+/// All kinds by name.
 static NAMES: &[(&str, Meta)] = &[
     ("textScore", Meta::TextScore),
     ("randVal", Meta::RandVal),
@@ -39,38 +39,38 @@ static NAMES: &[(&str, Meta)] = &[
 ];
 
 impl Meta {
-    /// The name.
+    /// Returns the kind's name.
     pub(super) fn name(self) -> &'static str {
         NAMES.iter().find(|(_, meta)| *meta == self).map_or("", |(name, _)| name)
     }
 
-    /// The kind of this name.
+    /// Returns the kind with this name.
     pub fn from_name(name: &[u8]) -> Option<Meta> {
         NAMES.iter().find(|(other, _)| other.as_bytes() == name).map(|&(_, meta)| meta)
     }
 }
 
-/// The metadata of one document; what was not asked for is `None`.
+/// The metadata of one document; values that were not asked for are `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metadata<'a> {
-    /// How well it matches `$text`.
+    /// The score of the match of `$text`.
     pub text_score: Option<f64>,
-    /// The values the results are sorted by, as an array.
+    /// The values that the results are sorted by, as an array.
     pub sort_key: Option<Value<'a>>,
-    /// The index entry that led to it, with field names.
+    /// The index entry that led to the document, with field names.
     pub index_key: Option<Doc<'a>>,
-    /// Its record id.
+    /// The record id.
     pub record_id: Option<i64>,
     /// A random number for each document.
     pub rand_val: Option<f64>,
-    /// How far it is, by `$geoNear`.
+    /// The distance that `$geoNear` measured.
     pub geo_near_distance: Option<f64>,
-    /// The point that was measured to, by `$geoNear`.
+    /// The point that `$geoNear` measured to.
     pub geo_near_point: Option<Value<'a>>,
 }
 
 impl<'a> Metadata<'a> {
-    /// The same as expressions read it; `None` where they would find nothing.
+    /// Converts to the form that expressions read; `None` if all values are absent.
     pub(crate) fn to_known(self) -> Option<Known> {
         let nearest = self.geo_near_distance.zip(self.geo_near_point);
         let known = Known {
@@ -81,7 +81,7 @@ impl<'a> Metadata<'a> {
         (known != Known::default()).then_some(known)
     }
 
-    /// The value of one kind, if it is known.
+    /// Returns the value of one kind, if it is known.
     pub fn get(&self, meta: Meta) -> Option<Value<'a>> {
         match meta {
             Meta::TextScore => self.text_score.map(Value::Double),

@@ -1,4 +1,4 @@
-//! Reading projection documents.
+//! The parser of projection documents.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, DocBuf, Element, Type, Value};
@@ -20,9 +20,9 @@ errors! {
     empty() = 51272, "projection specification must have at least one field";
     /// A field's value is an empty object.
     empty_object() = 51270, "An empty sub-projection is not a valid value. Found empty object at path";
-    /// A path leads into what another path names.
+    /// A path leads into a value that another path names.
     collision_below(path: &str, rest: &str) = 31249, "Path collision at {path} remaining portion {rest}";
-    /// A path names what another leads into, or the same.
+    /// A path names a value that another path leads into, or the same value.
     collision_above(path: &str) = 31250, "Path collision at {path}";
     /// A field is included where others are excluded.
     inclusion_in_exclusion(name: &BStr) = 31253, "Cannot do inclusion on field {name} in exclusion projection";
@@ -54,27 +54,27 @@ errors! {
     elem_match_in_stage() = InvalidPipelineOperator, "Cannot use $elemMatch in this context";
     /// `$elemMatch` at a path with dots.
     elem_match_nested() = 31275, "Cannot use $elemMatch projection on a nested field.";
-    /// `$elemMatch` with something that is no object.
+    /// `$elemMatch` with an operand that is not an object.
     elem_match_operand(kind: &str) = 31274, "elemMatch: Invalid argument, object required, but got {kind}";
     /// `$where` in `$elemMatch`.
     where_not_allowed() = BadValue, "$where is not allowed in this context";
     /// `$slice` with neither a number nor an array.
     slice_type() = 31273, "$slice only supports numbers and [skip, limit] arrays";
-    /// `$slice` with a skip that is no number.
+    /// `$slice` with a skip that is not a number.
     slice_skip(kind: &str) = 31257, "$slice expects the skip argument to be a number, got {kind}";
-    /// `$slice` with a limit that is no number.
+    /// `$slice` with a limit that is not a number.
     slice_limit_type(kind: &str) = 31258, "$slice expects the limit argument to be a number, got {kind}";
     /// `$slice` with a limit that is not positive.
     slice_limit(limit: i64) = 31259, "$slice limit must be positive, got {limit}";
     /// `$slice` with another array.
     slice_array_shape() = 31272, "$slice array argument should be of form [skip, limit]";
-    /// `$meta` with something that is no string.
+    /// `$meta` with an operand that is not a string.
     meta_not_a_string() = 17307, "$meta only supports string arguments";
-    /// `$meta` with a name of nothing.
+    /// `$meta` with an unknown name.
     meta_unknown(name: &BStr) = 17308, "Unsupported argument to $meta: {name}";
 }
 
-/// What is parsed.
+/// The result of the parser.
 pub(super) struct Parsed {
     pub(super) root: Node,
     pub(super) inclusion: bool,
@@ -84,21 +84,21 @@ pub(super) struct Parsed {
 
 /// Whether a projection includes or excludes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ProjectionKind {
     Inclusion,
     Exclusion,
 }
 
 struct Parser<'c> {
     policy: Policy,
-    /// The query whose positions a positional path shows; `None` where there is none.
+    /// The query whose array positions a positional path shows; `None` if there is none.
     query: Option<Doc<'c>>,
     context: &'c Context,
     scope: Scope<'c>,
     root: Node,
-    /// Decided by the first field that is not `_id` and says so.
-    kind: Option<Kind>,
-    /// Whether `_id` itself was included or excluded.
+    /// Decided by the first field other than `_id` that includes or excludes.
+    kind: Option<ProjectionKind>,
+    /// Whether `_id` itself is included or excluded.
     id: Option<bool>,
     positional: Option<Vec<Box<[u8]>>>,
     has_elem_match: bool,
@@ -137,15 +137,15 @@ pub(super) fn parse(
 
 impl Parser<'_> {
     fn finish(mut self) -> Result<Parsed> {
-        // What neither includes nor excludes leaves the choice to `_id`. Computed fields alone are
-        // all that is shown, but for `$meta` in a find, which comes on top.
+        // If no field includes or excludes, `_id` decides. Computed fields alone are all that is
+        // shown, except for `$meta` in a find, which adds to the document.
         let undecided = match self.policy {
-            _ if self.id == Some(true) => Kind::Inclusion,
-            Policy::Find if self.has_elem_match && !self.has_slice => Kind::Inclusion,
-            Policy::Aggregate if !self.metadata.is_empty() => Kind::Inclusion,
-            _ => Kind::Exclusion,
+            _ if self.id == Some(true) => ProjectionKind::Inclusion,
+            Policy::Find if self.has_elem_match && !self.has_slice => ProjectionKind::Inclusion,
+            Policy::Aggregate if !self.metadata.is_empty() => ProjectionKind::Inclusion,
+            _ => ProjectionKind::Exclusion,
         };
-        let inclusion = self.kind.unwrap_or(undecided) == Kind::Inclusion;
+        let inclusion = self.kind.unwrap_or(undecided) == ProjectionKind::Inclusion;
         if inclusion && self.root.children.find(b"_id").is_none() {
             self.root.children.push(b"_id", Child::Keep);
         }
@@ -157,11 +157,11 @@ impl Parser<'_> {
         })
     }
 
-    /// Parses one field of the projection, or of an object in it whose path is `prefix`.
+    /// Parses one field of the projection, or of an object in it with the path `prefix`.
     fn element(&mut self, prefix: &[Box<[u8]>], element: Element<'_>) -> Result<()> {
         let (text, is_positional) = self.split_positional(element.name)?;
         let value = element.value.get();
-        // These complain before the path does.
+        // These errors come before those of the path.
         let literal = match value {
             Value::Document(doc) if doc.is_empty() && !is_positional => return Err(empty_object()),
             Value::Document(_) | Value::Boolean(_) => None,
@@ -169,7 +169,7 @@ impl Parser<'_> {
             literal => Some(Expression::parse(literal, &mut self.scope)?),
         };
         let path = Path::parse(text)?;
-        let at = At { prefix, parts: path.parts() };
+        let at = ProjectionPath { prefix, parts: path.parts() };
         match (value, literal) {
             (_, Some(expression)) => self.literal(&at, expression, element),
             (Value::Document(_), _) if is_positional => Err(positional_object()),
@@ -182,16 +182,21 @@ impl Parser<'_> {
     }
 
     /// `field: "text"` and `field: "$path"`.
-    fn literal(&mut self, at: &At<'_>, expression: Expression, element: Element<'_>) -> Result<()> {
+    fn literal(
+        &mut self,
+        at: &ProjectionPath<'_>,
+        expression: Expression,
+        element: Element<'_>,
+    ) -> Result<()> {
         self.add(at, Child::Computed(Computed::Expression(expression)))?;
-        if self.kind == Some(Kind::Exclusion) {
+        if self.kind == Some(ProjectionKind::Exclusion) {
             return Err(literal_in_exclusion(element));
         }
-        self.kind = Some(Kind::Inclusion);
+        self.kind = Some(ProjectionKind::Inclusion);
         Ok(())
     }
 
-    /// The path without its `.$`, and whether it had one.
+    /// Returns the path without its `.$`, and whether it had one.
     fn split_positional<'n>(&self, name: &'n BStr) -> Result<(&'n [u8], bool)> {
         let name = name.as_bytes();
         if name.contains_str(".$.") && !name.starts_with(b"$.$") {
@@ -207,7 +212,7 @@ impl Parser<'_> {
     /// `field: 1` and `field: 0`.
     fn choice(
         &mut self,
-        at: &At<'_>,
+        at: &ProjectionPath<'_>,
         include: bool,
         is_positional: bool,
         name: &BStr,
@@ -216,7 +221,7 @@ impl Parser<'_> {
         if is_positional && !include {
             return Err(positional_exclusion());
         }
-        // What is wrong with a query that is asked for positions is told where the projection asks.
+        // The error of a query without array positions is reported at the positional path.
         if let Some(query) = self.query.filter(|_| is_positional) {
             Filter::draft(query, Purpose::Positional, self.context)?;
         }
@@ -226,10 +231,10 @@ impl Parser<'_> {
             return Ok(());
         }
         match (include, self.kind) {
-            (true, Some(Kind::Exclusion)) => return Err(inclusion_in_exclusion(name)),
-            (false, Some(Kind::Inclusion)) => return Err(exclusion_in_inclusion(name)),
-            (true, _) => self.kind = Some(Kind::Inclusion),
-            (false, _) => self.kind = Some(Kind::Exclusion),
+            (true, Some(ProjectionKind::Exclusion)) => return Err(inclusion_in_exclusion(name)),
+            (false, Some(ProjectionKind::Inclusion)) => return Err(exclusion_in_inclusion(name)),
+            (true, _) => self.kind = Some(ProjectionKind::Inclusion),
+            (false, _) => self.kind = Some(ProjectionKind::Exclusion),
         }
         if is_positional {
             if self.positional.is_some() {
@@ -244,7 +249,12 @@ impl Parser<'_> {
     }
 
     /// `field: { … }`.
-    fn object(&mut self, at: &At<'_>, doc: Doc<'_>, element: Element<'_>) -> Result<()> {
+    fn object(
+        &mut self,
+        at: &ProjectionPath<'_>,
+        doc: Doc<'_>,
+        element: Element<'_>,
+    ) -> Result<()> {
         let mut fields = doc.iter();
         let Some(first) = fields.next() else { return Err(empty_object()) };
         let is_operator = first.name.starts_with(b"$") && !is_of_reference(first.name);
@@ -281,8 +291,8 @@ impl Parser<'_> {
         }
     }
 
-    /// `$slice` as the query language has it.
-    fn slice(&mut self, at: &At<'_>, operand: Value<'_>) -> Result<()> {
+    /// `$slice` of the query language.
+    fn slice(&mut self, at: &ProjectionPath<'_>, operand: Value<'_>) -> Result<()> {
         let slice = Slice::parse(operand).map_err(|mismatch| match mismatch {
             Mismatch::Type => slice_type(),
             Mismatch::ArrayShape => slice_array_shape(),
@@ -294,19 +304,24 @@ impl Parser<'_> {
         self.add(at, Child::Slice(slice))
     }
 
-    fn expression(&mut self, at: &At<'_>, operator: &BStr, element: Element<'_>) -> Result<()> {
+    fn expression(
+        &mut self,
+        at: &ProjectionPath<'_>,
+        operator: &BStr,
+        element: Element<'_>,
+    ) -> Result<()> {
         if Operator::find(operator, self.scope.context.version).is_err() {
             return Err(unknown_expression(operator));
         }
-        if self.kind == Some(Kind::Exclusion) {
+        if self.kind == Some(ProjectionKind::Exclusion) {
             return Err(expression_in_exclusion());
         }
-        self.kind = Some(Kind::Inclusion);
+        self.kind = Some(ProjectionKind::Inclusion);
         let expression = Expression::parse(element.value.get(), &mut self.scope)?;
         self.add(at, Child::Computed(Computed::Expression(expression)))
     }
 
-    fn elem_match(&mut self, at: &At<'_>, operand: Value<'_>) -> Result<()> {
+    fn elem_match(&mut self, at: &ProjectionPath<'_>, operand: Value<'_>) -> Result<()> {
         let Value::Document(condition) = operand else {
             return Err(elem_match_operand(operand.kind().alias()));
         };
@@ -327,32 +342,32 @@ impl Parser<'_> {
         self.add(at, Child::Computed(computed))
     }
 
-    /// The node for the fields of an object of the projection, which was made when the object was
-    /// met.
+    /// Returns the node for the fields of an object of the projection. It exists since the object
+    /// was parsed.
     fn node(&mut self, prefix: &[Box<[u8]>]) -> Result<&mut Node> {
-        let whole = At { prefix: &[], parts: prefix };
+        let whole = ProjectionPath { prefix: &[], parts: prefix };
         self.root.below(prefix).map_err(|collision| whole.collides(&collision))
     }
 
-    fn add(&mut self, at: &At<'_>, child: Child) -> Result<()> {
+    fn add(&mut self, at: &ProjectionPath<'_>, child: Child) -> Result<()> {
         self.node(at.prefix)?.add(at.parts, child).map_err(|collision| at.collides(&collision))
     }
 }
 
-/// Where in the projection a field is.
-struct At<'p> {
-    /// The path of the object it stands in.
+/// The position of a field in the projection.
+struct ProjectionPath<'p> {
+    /// The path of the object that contains it.
     prefix: &'p [Box<[u8]>],
     /// Its own path inside that.
     parts: &'p [Box<[u8]>],
 }
 
-impl At<'_> {
+impl ProjectionPath<'_> {
     fn full(&self) -> Vec<Box<[u8]>> {
         [self.prefix, self.parts].concat()
     }
 
-    /// The error of two paths that meet; it shows the path inside the object.
+    /// Returns the error of two paths that collide; it shows the path inside the object.
     fn collides(&self, collision: &Collision) -> Error {
         let text = |parts: &[Box<[u8]>]| parts.join(&b'.').to_str_lossy().into_owned();
         match collision {
@@ -367,7 +382,8 @@ fn parse_meta(operand: Value<'_>) -> Result<Meta> {
     Meta::from_name(name).ok_or_else(|| meta_unknown(name))
 }
 
-/// The error of a `$slice` that is neither the query language's nor the expression's.
+/// Returns the error of a `$slice` that is valid neither in the query language nor as an
+/// expression.
 fn explain_slice(error: Error, mismatch: &Error, spec: Doc<'_>) -> Error {
     let (name, reason) = (mismatch.code().name(), mismatch.message());
     let context = format!(

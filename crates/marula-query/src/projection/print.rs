@@ -1,5 +1,5 @@
-//! A `$project` as `explain` shows it: what is chosen before what is computed, and what becomes of
-//! `_id`.
+//! Prints a `$project` for `explain`: chosen fields before computed ones, and whether `_id` is
+//! shown.
 
 use marula_bson::{DocBuf, DocWriter};
 
@@ -7,7 +7,7 @@ use super::Projection;
 use super::tree::{Child, Computed, Node};
 
 impl Projection {
-    /// The projection as `explain` shows it.
+    /// Returns the projection in the form that `explain` shows.
     pub fn print(&self) -> DocBuf {
         let id = self.root.children.get(b"_id");
         DocBuf::build(|out| match (self.inclusion, id) {
@@ -36,7 +36,7 @@ fn is_no_id(name: &[u8]) -> bool {
     name != b"_id"
 }
 
-/// Writes the fields with such names: those that are kept or left out first.
+/// Writes the fields that `is_meant` selects: first those that are included or excluded.
 fn write(node: &Node, is_meant: fn(&[u8]) -> bool, inclusion: bool, out: &mut DocWriter<'_>) {
     let fields = || node.children.entries().iter().filter(|(name, _)| is_meant(name));
     for (name, child) in fields() {
@@ -53,7 +53,7 @@ fn write(node: &Node, is_meant: fn(&[u8]) -> bool, inclusion: bool, out: &mut Do
             Child::Computed(Computed::Meta(meta)) => {
                 out.begin_doc(name).append("$meta", meta.name());
             }
-            // Of the language of `find` alone, which is shown as it was given.
+            // These exist only in the language of `find`, which is shown as it was given.
             Child::Computed(Computed::ElemMatch { .. }) | Child::Slice(_) => {}
             Child::Keep | Child::Drop => {}
         }

@@ -4,17 +4,17 @@ use marula_bson::{ArrayWriter, Doc, Type, Value};
 
 use crate::expression::saturated_long;
 
-/// Which elements of an array are shown.
+/// The shown elements of an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Slice {
-    /// Where they begin; a negative number counts from the end.
+    /// The position of the first element; a negative number counts from the end.
     skip: i64,
-    /// How many they are at most.
+    /// The maximum number of elements.
     limit: usize,
 }
 
 impl Slice {
-    /// Reads `n` or `[skip, limit]`; an error says what is wrong.
+    /// Reads `n` or `[skip, limit]`; an error names the reason.
     pub(super) fn parse(operand: Value<'_>) -> Result<Slice, Mismatch> {
         let saturated = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         match operand {
@@ -42,7 +42,7 @@ impl Slice {
         }
     }
 
-    /// Appends the elements that are shown of an array.
+    /// Appends the shown elements of an array.
     pub(super) fn write(self, array: Doc<'_>, out: &mut ArrayWriter<'_>) {
         let skip = if self.skip < 0 {
             let from_end = usize::try_from(self.skip.unsigned_abs()).unwrap_or(usize::MAX);
@@ -56,16 +56,16 @@ impl Slice {
     }
 }
 
-/// Why an operand is not that of the query language's `$slice`.
+/// The reason why an operand does not fit the query language's `$slice`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mismatch {
     /// It is neither a number nor an array.
     Type,
-    /// It is an array of another shape.
+    /// It is an array of a different form.
     ArrayShape,
-    /// The first of two is no number.
+    /// The first of two is not a number.
     Skip(Type),
-    /// The second of two is no number.
+    /// The second of two is not a number.
     LimitType(Type),
     /// It asks for no elements, or for less.
     Limit(i64),

@@ -1,9 +1,9 @@
-//! Projections, replayed as a real server answered them.
+//! Projections, compared with a real server's results.
 //!
-//! `tests/recorded.bson` holds documents one after another, recorded from mongod 6.0.27 over
-//! generated documents and projections: `d` the document, `q` the query, `p` the projection, `g`
-//! whether it was a `$project` stage; and the answer: `r` the document shown, or `e` with the
-//! error's code and message, without what a command puts before it.
+//! `tests/recorded.bson` is a sequence of documents, recorded from mongod 6.0.27 over generated
+//! documents and projections: `d` the document, `q` the query, `p` the projection, `g` whether it
+//! was a `$project` stage; and the result: `r` the document shown, or `e` with the error's code and
+//! message, without the prefix that a command adds.
 
 use marula_bson::{Doc, Value, doc};
 
@@ -12,7 +12,7 @@ use crate::filter::Filter;
 
 static RECORDED: &[u8] = include_bytes!("tests/recorded.bson");
 
-/// The documents of a file of documents.
+/// Iterates over the documents of a file.
 fn documents(mut bytes: &[u8]) -> impl Iterator<Item = Doc<'_>> {
     std::iter::from_fn(move || {
         let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length))?;

@@ -10,31 +10,31 @@ use crate::expression::Expression;
 use crate::field_map::FieldMap;
 use crate::filter::Filter;
 
-/// What is done with the fields of a document.
+/// The actions of a projection on the fields of a document.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    /// By name, in the order of the projection: the order of the fields that are computed.
+    /// By name, in the order of the projection, which is the order of the computed fields.
     pub(super) children: FieldMap<Child>,
-    /// Whether anything is computed here or below.
+    /// Whether a field is computed here or in a child.
     pub(super) computes: bool,
 }
 
-/// What is done with one field.
+/// The action of a projection on one field.
 #[derive(Debug)]
 pub(super) enum Child {
-    /// It is shown.
+    /// Shows it.
     Keep,
-    /// It is left out.
+    /// Omits it.
     Drop,
-    /// Parts of it are chosen.
+    /// Chooses parts of it.
     Inner(Node),
-    /// Some of its elements are shown, if it is an array.
+    /// Shows some of its elements, if it is an array.
     Slice(Slice),
-    /// It gets a new value.
+    /// Gives it a new value.
     Computed(Computed),
 }
 
-/// Where a new value comes from.
+/// The source of a new value.
 #[derive(Debug)]
 pub(super) enum Computed {
     /// An expression.
@@ -50,16 +50,16 @@ pub(super) enum Computed {
     },
 }
 
-/// Two paths that cannot stand in one projection.
+/// Two paths that a projection may not contain together.
 pub(super) enum Collision {
-    /// What the path names contains what another names.
+    /// The path contains another path of the projection.
     Above,
-    /// The path leads into what another names.
+    /// The path leads into another path of the projection.
     Below,
 }
 
 impl Node {
-    /// Adds what is done at a path.
+    /// Adds a path with its action.
     pub(super) fn add(
         &mut self,
         parts: &[Box<[u8]>],
@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// The node below a path, made where there is none.
+    /// Returns the node at a path; creates it if necessary.
     pub(super) fn below(
         &mut self,
         parts: &[Box<[u8]>],
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// Finds out where anything is computed.
+    /// Finds out where fields are computed.
     pub(super) fn note_computes(&mut self) {
         self.computes = false;
         for place in 0..self.children.len() {
@@ -114,9 +114,9 @@ impl Node {
         }
     }
 
-    /// Computes what needs no document.
+    /// Computes the parts that need no document.
     pub(super) fn optimize(&mut self, context: &Context) -> Result<()> {
-        // Of several that fail, one of this level is told before those below.
+        // Of several failures, one of this level is reported before those of inner levels.
         for place in 0..self.children.len() {
             if let Child::Computed(Computed::Expression(expression)) = self.children.item_mut(place)
             {
@@ -131,7 +131,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether fields are only kept or left out.
+    /// Returns whether fields are only included or excluded.
     pub(super) fn is_plain(&self) -> bool {
         self.children.entries().iter().all(|(_, child)| match child {
             Child::Keep | Child::Drop => true,
@@ -142,7 +142,7 @@ impl Node {
 }
 
 impl Computed {
-    /// The array of one element that `$elemMatch` shows of a document: its place.
+    /// Returns the position of the array element that `$elemMatch` shows of a document.
     pub(super) fn elem_match_place(filter: &Filter, doc: Doc<'_>) -> Result<Option<usize>> {
         let mut position = None;
         filter.matches_noting_as_written(doc, &mut position)?;

@@ -1,25 +1,24 @@
-//! What a pattern says in plain characters: a text to search for, or one to begin with.
+//! The plain text in a pattern: a text to search for, or a prefix.
 
-/// What is plain about a pattern.
+/// How far a pattern is plain text.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Shape {
-    /// The pattern is only text: it is found anywhere.
+pub(super) enum PlainText {
+    /// The pattern is only text, which may occur anywhere.
     Contains(Box<[u8]>),
-    /// The pattern is anchored at the start and begins with text; `exact` when nothing but `.*`
-    /// follows.
+    /// The pattern is anchored at the start and begins with text; `exact` if at most `.*` follows.
     StartsWith { text: Box<[u8]>, exact: bool },
     /// Anything else.
     Other,
 }
 
-/// Finds out what is plain about a pattern.
-pub(super) fn shape(pattern: &[u8], options: &[u8]) -> Shape {
-    // With `i` and `x` characters do not stand for themselves; with `m` an anchor is not the start.
+/// Finds out how far a pattern is plain text.
+pub(super) fn shape(pattern: &[u8], options: &[u8]) -> PlainText {
+    // With `i` and `x` characters do not match themselves; with `m` an anchor is not the start.
     if options.iter().any(|option| matches!(option, b'i' | b'x')) || pattern.contains(&b'|') {
-        return Shape::Other;
+        return PlainText::Other;
     }
     if std::str::from_utf8(pattern).is_err() {
-        return Shape::Other;
+        return PlainText::Other;
     }
     let multi_line = options.contains(&b'm');
     let (anchored, body) = match pattern {
@@ -29,21 +28,21 @@ pub(super) fn shape(pattern: &[u8], options: &[u8]) -> Shape {
     };
     let (text, rest) = plain_text(body);
     match (anchored, rest) {
-        (true, b"") => Shape::StartsWith { text, exact: true },
-        // Without `s` the dot stops at a line's end, but no more is asked of what follows.
-        (true, b".*") => Shape::StartsWith { text, exact: true },
-        (true, _) if !text.is_empty() => Shape::StartsWith { text, exact: false },
-        (false, b"") => Shape::Contains(text),
-        _ => Shape::Other,
+        (true, b"") => PlainText::StartsWith { text, exact: true },
+        // Without `s` the dot stops at the end of a line, but the rest may be anything.
+        (true, b".*") => PlainText::StartsWith { text, exact: true },
+        (true, _) if !text.is_empty() => PlainText::StartsWith { text, exact: false },
+        (false, b"") => PlainText::Contains(text),
+        _ => PlainText::Other,
     }
 }
 
-/// Splits a pattern into its leading plain text and the rest, which begins where the text may end.
+/// Splits a pattern into its leading plain text and the rest.
 fn plain_text(pattern: &[u8]) -> (Box<[u8]>, &[u8]) {
     let mut text = Vec::with_capacity(pattern.len());
     let mut rest = pattern;
-    // Where the last character began, in text and pattern: a quantifier behind it takes it away
-    // again.
+    // Where the last character began, in text and pattern: a quantifier after it removes it from
+    // the text.
     let (mut text_before, mut rest_before) = (0, rest);
     loop {
         match rest {
@@ -51,7 +50,7 @@ fn plain_text(pattern: &[u8]) -> (Box<[u8]>, &[u8]) {
                 text.truncate(text_before);
                 return (text.into(), rest_before);
             }
-            // At least one of the character must be there.
+            // The character occurs at least once.
             [b'+', ..] => return (text.into(), rest),
             [] | [b'.' | b'^' | b'$' | b'[' | b'(' | b')' | b'|', ..] => {
                 return (text.into(), rest);
@@ -72,7 +71,7 @@ fn plain_text(pattern: &[u8]) -> (Box<[u8]>, &[u8]) {
     }
 }
 
-/// The bytes of a UTF-8 character, by its first.
+/// Returns the size of a UTF-8 character from its first byte.
 fn character_size(first: u8) -> usize {
     match first {
         0xF0.. => 4,

@@ -1,9 +1,9 @@
-//! Why PCRE refuses a pattern, in the words of PCRE1, which mongod 6.0 answers.
+//! The reasons for which PCRE rejects a pattern, in the words of PCRE1, which mongod 6.0 returns.
 //!
-//! PCRE2 numbers the same reasons from 101 and words some of them anew.
-//! Source: mongod 6.0, asked with a pattern for each.
+//! PCRE2 numbers the same reasons from 101 and words some of them differently. Source: mongod 6.0,
+//! tried with a pattern for each.
 
-/// The message for an error of PCRE2, whose own message is `own`.
+/// Returns the message for an error of PCRE2, whose own message is `own`.
 pub(super) fn of(code: i32, own: &str) -> String {
     let known = MESSAGES.iter().find(|(number, _)| *number == code);
     known.map_or_else(|| own.to_owned(), |(_, message)| (*message).to_owned())

@@ -1,7 +1,7 @@
 //! The sort key of a document whose arrays give it several: the least of them.
 //!
-//! All parts whose paths meet an array must meet the same one; an element of it gives each of them
-//! its value, so the values of one key belong together.
+//! All parts whose paths reach an array must reach the same one. An element of it gives each of
+//! these parts its value, so the values of one key belong together.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::key_string::encode_part;
@@ -11,29 +11,29 @@ use marula_error::{Result, errors};
 
 use super::{DocMeta, SortPart, SortPattern};
 
-/// How many arrays may lie within arrays; validation lets nothing deeper in.
+/// The maximum nesting of arrays; validation rejects deeper documents.
 const DEPTH_MAX: u32 = 256;
 
 errors! {
-    /// Two parts meet different arrays.
+    /// Two parts reach different arrays.
     pub(super) parallel_arrays() = BadValue, "cannot sort with keys that are parallel arrays";
     /// A number is an index and a field name at once.
     ambiguous_field(text: &AmbiguousField<'_>) = 16746, "{text}";
 }
 
-/// How far the value of one part is found.
+/// How far the value of one part is resolved.
 #[derive(Clone, Copy)]
 enum Slot<'a> {
-    /// It is this value.
+    /// The value.
     Found(Value<'a>),
-    /// It is in this document, from this part of the path on.
+    /// The value is in this document, from this part of the path on.
     InDoc(Doc<'a>, usize),
-    /// It is in this array; from this part of the path on, or its elements if there is no such
-    /// part.
+    /// The value is in this array; from this part of the path on, or its elements if there is no
+    /// such part.
     InArray(Doc<'a>, usize),
 }
 
-/// Writes the least key into `key`; answers the values that it is made of.
+/// Writes the least key into `key`; returns its values.
 pub(super) fn write_least_key<'d>(
     pattern: &SortPattern,
     doc: Doc<'d>,
@@ -98,7 +98,8 @@ impl<'d> Least<'_, 'd> {
                     continue;
                 };
                 *slot = chosen;
-                // Arrays that indexes choose are arrays that are met, also where their path ends.
+                // An array that an index in the path chooses counts as reached, also if the path
+                // ends there.
                 let Some(met) = met else { continue };
                 if inner.is_some_and(|inner| !std::ptr::eq(inner.as_bytes(), met.as_bytes())) {
                     return Err(parallel_arrays());
@@ -125,7 +126,7 @@ impl<'d> Least<'_, 'd> {
         Ok(())
     }
 
-    /// Takes a key whose values are all found, if it is less than the others.
+    /// Takes a key with all values resolved, if it is less than the least so far.
     fn offer(&mut self, slots: &[Slot<'d>]) {
         self.next.clear();
         for (slot, part) in slots.iter().zip(&self.pattern.parts) {
@@ -156,8 +157,8 @@ fn parts_count(part: &SortPart) -> usize {
     }
 }
 
-/// Where a path goes on that names an index of the array, and the array that it chooses, if it is
-/// one; `None` if it names none, or there is no such element.
+/// Returns the slot after a part that is an index of the array, and the array that it chooses, if
+/// it is one; `None` if the part is no index, or there is no such element.
 fn chosen_by<'a>(
     array: Doc<'a>,
     path: &FieldPath,
@@ -179,7 +180,7 @@ fn chosen_by<'a>(
     Ok(Some((slot, chosen.as_array())))
 }
 
-/// Follows the path through documents up to the value or an array.
+/// Follows the path through documents to the value or an array.
 fn advance<'a>(slot: Slot<'a>, path: &FieldPath) -> Slot<'a> {
     let (mut value, mut at) = match slot {
         Slot::InDoc(doc, at) => (Value::Document(doc), at),
@@ -201,7 +202,7 @@ fn advance<'a>(slot: Slot<'a>, path: &FieldPath) -> Slot<'a> {
     }
 }
 
-/// The element whose index the part of the path is.
+/// Returns the element whose index the part of the path is.
 fn chosen<'a>(array: Doc<'a>, part: &BStr, index: Option<u32>) -> Result<Option<Value<'a>>> {
     let Some(chosen) = index.and_then(|index| array.values().nth(index as usize)) else {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! The sort key by which `$top` and its like keep documents: each path is read as an expression
+//! The sort key of `$top`, `$bottom`, `$topN` and `$bottomN`: each path is read as an expression
 //! reads it.
 //!
-//! So a number in a path names a field alone, and an array inside an array is one value. Of the
-//! array that a path gives the least element counts, and only one path may give one.
+//! So a number in a path is only a field name, and an array inside an array is one value. If a path
+//! gives an array, its least element counts, and only one path may give one.
 
 use marula_bson::key_string::encode_part;
 use marula_bson::{Doc, Value};
@@ -18,13 +18,12 @@ use crate::known::Known;
 #[derive(Clone, Debug)]
 pub(crate) struct ValuePattern {
     pattern: SortPattern,
-    /// The pattern's paths; an empty one stands for metadata.
+    /// The pattern's paths; metadata has an empty one.
     paths: Vec<Path>,
 }
 
 impl ValuePattern {
-    /// As [`SortPattern::parse`]; the paths are not looked at before
-    /// [`check`](ValuePattern::check).
+    /// Parses like [`SortPattern::parse`]; the paths are checked in [`check`](ValuePattern::check).
     pub(crate) fn parse(doc: Doc<'_>, context: &Context) -> Result<ValuePattern> {
         let pattern = SortPattern::parse(doc, context)?;
         let path = |part: &SortPart| match part {
@@ -35,8 +34,8 @@ impl ValuePattern {
         Ok(ValuePattern { pattern, paths })
     }
 
-    /// Checks that each path can be read as an expression reads it: behind a dollar sign, with
-    /// which `$id` at its front is a variable.
+    /// Checks that each path is valid as an expression: after a dollar sign, which makes `$id` at
+    /// its front a variable.
     pub(crate) fn check(&self, scope: &Scope<'_>) -> Result<()> {
         for path in self.paths.iter().filter(|path| !path.is_empty()) {
             let text = path.text();
@@ -48,7 +47,7 @@ impl ValuePattern {
         Ok(())
     }
 
-    /// The pattern as a sort has it.
+    /// Returns the pattern that a sort uses.
     pub(crate) fn pattern(&self) -> &SortPattern {
         &self.pattern
     }

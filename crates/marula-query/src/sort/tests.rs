@@ -10,7 +10,7 @@ fn parse(pattern: &DocBuf) -> Result<SortPattern, (i32, String)> {
         .map_err(|error| (error.code().number(), error.message().to_owned()))
 }
 
-/// Checks that the documents come in the order of `ids`; equal ones keep the order of their ids.
+/// Checks that the documents sort in the order of `ids`; equal ones keep the order of their ids.
 fn check(docs: &[DocBuf], pattern: &DocBuf, ids: &[usize]) {
     let parsed = parse(pattern).unwrap();
     let mut keyed: Vec<(Vec<u8>, usize)> = Vec::new();
@@ -130,8 +130,8 @@ fn wrong_patterns_are_refused_in_the_words_of_mongod() {
     assert!(parse(&doc! { "a": 1.5, "b": -1.5, "c": { "$meta": "randVal" } }).is_ok());
 }
 
-/// Recorded from mongod 6.0: elements that paths choose by number are arrays that they meet, also
-/// where they end.
+/// Recorded from mongod 6.0: an array element that a path chooses by number is an array that the
+/// path reaches, also if the path ends there.
 #[test]
 fn parts_that_meet_two_arrays_are_refused() {
     let docs = [doc! { "b": [[1], 1, [2]] }, doc! { "b": [[], { "a": 1 }, []] }];

@@ -5,7 +5,7 @@ use marula_error::Result;
 use super::stream::damaged;
 use super::{Disk, TempFile};
 
-/// Makes files that are memory.
+/// Creates files in memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryDisk;
 

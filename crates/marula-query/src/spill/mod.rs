@@ -1,10 +1,10 @@
-//! Sorts and groups that outgrow memory: what does not fit goes to a temporary file and comes back
-//! in order.
+//! Sorts and groups that outgrow memory: data that does not fit goes to a temporary file and is
+//! read back in order.
 //!
-//! The files are the caller's: a [`Disk`] makes them, so that this crate knows no folders. Nothing
-//! in them outlives its operation. `stream` writes records in checked blocks, `sort` merges sorted
-//! runs of them, `rows` is a sort under way or done; `$group` parts its
-//! input by hash (see `stage/group`).
+//! The caller provides the files: a [`Disk`] creates them, so that this crate knows no folders. No
+//! file outlives its operation. `stream` writes records in checksummed blocks, `sort` merges sorted
+//! runs of them, `rows` is a running or finished sort; `$group` partitions its input by hash (see
+//! `stage/group`).
 
 pub mod memory;
 mod rows;
@@ -19,29 +19,29 @@ use marula_error::Result;
 pub use rows::{Front, Rows};
 pub use sort::{ExternalSort, Sorted};
 
-/// How much memory a sort, a `$group` and the like may use unless a server parameter says
-/// otherwise.
+/// The memory limit of a sort, a `$group` and similar stages unless a server parameter sets
+/// another.
 pub const BYTES_MAX: usize = 100 * 1024 * 1024;
 
-/// How many documents one `$densify` may make, unless a parameter says otherwise.
+/// The maximum number of documents that one `$densify` may create, unless a parameter sets another.
 const DENSIFY_DOCUMENTS_MAX: u64 = 500_000;
 
-/// Where temporary files come from.
+/// Creates temporary files.
 pub trait Disk: Send + Sync {
-    /// A new, empty file. It is gone when it is dropped.
+    /// Creates a new, empty file. It is deleted when it is dropped.
     fn create(&self) -> Result<Box<dyn TempFile>>;
 }
 
-/// A file that is written once from its start and read anywhere.
+/// A file that is written once from its start and read at any offset.
 pub trait TempFile: Send + Sync {
-    /// Writes behind what has been written.
+    /// Appends bytes to the file.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Fills `bytes` with what was written at `offset`.
+    /// Fills `bytes` with the file's bytes at `offset`.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 }
 
-/// How much memory the blocking parts of an operation may use, and where they go on beyond.
+/// The memory limits of an operation's blocking parts, and the disk for what exceeds them.
 #[derive(Clone)]
 pub struct Limits {
     /// Bytes of a sort: of `find`, `$sort`, and before windows.
@@ -60,11 +60,11 @@ pub struct Limits {
     pub facet_bytes_max: usize,
     /// Bytes of the partitions that `$densify` keeps.
     pub densify_bytes_max: usize,
-    /// How many documents one `$densify` may make.
+    /// The maximum number of documents that one `$densify` creates.
     pub densify_documents_max: u64,
     /// Bytes of the documents that one `$lookup` joins to one document.
     pub lookup_bytes_max: usize,
-    /// Where more goes; `None` where the operation must not use the disk.
+    /// The disk for data beyond the limits; `None` if the operation must not use the disk.
     pub disk: Option<Arc<dyn Disk>>,
 }
 

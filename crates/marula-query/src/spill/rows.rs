@@ -1,4 +1,4 @@
-//! The two phases of what sorts before it gives: rows come, then they are given in order.
+//! The two phases of an operation that sorts: rows are added, then read in order.
 
 use std::mem;
 
@@ -6,19 +6,18 @@ use marula_error::Result;
 
 use super::{ExternalSort, Sorted};
 
-/// Rows that come and are then in order, as `S` gives them.
+/// Rows that are added, then read in order from an `S`.
 pub enum Rows<S = Sorted> {
-    /// They are coming.
+    /// Rows are being added.
     Coming(ExternalSort),
-    /// All are there.
+    /// All rows are in order.
     Sorted(S),
-    /// Putting them in order has failed.
+    /// The sort failed.
     Failed,
 }
 
 impl<S> Rows<S> {
-    /// Puts in order what has come, unless that was done before; `open` makes of it what gives the
-    /// rows.
+    /// Sorts the rows, unless that was done before; `open` turns the result into a reader.
     pub fn settle(&mut self, open: impl FnOnce(Sorted) -> Result<S>) -> Result<()> {
         if matches!(self, Rows::Coming(_))
             && let Rows::Coming(sort) = mem::replace(self, Rows::Failed)
@@ -30,7 +29,7 @@ impl<S> Rows<S> {
 }
 
 impl Rows {
-    /// Moves to the next row in order; answers whether there is one.
+    /// Moves to the next row in order; returns whether there is one.
     pub fn advance(&mut self) -> Result<bool> {
         match self {
             Rows::Sorted(sorted) => sorted.advance(),
@@ -39,7 +38,7 @@ impl Rows {
     }
 }
 
-/// Sorted rows, of which the first that has not been taken is at hand.
+/// A reader of sorted rows that holds the first row not taken yet.
 pub struct Front {
     sorted: Sorted,
     is_there: bool,
@@ -59,7 +58,7 @@ impl Front {
         Ok(())
     }
 
-    /// The row at hand, if there is one left: its key and its value.
+    /// Returns the current row's key and value, if one is left.
     pub fn row(&self) -> Option<(&[u8], &[u8])> {
         self.is_there.then(|| (self.sorted.key(), self.sorted.value()))
     }

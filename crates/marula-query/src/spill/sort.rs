@@ -1,8 +1,7 @@
-//! Sorting any number of rows by the bytes of their keys; equal keys stay in the order in which
-//! they came.
+//! Sorts any number of rows by the bytes of their keys; the sort is stable.
 //!
-//! Rows gather in memory. When that is full they are written to the disk as a sorted run, and at
-//! the end the runs are merged. Where only the first so many are wanted, no more than these are
+//! Rows collect in memory. When the memory is full they are written to the disk as a sorted run,
+//! and at the end the runs are merged. If only the first rows are wanted, no more than those are
 //! kept.
 
 use std::cmp::Ordering;
@@ -16,33 +15,33 @@ use super::stream::{Reader, SpillFile, Stream, Writer, damaged};
 use crate::context::Context;
 use crate::meter;
 
-/// So many runs are merged at once. More are first merged into fewer, so that their buffers do not
-/// fill the memory.
+/// The number of runs merged at once. More runs are first merged into fewer, so that their buffers
+/// do not fill the memory.
 const FAN_IN: usize = 64;
-/// So many sorted rows are brought from memory at once: sorted, they lie anywhere.
+/// The number of sorted rows prefetched at once: after sorting they lie anywhere in memory.
 const TOUCHED: usize = 32;
-/// Rows in memory lie in pieces of this size.
+/// The size of the chunks that hold rows in memory.
 const CHUNK_BYTES: usize = 256 * 1024;
 
 errors! {
-    /// A sort needs more memory than it may, and must not use the disk.
+    /// A sort needs more memory than its limit, and must not use the disk.
     too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
 }
 
-/// A sort while rows come in.
+/// A sort that rows are added to.
 pub struct ExternalSort {
     bytes_max: usize,
     wanted: usize,
     disk: Option<Arc<dyn Disk>>,
     rows: Rows,
-    /// The head of the greatest key that is kept, once there are as many as are wanted.
+    /// The head of the greatest key kept, once as many rows as wanted are kept.
     greatest_head: u64,
     bytes: usize,
     pushed: u64,
     spilled: Option<Spilled>,
 }
 
-/// The runs that are on the disk, in the order of arrival.
+/// The runs on the disk, in the order of arrival.
 struct Spilled {
     file: SpillFile,
     runs: Vec<Stream>,
@@ -50,23 +49,23 @@ struct Spilled {
 
 /// Rows in memory.
 enum Rows {
-    /// All that came.
+    /// All rows added.
     All(Arena),
-    /// The least so far; the greatest of them is on top.
+    /// The least rows so far; the greatest of them is on top.
     Top(BinaryHeap<TopRow>),
 }
 
-/// Rows of bytes, one behind the other.
+/// Rows of bytes, one after the other.
 #[derive(Default)]
 struct Arena {
     chunks: Vec<Vec<u8>>,
     slots: Vec<Slot>,
 }
 
-/// Where a row is.
+/// The position of a row.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The first bytes of the key: they tell most rows apart without a look at their memory.
+    /// The first bytes of the key: they order most rows without a read of their memory.
     head: u64,
     chunk: u32,
     start: u32,
@@ -106,16 +105,15 @@ impl Arena {
 
     fn sort(&mut self) -> Result<()> {
         let mut slots = std::mem::take(&mut self.slots);
-        // Of equals those that came first stay first.
+        // Equal rows keep their order.
         meter::sort_keys_by(&mut slots, |a, b| {
-            a.head.cmp(&b.head).then_with(|| self.compare_behind_heads(*a, *b))
+            a.head.cmp(&b.head).then_with(|| self.compare_after_heads(*a, *b))
         })?;
         self.slots = slots;
         Ok(())
     }
 
-    /// Reads a byte at both ends of the next rows, so that they come from memory side by side and
-    /// not one after another when they are given.
+    /// Reads a byte at both ends of the next rows, so that the memory loads overlap.
     fn touch(&self, from: usize) {
         let mut sum = 0_u8;
         for slot in self.slots.iter().skip(from).take(TOUCHED) {
@@ -127,17 +125,17 @@ impl Arena {
         std::hint::black_box(sum);
     }
 
-    /// Compares the keys of rows whose heads are equal.
-    fn compare_behind_heads(&self, a: Slot, b: Slot) -> Ordering {
+    /// Compares the keys of rows with equal heads.
+    fn compare_after_heads(&self, a: Slot, b: Slot) -> Ordering {
         if a.key.max(b.key) as usize <= size_of::<u64>() {
-            // What one has more is in the head: zeros.
+            // The longer key has only zeros more, and these are in the head.
             return a.key.cmp(&b.key);
         }
         self.row(a).0.cmp(self.row(b).0)
     }
 }
 
-/// The first eight bytes of a key as a number; zeros take the place of bytes that are not there.
+/// Returns the first eight bytes of a key as a number; missing bytes count as zeros.
 #[inline]
 fn head(key: &[u8]) -> u64 {
     if let Some(head) = key.first_chunk() {
@@ -153,13 +151,13 @@ struct TopRow {
     /// The first bytes of the key.
     head: u64,
     number: u64,
-    /// The key, and behind it the value.
+    /// The key, followed by the value.
     bytes: Vec<u8>,
     key: usize,
 }
 
 impl TopRow {
-    /// Makes it another row, in the memory that it has.
+    /// Replaces the row and reuses its memory.
     fn fill(&mut self, key: &[u8], number: u64, value: &[&[u8]]) {
         (self.head, self.number, self.key) = (head(key), number, key.len());
         self.bytes.clear();
@@ -176,7 +174,7 @@ impl TopRow {
         &self.bytes[self.key..]
     }
 
-    /// The bytes that it takes.
+    /// Returns the row's size in memory.
     fn size(&self) -> usize {
         self.bytes.capacity() + ROW_BYTES
     }
@@ -203,21 +201,21 @@ impl PartialEq for TopRow {
 
 impl Eq for TopRow {}
 
-/// Rows in the order of their keys; those with equal ones as they came.
+/// Returns rows in the order of their keys; those with equal keys in the order of arrival.
 fn in_order(heap: BinaryHeap<TopRow>) -> Vec<TopRow> {
     let mut rows = heap.into_vec();
     rows.sort_unstable();
     rows
 }
 
-/// What a row takes beside its bytes.
+/// The size of a row in addition to its bytes.
 const ROW_BYTES: usize = size_of::<TopRow>();
 
-/// A short sort makes room for so many rows at once.
+/// The number of rows that a short sort reserves memory for at once.
 const ROWS_AT_FIRST: usize = 128;
 
 impl ExternalSort {
-    /// A sort that may hold `bytes_max` bytes and gives no more than `wanted` rows.
+    /// Creates a sort that may hold `bytes_max` bytes and returns at most `wanted` rows.
     pub fn new(context: &Context, bytes_max: usize, wanted: Option<u64>) -> Self {
         let wanted = wanted.and_then(|wanted| usize::try_from(wanted).ok());
         ExternalSort {
@@ -235,7 +233,7 @@ impl ExternalSort {
         }
     }
 
-    /// Whether a row with this key may be among those that are given in the end.
+    /// Returns whether a row with this key may be in the result.
     #[inline]
     pub fn wants(&self, key: &[u8]) -> bool {
         match &self.rows {
@@ -246,8 +244,8 @@ impl ExternalSort {
         }
     }
 
-    /// The greatest [head](marula_bson::key_string::part_head) that the key of a row may have which
-    /// is given in the end.
+    /// Returns the greatest [head](marula_bson::key_string::part_head) that a row's key may have to
+    /// be in the result.
     #[inline]
     pub fn greatest_head(&self) -> u64 {
         self.greatest_head
@@ -292,13 +290,13 @@ impl ExternalSort {
         Ok(())
     }
 
-    /// How often rows go to the disk, the last ones included if all are in.
+    /// Returns the number of times rows go to the disk, including the last rows once all are added.
     pub fn spills(&self) -> usize {
         let last = usize::from(self.bytes > 0);
         self.spilled.as_ref().map_or(0, |spilled| spilled.runs.len() + last)
     }
 
-    /// Writes what is in memory as a sorted run.
+    /// Writes the rows in memory as a sorted run.
     fn spill(&mut self) -> Result<()> {
         let disk = self.disk.as_ref().ok_or_else(|| too_much_memory(self.bytes_max))?;
         let spilled = match &mut self.spilled {
@@ -328,7 +326,7 @@ impl ExternalSort {
         Ok(())
     }
 
-    /// All rows are in: they can be read in order.
+    /// Ends the input: the rows can then be read in order.
     ///
     /// Errors: those of the disk.
     pub fn finish(mut self) -> Result<Sorted> {
@@ -361,14 +359,14 @@ fn push_row(run: &mut Writer, file: &mut SpillFile, key: &[u8], value: &[u8]) ->
     run.push(file, &[&len.to_le_bytes(), key, value])
 }
 
-/// The key and the value of a record of a run.
+/// Returns the key and the value of a record of a run.
 fn row(record: &[u8]) -> Result<(&[u8], &[u8])> {
     let (len, rest) = record.split_first_chunk().ok_or_else(damaged)?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(damaged)
 }
 
-/// Merges runs into fewer until all can be read at once. A row behind the first `wanted` of a merge
-/// is never asked for.
+/// Merges runs into fewer until all can be read at once. Rows after the first `wanted` of a merge
+/// are not needed.
 fn reduce(mut spilled: Spilled, disk: &Arc<dyn Disk>, wanted: usize) -> Result<Merge> {
     while spilled.runs.len() > FAN_IN {
         let mut fewer = Spilled { file: SpillFile::create(disk)?, runs: Vec::new() };
@@ -398,7 +396,7 @@ fn reduce(mut spilled: Spilled, disk: &Arc<dyn Disk>, wanted: usize) -> Result<M
 /// Rows in order.
 pub struct Sorted {
     rows: Ordered,
-    /// How many may still be given.
+    /// The number of rows that may still be returned.
     left: usize,
 }
 
@@ -409,7 +407,7 @@ enum Ordered {
 }
 
 impl Sorted {
-    /// Moves to the next row; `false` where there is none.
+    /// Moves to the next row; returns `false` if there is none.
     pub fn advance(&mut self) -> Result<bool> {
         if self.left == 0 {
             return Ok(false);
@@ -431,12 +429,12 @@ impl Sorted {
         }
     }
 
-    /// The key of the row moved to; only after [`Sorted::advance`] has answered `true`.
+    /// Returns the key of the current row; valid after [`Sorted::advance`] returned `true`.
     pub fn key(&self) -> &[u8] {
         self.current().0
     }
 
-    /// Its value.
+    /// Returns the value of the current row.
     pub fn value(&self) -> &[u8] {
         self.current().1
     }
@@ -453,13 +451,13 @@ impl Sorted {
     }
 }
 
-/// Runs that are read side by side.
+/// Runs that are merged.
 struct Merge {
     file: SpillFile,
     runs: Vec<Reader>,
     /// The next row of each run, the least on top.
     heads: BinaryHeap<Head>,
-    /// The run whose row is given.
+    /// The run of the current row.
     current: Option<usize>,
 }
 
@@ -470,7 +468,7 @@ struct Head {
 
 impl Ord for Head {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The heap has the greatest on top, and an earlier run has what came earlier.
+        // The heap has its greatest element on top, and equal keys come in the order of the runs.
         other.key.cmp(&self.key).then(other.run.cmp(&self.run))
     }
 }
@@ -500,7 +498,7 @@ impl Merge {
         Ok(merge)
     }
 
-    /// Puts the next row of a run among the heads.
+    /// Adds the next row of a run to the heads.
     fn next_head(&mut self, run: usize, mut key: Vec<u8>) -> Result<()> {
         let reader = &mut self.runs[run];
         if reader.advance(&self.file)? {
@@ -521,7 +519,7 @@ impl Merge {
         Ok(self.current.is_some())
     }
 
-    /// The record of the row moved to.
+    /// Returns the record of the current row.
     fn record(&self) -> &[u8] {
         self.runs[self.current.expect("a row was moved to")].record()
     }

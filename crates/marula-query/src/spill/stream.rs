@@ -1,11 +1,7 @@
-//! Streams of records in a temporary file. Several streams share one file: each is a list of
-//! blocks, whose places and checksums stay in memory, so that whatever comes back wrong from the
-//! disk is noticed.
-//!
-//! ```text
-//! block   records, one after another; about 64 KB, more where one record is larger
-//! record  length (4 bytes, little-endian), bytes
-//! ```
+//! //! Streams of records in a temporary file. Several streams share one file: each is a list of
+//! \//! blocks, whose positions and checksums stay in memory, so that damaged data is noticed. \//!
+//! \//! ```text \//! block   records, one after another; about 64 KB, more if one record is larger
+//! \//! record  length (4 bytes, little-endian), bytes \//! ```
 
 use std::sync::Arc;
 
@@ -13,11 +9,11 @@ use marula_error::{Result, errors};
 
 use super::{Disk, TempFile};
 
-/// A block is written once it has so many bytes.
+/// The size at which a block is written.
 const BLOCK_BYTES: usize = 64 * 1024;
 
 errors! {
-    /// A temporary file does not give back what was written.
+    /// A temporary file does not return the data that was written.
     pub damaged() = 8_000_010, "a temporary file is damaged";
 }
 
@@ -33,7 +29,7 @@ impl SpillFile {
     }
 }
 
-/// Where a block of a stream is.
+/// The position of a block of a stream.
 #[derive(Clone, Copy)]
 struct Block {
     offset: u64,
@@ -88,7 +84,7 @@ impl Writer {
 pub(crate) struct Reader {
     blocks: std::vec::IntoIter<Block>,
     buffer: Vec<u8>,
-    /// Where the record that was read last starts and ends.
+    /// The start and end of the record that was read last.
     start: usize,
     end: usize,
 }
@@ -98,7 +94,7 @@ impl Reader {
         Reader { blocks: stream.0.into_iter(), buffer: Vec::new(), start: 0, end: 0 }
     }
 
-    /// Moves to the next record; `false` where there is none.
+    /// Moves to the next record; returns `false` if there is none.
     pub(crate) fn advance(&mut self, file: &SpillFile) -> Result<bool> {
         if self.end == self.buffer.len() {
             let Some(block) = self.blocks.next() else { return Ok(false) };
@@ -120,7 +116,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// The record moved to.
+    /// Returns the current record.
     pub(crate) fn record(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }

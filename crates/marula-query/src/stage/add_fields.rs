@@ -10,21 +10,21 @@ use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::project::invalid;
 use super::source::{Map, Transform};
-use super::{Env, Parser, Place, Row, Source, Stage};
+use super::{Env, Parser, Source, Stage, StagePlace, StageRow};
 use crate::context::Context;
 use crate::expression::{Expression, Frame};
 use crate::feature_version::FeatureVersion;
 
-pub(super) const ADD_FIELDS: Row = Row {
+pub(super) const ADD_FIELDS: StageRow = StageRow {
     name: "$addFields",
     since: FeatureVersion::V6_0,
-    place: Place::Anywhere,
+    place: StagePlace::Anywhere,
     parse: |value, parser| parse("$addFields", value, parser),
 };
-pub(super) const SET: Row = Row {
+pub(super) const SET: StageRow = StageRow {
     name: "$set",
     since: FeatureVersion::V6_0,
-    place: Place::Anywhere,
+    place: StagePlace::Anywhere,
     parse: |value, parser| parse("$set", value, parser),
 };
 
@@ -51,7 +51,7 @@ pub(super) fn parse(name: &'static str, value: Value<'_>, parser: &mut Parser<'_
 }
 
 impl AddFields {
-    /// A stage that writes one field at the top.
+    /// Creates a stage that writes one top-level field.
     pub(super) fn of_one(name: &'static str, field: &str, value: Expression) -> Self {
         AddFields { name, fields: FieldTree::of_one(field, value) }
     }

@@ -1,18 +1,18 @@
-//! `$bucket`: groups by ranges of a value; a `$group` by a `$switch`, and a `$sort`.
+//! `$bucket`: groups by ranges of a value; it becomes a `$group` by a `$switch`, and a `$sort`.
 
 use marula_bson::{Doc, Value, ValueBuf, doc, order};
 use marula_error::{Result, errors};
 
 use super::group::{Field, Group, parse_field};
 use super::sort::Sort;
-use super::{Parser, Place, Row};
+use super::{Parser, StagePlace, StageRow};
 use crate::accumulator::Accumulator;
 use crate::expression::{Expression, print};
 use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 
-pub(super) const ROW: Row =
-    Row { name: "$bucket", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$bucket", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     not_object(kind: &str) = 40201, "Argument to $bucket stage must be an object, but found type: {kind}.";
@@ -65,7 +65,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         Some(fields) => parse_output(fields, parser)?,
         None => vec![(b"count".to_vec().into(), Accumulator::counting())],
     };
-    // What is grouped by is read last.
+    // The group key is parsed last.
     let key = switch(group_by, &boundaries, default.as_ref(), parser)?;
     parser.push(Group::new(key, fields));
     let by_id = doc! { "_id": 1 };
@@ -74,7 +74,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a value is a path or an operator, as `groupBy` must be.
+/// Returns whether a value is a path or an operator, as `groupBy` must be.
 pub(super) fn is_expression(value: Value<'_>) -> bool {
     match value {
         Value::String(text) => text.starts_with(b"$"),
@@ -88,7 +88,7 @@ fn parse_output(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<Field>> {
     doc.iter().map(|element| parse_field(element.name, element.value.get(), parser)).collect()
 }
 
-/// The constant that an expression comes to, if it is one.
+/// Returns the constant value of an expression, if it is constant.
 fn constant(value: Value<'_>, parser: &Parser<'_>) -> Result<Option<ValueBuf>> {
     let mut expression = Expression::parse(value, &mut parser.scope())?;
     expression.optimize(parser.context)?;
@@ -140,7 +140,7 @@ fn check_default(
     if is_below || is_above { Ok(()) } else { Err(default_in_range()) }
 }
 
-/// The `$switch` that gives a value's lower boundary.
+/// Returns the `$switch` that maps a value to its lower boundary.
 fn switch(
     group_by: Value<'_>,
     boundaries: &[ValueBuf],

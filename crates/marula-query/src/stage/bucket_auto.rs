@@ -1,4 +1,4 @@
-//! `$bucketAuto`: groups by ranges of a value that hold about as many documents each.
+//! `$bucketAuto`: groups by ranges of a value with about equal numbers of documents.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::granularity::Granularity;
 use super::group::{Field, parse_field};
 use super::needs::{Gives, Needs};
 use super::source::check_size;
-use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
 use crate::expression::number::short_double_text;
@@ -21,8 +21,12 @@ use crate::feature_version::FeatureVersion;
 use crate::meter;
 use crate::spill::{ExternalSort, Front, Rows};
 
-pub(super) const ROW: Row =
-    Row { name: "$bucketAuto", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow = StageRow {
+    name: "$bucketAuto",
+    since: FeatureVersion::V6_0,
+    place: StagePlace::Anywhere,
+    parse,
+};
 
 errors! {
     group_by_not_expression(text: &str) = 40239, "The $bucketAuto 'groupBy' field must be defined as a $-prefixed path or an expression object, but found: {text}";
@@ -84,7 +88,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         .filter(|&count| count > 0)
         .ok_or_else(|| buckets_not_positive(buckets))?;
     let counting = || vec![(b"count".to_vec().into(), Accumulator::counting())];
-    // An empty output is as none.
+    // An empty output is the same as none.
     let mut fields = fields.filter(|fields| !fields.is_empty()).unwrap_or_else(counting);
     fields.iter_mut().try_for_each(|(_, accumulator)| accumulator.fix_count(parser.context))?;
     parser.push(BucketAuto { group_by, buckets, fields, granularity });
@@ -155,26 +159,26 @@ struct Bucketing {
     input: Box<dyn Source>,
     stage: Arc<BucketAuto>,
     context: Arc<Context>,
-    /// How many documents there are.
+    /// The number of documents.
     count: usize,
-    /// Documents with their values: `{ v: <value>, d: <document> }`, by the values; without `v`
-    /// where that is missing.
+    /// Documents with their values: `{ v: <value>, d: <document> }`, sorted by the values; without
+    /// `v` if the value is missing.
     rows: Rows<Front>,
-    /// How many buckets there are so far.
+    /// The number of buckets so far.
     filled: usize,
-    /// Where the next bucket starts, if boundaries are rounded.
+    /// The start of the next bucket, if boundaries are rounded.
     min: Option<ValueBuf>,
     arena: Arena,
     key: Vec<u8>,
     out: Vec<u8>,
 }
 
-/// Part of the row at hand.
+/// Returns a field of the current row.
 fn field<'f>(front: &'f Front, name: &str) -> Option<Value<'f>> {
     front.row().and_then(|(_, row)| Doc::trusted(row).get(name))
 }
 
-/// The value of the row at hand; a missing one counts as null.
+/// Returns the value of the current row; a missing one counts as null.
 fn value(front: &Front) -> Option<Value<'_>> {
     front.row().map(|_| field(front, "v").unwrap_or(Value::Null))
 }
@@ -213,7 +217,7 @@ impl Bucketing {
         }
     }
 
-    /// Writes the next bucket; `false` where every document is in one.
+    /// Writes the next bucket; returns `false` if every document is in a bucket.
     fn write(&mut self) -> Result<bool> {
         let Bucketing { stage, context, arena, .. } = self;
         let Rows::Sorted(front) = &mut self.rows else { return Ok(false) };
@@ -241,7 +245,7 @@ impl Bucketing {
             }
             front.advance()
         };
-        // Half a document more makes a document more, as rounding does.
+        // Rounds half up.
         let size = ((2 * self.count + stage.buckets) / (2 * stage.buckets)).max(1);
         let is_last = self.filled + 1 == stage.buckets;
         let mut taken = 0;
@@ -260,7 +264,8 @@ impl Bucketing {
             Some(granularity) => {
                 let mut boundary = granularity.up(last.get())?.to_buf();
                 if boundary.get().as_f64() == Some(0.0) {
-                    // Nothing lies above zero but below the next value: the boundary is below that.
+                    // No boundary is above zero and below the next value, so zero belongs to this
+                    // bucket.
                     while value(front).is_some_and(|value| value.as_f64() == Some(0.0)) {
                         take(front, &mut last)?;
                     }

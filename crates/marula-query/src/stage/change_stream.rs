@@ -1,9 +1,9 @@
 //! `$changeStream`: which changes are followed, and how they are shown.
 //!
-//! The stage says what it wants in a [`ChangeStream`]; who runs the pipeline reads the oplog and
-//! gives its documents, the *events*, to the stage as its input. What may stand behind it changes
-//! single events or leaves some out.
-//! Source: manual "$changeStream (aggregation)"; errors recorded from mongod 6.0.
+//! The stage describes the stream in a [`ChangeStream`]; the caller that runs the pipeline reads
+//! the oplog and gives its documents, the *events*, to the stage as its input. The stages permitted
+//! after it change or drop single events. Source: manual "$changeStream (aggregation)"; errors
+//! recorded from mongod 6.0.
 
 use std::sync::Arc;
 
@@ -11,13 +11,17 @@ use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Env, Kind, Parser, Place, Row, Source, Stage};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow};
 use crate::context::Subject;
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row =
-    Row { name: "$changeStream", since: FeatureVersion::V6_0, place: Place::First, parse };
+pub(super) const ROW: StageRow = StageRow {
+    name: "$changeStream",
+    since: FeatureVersion::V6_0,
+    place: StagePlace::First,
+    parse,
+};
 
 errors! {
     not_object(text: &str) = 6188500, "$changeStream must take a nested object but found: {text}";
@@ -31,11 +35,11 @@ errors! {
     not_here(ns: &str) = InvalidOptions, "A $changeStream with 'allChangesForCluster:true' may only be opened on the 'admin' database, and with no collection name; found {ns}";
     internal_database(name: &str) = InvalidNamespace, "$changeStream may not be opened on the internal {name} database";
     internal_collection(ns: &str) = InvalidNamespace, "$changeStream may not be opened on the internal {ns} collection";
-    /// A stage behind it that looks at more than one event, or writes.
+    /// A later stage reads more than one event at a time, or writes.
     pub(super) not_permitted(stage: &str) = IllegalOperation, "{stage} is not permitted in a $changeStream pipeline";
 }
 
-/// The stages that may stand behind it.
+/// The stages permitted after a `$changeStream`.
 const PERMITTED: &[&str] = &[
     "$addFields",
     "$changeStream",
@@ -49,60 +53,60 @@ const PERMITTED: &[&str] = &[
     "$unset",
 ];
 
-/// Whether a stage may stand behind it.
+/// Returns whether a stage is permitted after a `$changeStream`.
 pub(super) fn permits(stage: &str) -> bool {
     PERMITTED.contains(&stage)
 }
 
-/// Which state of a document an event shows beside the change.
+/// The state of the document that an event shows in addition to the change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Shows {
-    /// None.
+    /// No state.
     #[default]
     Nothing,
-    /// The present one.
+    /// The current state.
     Present,
-    /// That of the change, where it was kept.
+    /// The state at the change, if it was stored.
     WhenAvailable,
-    /// That of the change; it is an error that it was not kept.
+    /// The state at the change; an error if it was not stored.
     Required,
 }
 
-/// Where a stream begins.
+/// The position at which a stream begins.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Start {
-    /// With what changes from now on.
+    /// The next change.
     #[default]
     Now,
-    /// With the changes of this time.
+    /// The changes of this time.
     At(u64),
-    /// Behind the event that has this token, which is no end of a stream.
+    /// After the event with this token, which must not be the end of a stream.
     Resume(String),
-    /// Behind the event that has this token.
+    /// After the event with this token.
     After(String),
 }
 
 /// A parsed stage.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeStream {
-    /// The document that an update event shows.
+    /// The state of the document that an update event shows.
     pub full_document: Shows,
-    /// The document before, that an event shows.
+    /// The state before the change that an event shows.
     pub before_change: Shows,
-    /// Where it begins.
+    /// The position at which the stream begins.
     pub start: Start,
-    /// Whether it is about all databases.
+    /// Whether the stream follows all databases.
     pub is_of_cluster: bool,
-    /// Whether changes of the catalogue are shown, and more is told of each event.
+    /// Whether changes of the catalogue are shown, and events have more fields.
     pub is_expanded: bool,
     /// Whether changes of the server's own collections are shown.
     pub shows_system: bool,
-    /// Whether an update is shown as the oplog has it.
+    /// Whether an update is shown in the form of the oplog.
     pub is_raw: bool,
     argument: DocBuf,
 }
 
-/// The argument, which is a document.
+/// Returns the argument, which is a document.
 pub(super) fn read(value: Value<'_>) -> Result<Doc<'_>> {
     value.as_doc().ok_or_else(|| not_object(&format!("$changeStream: {}", print::element(value))))
 }
@@ -147,14 +151,14 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What `fullDocument` may say.
+/// The values of `fullDocument`.
 const FULL_DOCUMENT: &[(&str, Shows)] = &[
     ("default", Shows::Nothing),
     ("updateLookup", Shows::Present),
     ("whenAvailable", Shows::WhenAvailable),
     ("required", Shows::Required),
 ];
-/// What `fullDocumentBeforeChange` may say.
+/// The values of `fullDocumentBeforeChange`.
 const BEFORE_CHANGE: &[(&str, Shows)] = &[
     ("off", Shows::Nothing),
     ("whenAvailable", Shows::WhenAvailable),
@@ -176,7 +180,7 @@ fn flag(name: &str, value: Value<'_>) -> Result<bool> {
     }
 }
 
-/// A resume token is a document with its content as a string.
+/// Reads a resume token: a document with its content as a string.
 fn token(name: &str, value: Value<'_>) -> Result<String> {
     let Value::Document(token) = value else {
         return Err(wrong_type(name, value.kind().alias(), "object"));
@@ -188,7 +192,7 @@ fn token(name: &str, value: Value<'_>) -> Result<String> {
 }
 
 impl ChangeStream {
-    /// The token that it goes on behind.
+    /// Returns the token after which the stream resumes.
     pub fn resumed(&self) -> Option<&str> {
         match &self.start {
             Start::Resume(token) | Start::After(token) => Some(token),

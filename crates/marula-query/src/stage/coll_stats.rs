@@ -1,17 +1,17 @@
 //! `$collStats`: one document about the collection that a pipeline runs on.
 //!
-//! The stage says which parts are wanted ([`CollectionStats`]), as a [`Report`].
+//! The stage lists the requested parts ([`CollectionStats`]) in a [`Report`].
 
 use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
 use super::report::{Report, Reporting};
-use super::{Parser, Place, Row};
+use super::{Parser, StagePlace, StageRow};
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row =
-    Row { name: "$collStats", since: FeatureVersion::V6_0, place: Place::First, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$collStats", since: FeatureVersion::V6_0, place: StagePlace::First, parse };
 
 errors! {
     not_object(text: &str) = 5447000, "$collStats must take a nested object but found: $collStats: {text}";
@@ -23,20 +23,20 @@ errors! {
     histograms_type(kind: &str) = TypeMismatch, "Field 'histograms' should be a boolean value, but found: {kind}";
 }
 
-/// Whether latencies are told by range, too.
+/// Whether latencies include histograms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Histograms(pub bool);
 
-/// What a `$collStats` wants to know beside the collection's name.
+/// The parts that a `$collStats` asks for in addition to the collection's name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CollectionStats {
-    /// `latencyStats`: how long operations took, perhaps with how many took how long.
+    /// `latencyStats`: the latencies of operations, with or without histograms.
     pub latencies: Option<Histograms>,
     /// `storageStats`: sizes, divided by this scale.
     pub storage_scale: Option<i64>,
     /// `count`: the number of documents.
     pub count: bool,
-    /// `queryExecStats`: how often the collection was read from end to end.
+    /// `queryExecStats`: the number of full scans of the collection.
     pub query_exec: bool,
 }
 
@@ -46,7 +46,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What the argument asks for, and itself.
+/// Returns the requested parts and the argument.
 pub(super) fn read(value: Value<'_>) -> Result<(CollectionStats, Doc<'_>)> {
     let Value::Document(argument) = value else {
         return Err(not_object(&print::element(value)));
@@ -76,7 +76,7 @@ pub(super) fn read(value: Value<'_>) -> Result<(CollectionStats, Doc<'_>)> {
     Ok((wanted, argument))
 }
 
-/// The scale of `storageStats`; other fields in it are passed over.
+/// Returns the scale of `storageStats`; other fields in it are ignored.
 fn scale(options: Doc<'_>) -> Result<i64> {
     let Some(scale) = options.get("scale") else { return Ok(1) };
     let number = scale.as_f64().ok_or_else(|| scale_type(scale.kind().alias()))?;
@@ -85,7 +85,7 @@ fn scale(options: Doc<'_>) -> Result<i64> {
     if number < 1 { Err(scale_too_small(number)) } else { Ok(number) }
 }
 
-/// Whether `latencyStats` wants histograms.
+/// Returns whether `latencyStats` asks for histograms.
 fn histograms(options: Doc<'_>) -> Result<Histograms> {
     let mut wanted = Histograms(false);
     for option in options {

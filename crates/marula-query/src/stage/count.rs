@@ -1,14 +1,14 @@
-//! `$count`: how many documents there are; a `$group` and a `$project`.
+//! `$count`: the number of documents; it becomes a `$group` and a `$project`.
 
 use marula_bson::{DocBuf, Value, doc};
 use marula_error::{Result, errors};
 
 use super::project::Project;
-use super::{Parser, Place, Row, group};
+use super::{Parser, StagePlace, StageRow, group};
 use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row =
-    Row { name: "$count", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$count", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     not_string() = 40156, "the count field must be a non-empty string";

@@ -1,8 +1,8 @@
-//! `$densify`: documents for the values of a field that are missing between others, at equal steps.
+//! `$densify`: adds documents for missing values of a field, at equal steps.
 //!
 //! The input is sorted by the field, within its partitions unless the bounds are those of all
-//! documents. A [`Densifying`] source then knows for each partition the next value on its grid, and
-//! makes a document for each such value that lies before the next document's.
+//! documents. A [`Densifying`] source tracks for each partition the next value on its grid, and
+//! creates a document for each value on the grid that is less than the next document's.
 
 use std::mem;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use marula_error::{Error, Result, errors};
 use super::fields::write_with;
 use super::sort::Sort;
 use super::source::check_size;
-use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::Path;
 use crate::expression::calendar::{Unit, add_units};
@@ -27,8 +27,8 @@ use crate::feature_version::FeatureVersion;
 use crate::meter;
 use crate::sort::SortPattern;
 
-pub(super) const ROW: Row =
-    Row { name: "$densify", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$densify", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     not_object(kind: &str) = FailedToParse, "The $densify stage specification must be an object, found {kind}";
@@ -59,19 +59,19 @@ errors! {
     too_much_memory(limit: usize) = 6_007_200, "$densify exceeded memory limit of {limit}";
 }
 
-/// Between which values documents are made.
+/// The range in which documents are created.
 #[derive(Debug)]
 enum Bounds {
-    /// The least and the greatest of all documents, in every partition.
+    /// From the least to the greatest value of all documents, in every partition.
     Full,
-    /// The least and the greatest of the partition.
+    /// From the least to the greatest value of the partition.
     Partition,
     /// From a value up to before another.
     Explicit(ValueBuf, ValueBuf),
 }
 
 impl Bounds {
-    /// Whether these are explicit bounds that lie on each other, which mean that one value.
+    /// Returns whether the bounds are explicit and equal, which means that one value.
     fn is_one_value(&self) -> bool {
         matches!(self, Bounds::Explicit(lower, upper) if order::equal(lower.get(), upper.get(), None))
     }
@@ -82,13 +82,13 @@ impl Bounds {
 struct Densify {
     field: Path,
     partition_by: Vec<Path>,
-    /// Why the partitions cannot be told from each other.
+    /// The error of partition fields that cannot be read.
     unreadable: Option<Error>,
     step: ValueBuf,
     unit: Option<Unit>,
     bounds: Bounds,
     range: DocBuf,
-    /// The order of its input.
+    /// The order of the input.
     order: SortPattern,
 }
 
@@ -101,7 +101,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         let (name, value) = (element.name.to_str_lossy(), element.value.get());
         let wrong = |expected: &str| wrong_type(&name, value.kind().alias(), expected);
         match &*name {
-            // As for other commands' fields, null is as good as nothing.
+            // As in other commands, a null field counts as absent.
             "field" | "range" if value.is_nullish() => {}
             "partitionByFields" if value.is_nullish() => return Err(fields_not_array()),
             "field" => field = Some(value.as_str().ok_or_else(|| wrong("string"))?),
@@ -155,9 +155,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Why a path of `partitionByFields` cannot be read. mongod makes an expression of each when it has
-/// a value of the field: there a part of a reference to another document is an operator, or at the
-/// front a variable.
+/// Returns the error of a path of `partitionByFields` that cannot be read. mongod makes an
+/// expression of each path once a document has a value of the field: there a part of a reference to
+/// another document is an operator, or at the front a variable.
 fn unreadable(path: &Path, parser: &Parser<'_>) -> Option<Error> {
     let at = path.parts().iter().position(|part| part.starts_with(b"$"))?;
     let text = path.text();
@@ -257,7 +257,7 @@ impl Stage for Densify {
     }
 
     fn gives_order(&self, pattern: &SortPattern) -> bool {
-        // The partitions are one order's whole only where they come one after another.
+        // The output is in one order only if the partitions come one after another.
         let is_kept = !matches!(self.bounds, Bounds::Full) || self.partition_by.is_empty();
         is_kept && pattern.is_front_of(&self.order)
     }
@@ -281,7 +281,7 @@ impl Stage for Densify {
 }
 
 impl Densify {
-    /// The value one step behind another; `None` where no date is so far.
+    /// Returns the value one step after another; `None` if it exceeds the range of dates.
     fn next(&self, value: Value<'_>) -> Option<ValueBuf> {
         match (value, self.unit) {
             (Value::DateTime(ms), Some(unit)) => {
@@ -295,8 +295,8 @@ impl Densify {
         }
     }
 
-    /// The first value that is made before a document: as in mongod a step back from where the grid
-    /// starts and a step on, which rounding and the lengths of months show.
+    /// Returns the first value before a document: as in mongod one step back from the start of the
+    /// grid and one step on, which differs by rounding and by the lengths of months.
     fn begin(&self, start: Value<'_>) -> Option<ValueBuf> {
         let before = match (start, self.unit) {
             (Value::DateTime(ms), Some(unit)) => {
@@ -311,8 +311,8 @@ impl Densify {
         self.next(before?.get())
     }
 
-    /// Whether a document of this value may be the last that explicit bounds ask about. Where there
-    /// are partitions, none is the last.
+    /// Returns whether a document with this value may be the last within explicit bounds. With
+    /// partitions, no document is.
     fn is_at_end(&self, value: Value<'_>) -> bool {
         let Bounds::Explicit(_, upper) = &self.bounds else { return false };
         let is_above = order::compare(value, upper.get(), None);
@@ -321,13 +321,13 @@ impl Densify {
         is_behind && self.partition_by.is_empty()
     }
 
-    /// Whether explicit bounds have no value from this one on.
+    /// Returns whether explicit bounds contain no value from this one on.
     fn is_past_bounds(&self, next: Value<'_>) -> bool {
         let Bounds::Explicit(_, upper) = &self.bounds else { return false };
         self.bounds.is_one_value() || order::compare(next, upper.get(), None).is_ge()
     }
 
-    /// Whether a value lies a whole number of steps from another.
+    /// Returns whether a value is a whole number of steps from another.
     fn is_on_grid(&self, value: Value<'_>, from: Value<'_>) -> bool {
         let steps = |distance: i64, step: i64| distance.checked_div(step).unwrap_or(0);
         match (value, from, self.unit) {
@@ -358,7 +358,7 @@ impl Densify {
                 [Some(value), Some(from), Some(step)] => {
                     let distance = value.subtract(from);
                     match Number::pair(distance, step) {
-                        // What is nothing as a double is nothing.
+                        // A remainder that is zero as a double counts as zero.
                         Pair::Decimal(distance, step) => {
                             decimal_remainder(distance, step).to_f64() == 0.0
                         }
@@ -380,7 +380,7 @@ impl Densify {
         }
     }
 
-    /// What a document says of its partition: the start of the documents that are made for it.
+    /// Returns the fields of a document's partition: the start of the documents created for it.
     fn partition_of(&self, document: Doc<'_>) -> DocBuf {
         let mut partition = DocBuf::new();
         for path in &self.partition_by {
@@ -395,26 +395,26 @@ impl Densify {
     }
 }
 
-/// The value at a path through documents; arrays are not entered.
+/// Returns the value at a path through documents; arrays are not entered.
 fn value_at<'d>(document: Doc<'d>, path: &Path) -> Option<Value<'d>> {
     let (last, way) = path.parts().split_last()?;
     let holder = way.iter().try_fold(document, |doc, part| doc.get(part)?.as_doc())?;
     holder.get(last)
 }
 
-/// A partition that documents are made for.
+/// A partition in which documents are created.
 struct Partition {
-    /// The fields that tell it apart.
+    /// The fields that identify the partition.
     fields: DocBuf,
-    /// Where its grid starts.
+    /// The start of the grid.
     start: ValueBuf,
-    /// The last value on it that there is a document of.
+    /// The last value on the grid that has a document.
     last: Option<ValueBuf>,
-    /// The next value on its grid; `None` where it is past all dates.
+    /// The next value on the grid; `None` if it exceeds the range of dates.
     next: Option<ValueBuf>,
 }
 
-/// The partitions in the order in which they were met.
+/// The partitions in the order in which they were found.
 #[derive(Default)]
 struct Partitions {
     all: Vec<Partition>,
@@ -449,25 +449,24 @@ impl Partitions {
     }
 }
 
-/// What the next pull gives.
+/// The next output.
 enum Phase {
     /// The next document of the input.
     Reading,
-    /// What is missing before the input's document, then that document.
-    Before(Met),
-    /// The input's document, which the last pull gave.
+    /// The missing values before the input's document, then that document.
+    Before(PendingDocument),
+    /// The next document after the input's document, which was returned last.
     Given,
-    /// The input has ended; what is missing behind the last document, from the partition of this
-    /// number on.
+    /// The input has ended: the missing values after the last document, from this partition on.
     After { partition: usize },
 }
 
-/// A document before which some may be missing.
-struct Met {
-    /// The number of its partition.
+/// A document with possibly missing values before it.
+struct PendingDocument {
+    /// The index of its partition.
     partition: usize,
-    /// What it says of its partition. As in mongod, that is what the documents before it say, too,
-    /// and those behind the last one say what the first did: `5` and `5.0` are one partition.
+    /// Its partition fields. As in mongod, documents created before it use these, and those after
+    /// the last document use the first document's: `5` and `5.0` are one partition.
     fields: DocBuf,
     value: ValueBuf,
 }
@@ -478,9 +477,9 @@ struct Densifying {
     context: Arc<Context>,
     bytes_max: usize,
     partitions: Partitions,
-    /// Whether a document reached the explicit bounds.
+    /// Whether a document has reached the explicit bounds.
     has_begun: bool,
-    /// Whether nothing more is missing between explicit bounds; what comes then is not looked at.
+    /// Whether all values within explicit bounds exist; later documents are passed through.
     is_done: bool,
     /// The first and the last value of all documents.
     first: Option<ValueBuf>,
@@ -491,9 +490,9 @@ struct Densifying {
 }
 
 impl Densifying {
-    /// Looks at the document that the input has moved to; `None` where nothing is missing before
-    /// it.
-    fn meet(&mut self) -> Result<Option<Met>> {
+    /// Handles the document that the input has moved to; returns `None` if no value is missing
+    /// before it.
+    fn meet(&mut self) -> Result<Option<PendingDocument>> {
         let document = self.input.doc();
         let stage = &*self.stage;
         let value = match value_at(document, &stage.field) {
@@ -513,7 +512,7 @@ impl Densifying {
         };
         if let Bounds::Explicit(lower, _) = &stage.bounds {
             let is_below = order::compare(value, lower.get(), None).is_lt();
-            // As long as all are below the bounds, the first partition alone is remembered.
+            // While all documents are below the bounds, only the first partition is stored.
             let is_first = self.partitions.all.is_empty();
             self.has_begun |= !is_below;
             if is_below && !self.has_begun && !is_first {
@@ -529,14 +528,14 @@ impl Densifying {
                 {
                     return Err(field_in_partition());
                 }
-                // Between the bounds of all documents, only the very first one is where its grid
-                // starts.
+                // With the bounds of all documents, only the very first document starts a grid.
                 let is_later =
                     matches!(stage.bounds, Bounds::Full) && !self.partitions.all.is_empty();
                 let is_behind = is_later || order::compare(value.get(), start.get(), None).is_gt();
                 let mut next =
                     if is_behind { stage.begin(start.get()) } else { Some(start.clone()) };
-                // Rounding may have put it behind the document, which then stands in its place.
+                // Rounding may have put the next value after the document; the document then takes
+                // its place.
                 if let Some(rounded) = next.as_ref().filter(|_| is_behind)
                     && order::compare(rounded.get(), value.get(), None).is_gt()
                 {
@@ -552,14 +551,14 @@ impl Densifying {
             }
         };
         let next = self.partitions.all[at].next.as_ref();
-        // Nothing is missing before it.
+        // No value is missing before it.
         self.is_done = stage.is_at_end(value.get())
             && next.is_none_or(|next| stage.is_past_bounds(next.get()));
-        Ok(Some(Met { partition: at, fields, value }))
+        Ok(Some(PendingDocument { partition: at, fields, value }))
     }
 
-    /// Makes the document of a partition's next value, if that lies before `end`. It says of its
-    /// partition what `fields` do, or the partition's first document.
+    /// Creates the document of a partition's next value, if that is less than `end`. Its partition
+    /// fields are `fields`, or those of the partition's first document.
     fn make(
         &mut self,
         partition: usize,
@@ -597,7 +596,7 @@ impl Densifying {
         Ok(true)
     }
 
-    /// Moves a partition's grid past a document that lies on it, and behind all that were there.
+    /// Moves a partition's grid past a document that lies on it, and after all documents so far.
     fn pass(&mut self, partition: usize, value: &ValueBuf) {
         let partition = &mut self.partitions.all[partition];
         let Some(next) = &partition.next else { return };
@@ -612,20 +611,21 @@ impl Densifying {
         let is_on_grid =
             above(next).is_eq() || is_new && self.stage.is_on_grid(value.get(), before.get());
         if is_on_grid {
-            // From there on it counts in the document's type.
+            // From here on the grid has the document's type.
             partition.next = self.stage.next(value.get());
             partition.last = Some(value.clone());
         }
     }
 
-    /// Makes what is missing behind the last document, up to the end that all partitions have.
+    /// Creates the values that are missing after the last document, up to the end that all
+    /// partitions share.
     fn make_rest(&mut self, mut partition: usize) -> Result<bool> {
         let end = match &self.stage.bounds {
             Bounds::Partition => None,
             Bounds::Full => self.last.clone(),
             Bounds::Explicit(lower, upper) => {
                 if self.partitions.all.is_empty() {
-                    // Documents without a value tell of no partition.
+                    // Documents without a value belong to no partition.
                     let (start, next) = (lower.clone(), Some(lower.clone()));
                     let whole = Partition { fields: DocBuf::new(), start, last: None, next };
                     self.partitions.insert(whole, &self.context);
@@ -639,7 +639,7 @@ impl Densifying {
             Bounds::Explicit(..) => self.stage.bounds.is_one_value(),
             Bounds::Full | Bounds::Partition => true,
         };
-        // Where no step leads on, as from NaN, a partition that stands at the end has its last
+        // If a step does not advance, as from NaN, a partition that is at the end has its last
         // document there.
         let leads_on = |value: ValueBuf| order::compare(value.get(), end.get(), None).is_ne();
         let is_done = is_inclusive && !self.stage.next(end.get()).is_none_or(leads_on);

@@ -1,4 +1,4 @@
-//! `$documents`: documents that the pipeline itself spells.
+//! `$documents`: documents that are written in the pipeline itself.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use marula_bson::doc::Iter;
 use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::{Context, Subject};
 use crate::expression::{Arena, Expression, Frame, print};
 use crate::feature_version::FeatureVersion;
 use crate::projection::{Policy, Projection};
 
-pub(super) const ROW: Row =
-    Row { name: "$documents", since: FeatureVersion::V6_0, place: Place::First, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$documents", since: FeatureVersion::V6_0, place: StagePlace::First, parse };
 
 errors! {
     has_collection() = InvalidNamespace, "'$documents' can only be run with {{aggregate: 1}}";
@@ -27,7 +27,7 @@ pub(super) struct DocumentsStage {
     documents: Expression,
 }
 
-/// Checks that a pipeline that begins with the stage runs on no collection.
+/// Checks that a pipeline with this stage at its start runs on no collection.
 pub(super) fn check_subject(context: &Context) -> Result<()> {
     match context.subject.as_deref() {
         Some(Subject { collection: Some(_), .. }) => Err(has_collection()),
@@ -42,7 +42,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Parses the documents as the value of a projection's field, which an object may be without being
+/// Parses the documents as the value of a projection's field, because an object there need not be
 /// an expression.
 fn parse_documents(value: Value<'_>, parser: &Parser<'_>) -> Result<Expression> {
     let parsed = Expression::parse(value, &mut parser.scope());
@@ -53,7 +53,8 @@ fn parse_documents(value: Value<'_>, parser: &Parser<'_>) -> Result<Expression> 
         out.append("_tempDocumentsField", value);
     });
     Projection::parse(spec.as_doc(), Policy::Aggregate, parser.context)?;
-    // What a projection takes and no expression is, such as a dotted name, is no array in any case.
+    // A value that only a projection accepts, such as an object with a dotted name, is not an array
+    // in any case.
     Ok(parsed.unwrap_or_else(|_| Value::Null.into()))
 }
 
@@ -81,13 +82,13 @@ impl Stage for DocumentsStage {
     }
 }
 
-/// The documents, computed when the first is asked for.
+/// Produces the documents; they are computed when the first is pulled.
 struct Spelled {
     stage: Arc<DocumentsStage>,
     context: Arc<Context>,
     /// The array, once it is computed.
     items: Option<DocBuf>,
-    /// How many bytes of its elements were read.
+    /// The number of bytes of the array that were read.
     at: usize,
     current: DocBuf,
 }

@@ -1,6 +1,6 @@
 //! `$facet`: several pipelines over the same documents, each with its own field of one result.
 //!
-//! The input is read in batches; each pipeline is pulled until it has used the batch up and pauses.
+//! The input is read in batches; each pipeline is pulled until it has used up the batch and pauses.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use marula_error::{Result, errors};
 use parking_lot::Mutex;
 
 use super::needs::{Gives, Needs};
-use super::pipeline::Inside;
+use super::pipeline::PipelineParent;
 use super::source::{Batch, check_size};
-use super::{Env, Kind, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::path::check_field_name;
 use crate::expression::print;
@@ -20,17 +20,21 @@ use crate::feature_version::FeatureVersion;
 use crate::known::Known;
 use crate::meter;
 
-pub(super) const ROW: Row =
-    Row { name: "$facet", since: FeatureVersion::V6_0, place: Place::OutsideFacet, parse };
+pub(super) const ROW: StageRow = StageRow {
+    name: "$facet",
+    since: FeatureVersion::V6_0,
+    place: StagePlace::OutsideFacet,
+    parse,
+};
 
-/// How many bytes of input are read before the pipelines run over them.
+/// The number of input bytes that are read before the pipelines run over them.
 const BATCH_BYTES: usize = 256 * 1024;
 
 errors! {
     not_object(text: &str) = 40169, "the $facet specification must be a non-empty object, but found: $facet: {text}";
     not_array(name: &str, kind: &str) = 40170, "arguments to $facet must be arrays, {name} is type {kind}";
     stage_not_object(name: &str, kind: &str, element: &str) = 40171, "elements of arrays in $facet spec must be non-empty objects, {name} argument contained an element of type {kind}: {element}";
-    /// A search by text needs an index, and here is none to be had.
+    /// A text search needs an index, and a pipeline in `$facet` cannot use one.
     no_text_score() = 40218, "query requires text score metadata, but it is not available";
     name_has_dot() = 16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.";
     too_large(size: usize, limit: usize) = 4_031_700, "document constructed by $facet is {size} bytes, which exceeds the limit of {limit} bytes";
@@ -45,14 +49,14 @@ pub(super) struct Facet {
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let mut pipelines = Vec::new();
     for (name, array) in read(value)? {
-        let pipeline = parser.nested(array, parser.context, Inside::Facet)?;
+        let pipeline = parser.nested(array, parser.context, PipelineParent::Facet)?;
         pipelines.push((name.into(), pipeline));
     }
     parser.push(Facet { pipelines });
     Ok(())
 }
 
-/// The names and the arrays of stages, whose elements are documents.
+/// Returns the names and the arrays of stages, whose elements are documents.
 pub(super) fn read(value: Value<'_>) -> Result<Vec<(&[u8], Doc<'_>)>> {
     let spec = match value {
         Value::Document(spec) if !spec.is_empty() => spec,
@@ -141,18 +145,18 @@ impl Stage for Facet {
 /// The batch that the pipelines read.
 #[derive(Default)]
 struct Feed {
-    /// Counts batches, so that a reader sees a new one.
+    /// The batch's number, by which a reader notices a new one.
     number: u64,
     batch: Arc<Batch>,
     is_last: bool,
 }
 
-/// One pipeline's view of the batches.
+/// The reader of one pipeline.
 struct Reader {
     feed: Arc<Mutex<Feed>>,
     number: u64,
     batch: Arc<Batch>,
-    /// One past the current document.
+    /// The index after the current document.
     at: usize,
 }
 
@@ -197,15 +201,15 @@ struct Faceting {
     outputs: Vec<Output>,
     size: usize,
     bytes_max: usize,
-    /// Whether it is known that the pipelines read anything.
+    /// Whether it is known that a pipeline reads its input.
     has_begun: bool,
     is_done: bool,
     out: Vec<u8>,
 }
 
 impl Faceting {
-    /// Reads a batch, whose end the pipelines do not see yet. Answers how the input ended: with a
-    /// document it goes on.
+    /// Reads a batch, whose end the pipelines do not see yet. Returns how the input ended;
+    /// `Step::Document` means that it continues.
     fn read_batch(&mut self) -> Result<Step> {
         let mut batch = Batch::default();
         let step = loop {
@@ -226,13 +230,13 @@ impl Faceting {
         Ok(step)
     }
 
-    /// Has the pipelines see the end of the input.
+    /// Lets the pipelines see the end of the input.
     fn end(&self) {
         self.feed.lock().is_last = true;
     }
 
-    /// Whether some pipeline asks for documents before it ends: `$sample` of none does not, and as
-    /// in mongod the input is then left alone.
+    /// Returns whether a pipeline reads input before it ends: `$sample` of size zero does not, and
+    /// as in mongod the input is then not read.
     fn asks_for_input(&mut self) -> Result<bool> {
         for at in 0..self.outputs.len() {
             if self.run_pipeline(at)? == Step::Pause {
@@ -264,7 +268,7 @@ impl Faceting {
         }
     }
 
-    /// Writes what the pipelines have given.
+    /// Writes the results of the pipelines.
     fn write(&mut self) -> Result<()> {
         let mut out = DocWriter::new(&mut self.out);
         for ((name, _), output) in self.stage.pipelines.iter().zip(&self.outputs) {
@@ -288,8 +292,8 @@ impl Source for Faceting {
         self.has_begun = true;
         while is_fed {
             let step = self.read_batch()?;
-            // All but the last wait until every one has read the batch; the last goes on, and is
-            // the first to see an end.
+            // All pipelines but the last wait until every one has read the batch; the last goes on,
+            // and is the first to see the end.
             let count = self.outputs.len();
             let others = 0..count.saturating_sub(1);
             self.run_pipelines(others.clone())?;

@@ -1,9 +1,9 @@
-//! Fields that a stage writes into a document: `$addFields`, and single ones of `$unwind` and
-//! others.
+//! Fields that a stage writes into a document: those of `$addFields`, and single ones of `$unwind`
+//! and others.
 //!
-//! A [`FieldTree`] is the specification as a tree by the parts of its paths. Where a document has
-//! an array on the way, the fields are written into each of its elements; where it has a scalar, a
-//! document takes its place.
+//! A [`FieldTree`] is the specification as a tree by the parts of its paths. If a document has an
+//! array on the path, the fields are written into each of its elements; a scalar on the path is
+//! replaced by a document.
 
 use bstr::ByteSlice;
 use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Type, Value, ValueBuf};
@@ -27,36 +27,36 @@ errors! {
 /// Fields to write, by the parts of their paths.
 #[derive(Debug, Default)]
 pub(crate) struct FieldTree {
-    fields: Vec<(Box<[u8]>, Node)>,
+    fields: Vec<(Box<[u8]>, FieldNode)>,
 }
 
 #[derive(Debug)]
-enum Node {
+enum FieldNode {
     Leaf(Expression),
     Inner(FieldTree),
 }
 
-/// What the fields of one level come to for one document.
+/// The computed values of the fields of one level, for one document.
 enum Computed<'a> {
-    /// A failure counts where the value is written: an empty array on the way takes none.
+    /// An error is reported where the value is written: an empty array on the path reports none.
     Leaf(Result<Option<Value<'a>>>),
     Inner(Vec<Computed<'a>>),
 }
 
-/// How the value at the end of a path is read.
+/// Parses the value at the end of a path.
 type Leaf = fn(Value<'_>, &mut Scope<'_>) -> Result<Expression>;
 
 impl FieldTree {
     /// Parses `{ "a.b": <expression>, c: { d: <expression> } }`.
     pub(crate) fn parse(spec: Doc<'_>, scope: &mut Scope<'_>) -> Result<FieldTree> {
-        // Paths that meet are found before any expression is read.
+        // Conflicting paths are reported before errors of expressions.
         FieldTree::parse_with(spec, scope, |_, _| Ok(Expression::Missing))?;
         FieldTree::parse_with(spec, scope, Expression::parse)
     }
 
-    /// One field at the top.
+    /// Creates a tree of one top-level field.
     pub(crate) fn of_one(name: &str, value: Expression) -> FieldTree {
-        FieldTree { fields: vec![(name.as_bytes().into(), Node::Leaf(value))] }
+        FieldTree { fields: vec![(name.as_bytes().into(), FieldNode::Leaf(value))] }
     }
 
     fn parse_with(spec: Doc<'_>, scope: &mut Scope<'_>, leaf: Leaf) -> Result<FieldTree> {
@@ -127,42 +127,42 @@ impl FieldTree {
                 self.fields[at].1.first_path(&mut earlier);
                 return Err(conflict(text, &earlier, &print::document(spec)));
             }
-            self.fields.push((first.clone(), Node::Leaf(leaf)));
+            self.fields.push((first.clone(), FieldNode::Leaf(leaf)));
             return Ok(());
         }
         let at = at.unwrap_or_else(|| {
-            self.fields.push((first.clone(), Node::Inner(FieldTree::default())));
+            self.fields.push((first.clone(), FieldNode::Inner(FieldTree::default())));
             self.fields.len() - 1
         });
         match &mut self.fields[at].1 {
-            Node::Inner(tree) => tree.insert(rest, text, leaf, spec),
-            Node::Leaf(_) => {
+            FieldNode::Inner(tree) => tree.insert(rest, text, leaf, spec),
+            FieldNode::Leaf(_) => {
                 let shorter = &text[..text.len() - rest.join(&b'.').len() - 1];
                 Err(conflict(text, shorter, &print::document(spec)))
             }
         }
     }
 
-    /// Computes what needs no document.
+    /// Computes the parts that need no document.
     pub(crate) fn optimize(&mut self, context: &Context) -> Result<()> {
-        // Of several that fail, one of this level is told before those below.
+        // Of several failures, one of this level is reported before those of inner levels.
         for (_, node) in &mut self.fields {
-            if let Node::Leaf(leaf) = node {
+            if let FieldNode::Leaf(leaf) = node {
                 leaf.optimize(context)?;
             }
         }
         self.fields.iter_mut().try_for_each(|(_, node)| match node {
-            Node::Leaf(_) => Ok(()),
-            Node::Inner(tree) => tree.optimize(context),
+            FieldNode::Leaf(_) => Ok(()),
+            FieldNode::Inner(tree) => tree.optimize(context),
         })
     }
 
-    /// Notes what the expressions read, and the fields that others are written below.
+    /// Records the fields that the expressions read, and those that others are written into.
     pub(crate) fn reads(&self, needs: &mut Needs) {
         for (name, node) in &self.fields {
             match node {
-                Node::Leaf(leaf) => needs.expression(leaf),
-                Node::Inner(tree) => {
+                FieldNode::Leaf(leaf) => needs.expression(leaf),
+                FieldNode::Inner(tree) => {
                     needs.field(name);
                     tree.reads_below(needs);
                 }
@@ -173,18 +173,18 @@ impl FieldTree {
     fn reads_below(&self, needs: &mut Needs) {
         for (_, node) in &self.fields {
             match node {
-                Node::Leaf(leaf) => needs.expression(leaf),
-                Node::Inner(tree) => tree.reads_below(needs),
+                FieldNode::Leaf(leaf) => needs.expression(leaf),
+                FieldNode::Inner(tree) => tree.reads_below(needs),
             }
         }
     }
 
-    /// Which fields of a document are not written, and which are copies of others.
+    /// Returns which fields of a document are unchanged, and which are copies of others.
     pub(crate) fn passage(&self) -> Passage {
         let mut passage = Passage::all_but_named();
         for (name, node) in &self.fields {
             passage.name(name);
-            if let Node::Leaf(leaf) = node {
+            if let FieldNode::Leaf(leaf) = node {
                 passage.renames_to(name, leaf);
             }
         }
@@ -194,25 +194,26 @@ impl FieldTree {
     /// Writes the frame's document with the fields into `out`, which is cleared first.
     pub(crate) fn apply<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()> {
         let computed = self.compute(frame);
-        // Of several failures the first of the specification is told, wherever the document has its
-        // fields.
+        // Of several failures the specification's first is reported, whatever the order of the
+        // document's fields.
         self.first_failure(Value::Document(frame.root), &computed)?;
         out.clear();
         self.write(frame.root, &computed, &mut DocWriter::new(out))
     }
 
-    /// All expressions see the document as it was, so all are computed before the first is written.
+    /// Computes all expressions before the first value is written, because all read the document
+    /// before the change.
     fn compute<'a>(&'a self, frame: &Frame<'a>) -> Vec<Computed<'a>> {
         self.fields
             .iter()
             .map(|(_, node)| match node {
-                Node::Leaf(leaf) => Computed::Leaf(leaf.eval(frame)),
-                Node::Inner(tree) => Computed::Inner(tree.compute(frame)),
+                FieldNode::Leaf(leaf) => Computed::Leaf(leaf.eval(frame)),
+                FieldNode::Inner(tree) => Computed::Inner(tree.compute(frame)),
             })
             .collect()
     }
 
-    /// Fails as the first value does that is written into `base`.
+    /// Returns the error of the first value that fails and is written into `base`.
     fn first_failure(&self, base: Value<'_>, computed: &[Computed<'_>]) -> Result<()> {
         if let Value::Array(items) = base {
             let mut items = items.values();
@@ -222,7 +223,7 @@ impl FieldTree {
         self.fields.iter().zip(computed).try_for_each(|((name, node), computed)| {
             match (node, computed) {
                 (_, Computed::Leaf(Err(error))) => Err(error.clone()),
-                (Node::Inner(tree), Computed::Inner(inner)) => {
+                (FieldNode::Inner(tree), Computed::Inner(inner)) => {
                     let below = base.as_doc().and_then(|doc| doc.get(name)).unwrap_or(Value::Null);
                     tree.first_failure(below, inner)
                 }
@@ -249,7 +250,7 @@ impl FieldTree {
             self.write_field(at, Some(element.value), &computed[at], out)?;
         }
         for (at, value) in computed.iter().enumerate() {
-            // A bit may stand for several fields, so a set bit is looked up again.
+            // A bit may represent several fields, so a set bit is looked up again.
             let is_there = seen & 1 << (at % 64) != 0
                 && (self.fields.len() <= 64 || base.get_raw(&self.fields[at].0).is_some());
             if !is_there {
@@ -274,7 +275,7 @@ impl FieldTree {
                 out.append(name, *value);
             }
             (_, Computed::Leaf(Err(error))) => return Err(error.clone()),
-            (Node::Inner(tree), Computed::Inner(inner)) => match base.map(RawValue::get) {
+            (FieldNode::Inner(tree), Computed::Inner(inner)) => match base.map(RawValue::get) {
                 Some(Value::Array(items)) => {
                     let mut list = out.begin_array(name);
                     tree.write_items(items, inner, &mut list)?;
@@ -282,7 +283,7 @@ impl FieldTree {
                 Some(Value::Document(doc)) => tree.write(doc, inner, &mut out.begin_doc(name))?,
                 _ => tree.write(Doc::EMPTY, inner, &mut out.begin_doc(name))?,
             },
-            (Node::Leaf(_), Computed::Inner(_)) => {}
+            (FieldNode::Leaf(_), Computed::Inner(_)) => {}
         }
         Ok(())
     }
@@ -305,22 +306,22 @@ impl FieldTree {
         Ok(())
     }
 
-    /// The fields as `explain` shows them.
+    /// Returns the fields in the form that `explain` shows.
     pub(crate) fn print(&self) -> ValueBuf {
         super::pipeline::printed(|out| {
             for (name, node) in &self.fields {
                 match node {
-                    Node::Leaf(leaf) => out.append(name, &leaf.print()),
-                    Node::Inner(tree) => out.append(name, &tree.print()),
+                    FieldNode::Leaf(leaf) => out.append(name, &leaf.print()),
+                    FieldNode::Inner(tree) => out.append(name, &tree.print()),
                 };
             }
         })
     }
 }
 
-impl Node {
+impl FieldNode {
     fn first_path(&self, out: &mut String) {
-        if let Node::Inner(tree) = self
+        if let FieldNode::Inner(tree) = self
             && let Some((name, node)) = tree.fields.first()
         {
             out.push('.');
@@ -330,7 +331,7 @@ impl Node {
     }
 }
 
-/// Whether fields are written into a value somewhere: an array that has no elements takes none.
+/// Returns whether fields are written into a value at all: an array without elements takes none.
 fn takes_fields(value: Value<'_>) -> bool {
     match value {
         Value::Array(items) => items.values().any(takes_fields),
@@ -338,8 +339,8 @@ fn takes_fields(value: Value<'_>) -> bool {
     }
 }
 
-/// Copies `doc` into `out` with `value` at `path`: documents on the way are entered, and anything
-/// else there is replaced.
+/// Copies `doc` into `out` with `value` at `path`: documents on the path are entered, and any other
+/// value there is replaced.
 pub(crate) fn write_with(
     doc: Doc<'_>,
     path: &[Box<[u8]>],
@@ -371,8 +372,8 @@ pub(crate) fn write_with(
     }
 }
 
-/// Copies `doc` into `out` with `value` at `path`, as `$addFields` sets it: arrays on the way are
-/// gone through, and each of their elements gets the value.
+/// Copies `doc` into `out` with `value` at `path`, as `$addFields` sets it: each element of an
+/// array on the path gets the value.
 ///
 /// Errors: those of [`check_room`].
 pub(crate) fn write_through(

@@ -1,16 +1,16 @@
-//! `$fill`: values for what is null or missing; window functions for those of the neighbours, then
-//! an `$addFields` for the others.
+//! `$fill`: values for null or missing fields. Window functions fill from neighbours, then an
+//! `$addFields` fills the others.
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, Value};
 use marula_error::{Result, errors};
 
-use super::{Parser, Place, Row, add_fields, set_window_fields};
+use super::{Parser, StagePlace, StageRow, add_fields, set_window_fields};
 use crate::expression::Expression;
 use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row =
-    Row { name: "$fill", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$fill", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     not_object(kind: &str) = FailedToParse, "The $fill stage specification must be an object, found {kind}";
@@ -47,7 +47,7 @@ impl<'s> Spec<'s> {
             let kind = value.kind().alias();
             let object = || value.as_doc().ok_or_else(|| wrong_type(&name, kind, "object"));
             match &*name {
-                // As for other commands' fields, null is as good as nothing.
+                // As in other commands, a null field counts as absent.
                 "partitionBy" | "sortBy" | "output" if value.is_nullish() => {}
                 "partitionByFields" if value.is_nullish() => return Err(fields_not_array()),
                 "partitionBy" => spec.partition_by = Some(object()?),
@@ -97,14 +97,14 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             return Err(output_not_object());
         };
         match method(how)? {
-            Filling::Nothing => {}
-            Filling::Method(function) => {
+            FillMethod::Nothing => {}
+            FillMethod::Method(function) => {
                 let call = DocBuf::build(|out| {
                     out.append(function, path.as_str());
                 });
                 windows.push(name, &call);
             }
-            Filling::Value(value) => {
+            FillMethod::Value(value) => {
                 let call = DocBuf::build(|out| {
                     let mut arguments = out.begin_array("$ifNull");
                     arguments.push(path.as_str()).push(value);
@@ -131,9 +131,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// How one field is filled.
-enum Filling<'s> {
-    /// Neither a value nor a method is named: mongod takes that, and leaves the field.
+/// How a field is filled.
+enum FillMethod<'s> {
+    /// Without a value or a method: mongod accepts that, and leaves the field unchanged.
     Nothing,
     /// The window function of a method.
     Method(&'static str),
@@ -141,23 +141,23 @@ enum Filling<'s> {
     Value(Value<'s>),
 }
 
-fn method(how: Doc<'_>) -> Result<Filling<'_>> {
-    let mut filling = Filling::Nothing;
+fn method(how: Doc<'_>) -> Result<FillMethod<'_>> {
+    let mut filling = FillMethod::Nothing;
     for element in how {
         let value = element.value.get();
         let next = match &**element.name {
-            b"value" => Filling::Value(value),
+            b"value" => FillMethod::Value(value),
             b"method" if value.is_nullish() => continue,
             b"method" => match value {
-                Value::String(name) if *name == "locf" => Filling::Method("$locf"),
-                Value::String(name) if *name == "linear" => Filling::Method("$linearFill"),
+                Value::String(name) if *name == "locf" => FillMethod::Method("$locf"),
+                Value::String(name) if *name == "linear" => FillMethod::Method("$linearFill"),
                 Value::String(_) => return Err(unknown_method()),
                 _ => return Err(wrong_type("method", value.kind().alias(), "string")),
             },
             b"" => return Err(unnamed_field()),
             name => return Err(unknown_field(&name.to_str_lossy())),
         };
-        if !matches!(filling, Filling::Nothing) {
+        if !matches!(filling, FillMethod::Nothing) {
             return Err(value_and_method());
         }
         filling = next;
@@ -165,7 +165,7 @@ fn method(how: Doc<'_>) -> Result<Filling<'_>> {
     Ok(filling)
 }
 
-/// The document of the fields that partitions are told apart by.
+/// Returns the document of the fields that identify a partition.
 fn by_fields(fields: Doc<'_>) -> marula_bson::ValueBuf {
     let doc = DocBuf::build(|out| {
         for name in fields.values().filter_map(|field| field.as_str()) {

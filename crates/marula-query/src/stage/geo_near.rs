@@ -1,23 +1,27 @@
 //! `$geoNear`: documents in the order of their distance from a point.
 //!
-//! The stage is a way to read the collection, so it must come first, and whoever reads the
-//! collection carries it out: [`GeoNear::filter`] is the search, [`GeoNear::write`] says what a
-//! document looks like behind the stage.
+//! The stage is an access path of the collection, so it must come first, and the caller that reads
+//! the collection runs it: [`GeoNear::filter`] is the search, [`GeoNear::write`] writes the stage's
+//! output document.
 
 use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::outer::Outer;
-use super::{Env, Kind, Parser, Place, Row, Source, Stage};
+use super::outer::OuterVariables;
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow};
 use crate::context::Context;
 use crate::expression::Path;
 use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
 
-pub(super) const ROW: Row =
-    Row { name: "$geoNear", since: FeatureVersion::V6_0, place: Place::OutsideFacet, parse };
+pub(super) const ROW: StageRow = StageRow {
+    name: "$geoNear",
+    since: FeatureVersion::V6_0,
+    place: StagePlace::OutsideFacet,
+    parse,
+};
 
 errors! {
     not_object() = 10_065, "invalid parameter: expected an object ($geoNear)";
@@ -49,9 +53,9 @@ pub struct GeoNear {
     distance_field: Path,
     location_field: Option<Path>,
     multiplier: f64,
-    /// The variables that the query may name.
-    outer: Outer,
-    /// The argument as it was written.
+    /// The variables that the query may use.
+    outer: OuterVariables,
+    /// The argument as the client wrote it.
     text: DocBuf,
 }
 
@@ -114,7 +118,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         distance_field,
         location_field,
         multiplier,
-        outer: Outer::of(parser.context),
+        outer: OuterVariables::of(parser.context),
         text,
     });
     Ok(())
@@ -130,12 +134,12 @@ fn distance(spec: Doc<'_>, name: &str) -> Result<Option<f64>> {
 }
 
 impl GeoNear {
-    /// The field that is searched, where the client says it.
+    /// Returns the field to search, if the client names it.
     pub fn key(&self) -> Option<&FieldPath> {
         self.key.as_ref()
     }
 
-    /// The search on the field `key`, with the stage's query.
+    /// Returns the search on the field `key`, combined with the stage's query.
     ///
     /// Errors: those of filters.
     pub fn filter(&self, key: &FieldPath, context: &Context) -> Result<Filter> {
@@ -161,8 +165,8 @@ impl GeoNear {
         Filter::parse(filter.as_doc(), &self.outer.context(context))
     }
 
-    /// Writes a document as it is behind the stage: with its distance, and with its place where
-    /// that is asked for.
+    /// Writes the stage's output document: with its distance, and with its location if that is
+    /// requested.
     pub fn write(&self, doc: Doc<'_>, distance: f64, place: RawValue<'_>, out: &mut Vec<u8>) {
         let distance = Value::Double(distance * self.multiplier).to_buf();
         let Some(location_field) = &self.location_field else {
@@ -180,8 +184,8 @@ impl GeoNear {
     }
 }
 
-/// Writes the document with a value at a path; what stands in the way and is no document gives way
-/// to one.
+/// Writes the document with a value at a path; a value on the path that is not a document is
+/// replaced by one.
 ///
 /// Depth is bounded by the number of parts of a path.
 fn set(doc: Doc<'_>, parts: &[Box<[u8]>], value: RawValue<'_>, out: &mut DocWriter<'_>) {
@@ -223,7 +227,7 @@ impl Stage for GeoNear {
     }
 
     fn start(self: Arc<Self>, _: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
-        // Had it stood at the front, it would have been carried out by now.
+        // At the front of a pipeline the caller has run it already.
         Err(not_first())
     }
 }

@@ -1,6 +1,6 @@
-//! Preferred numbers: where `$bucketAuto` with a `granularity` puts its boundaries.
+//! Preferred numbers: the boundaries of `$bucketAuto` with a `granularity`.
 //!
-//! A series such as R5 is spread over all powers of ten; `POWERSOF2` is what it says.
+//! A series such as R5 repeats at each power of ten; `POWERSOF2` are the powers of two.
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ errors! {
     is_negative() = 40260, "$bucketAuto can specify a 'granularity' with non-negative numbers only, but found a negative number";
 }
 
-/// The series, each within a factor of ten.
+/// The series, each within one factor of ten.
 const SERIES: &[(&str, &[f64])] = &[
     ("R5", &[10.0, 16.0, 25.0, 40.0, 63.0]),
     ("R10", &[100.0, 125.0, 160.0, 200.0, 250.0, 315.0, 400.0, 500.0, 630.0, 800.0]),
@@ -111,7 +111,7 @@ pub(super) enum Granularity {
 }
 
 impl Granularity {
-    /// The granularity of this name.
+    /// Parses the granularity's name.
     pub(super) fn parse(name: &str) -> Result<Granularity> {
         if name == "POWERSOF2" {
             return Ok(Granularity::PowersOfTwo);
@@ -121,7 +121,7 @@ impl Granularity {
         Ok(Granularity::Series(name, series))
     }
 
-    /// The name.
+    /// Returns the name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Granularity::Series(name, _) => name,
@@ -129,22 +129,22 @@ impl Granularity {
         }
     }
 
-    /// Whether a value can be rounded.
+    /// Checks that a value can be rounded.
     pub(super) fn check(self, value: Option<Value<'_>>) -> Result<()> {
         check(value.ok_or_else(|| not_a_number("missing"))?).map(drop)
     }
 
-    /// The least boundary above a value; of zero, zero.
+    /// Returns the least boundary above a value; zero for zero.
     pub(super) fn up(self, value: Value<'_>) -> Result<Value<'static>> {
-        self.beside(value, Ordering::Greater)
+        self.neighbour(value, Ordering::Greater)
     }
 
-    /// The greatest boundary below a value; of zero, zero.
+    /// Returns the greatest boundary below a value; zero for zero.
     pub(super) fn down(self, value: Value<'_>) -> Result<Value<'static>> {
-        self.beside(value, Ordering::Less)
+        self.neighbour(value, Ordering::Less)
     }
 
-    fn beside(self, value: Value<'_>, side: Ordering) -> Result<Value<'static>> {
+    fn neighbour(self, value: Value<'_>, side: Ordering) -> Result<Value<'static>> {
         let number = check(value)?;
         Ok(match (self, number) {
             _ if number.is_zero() => zero(value),
@@ -164,7 +164,7 @@ impl Granularity {
     }
 }
 
-/// The number that boundaries are put around: a decimal, or the double that another number is.
+/// Returns the number to round: a decimal, or any other number as a double.
 fn check(value: Value<'_>) -> Result<Number> {
     let number = Number::of(value).ok_or_else(|| not_a_number(value.kind().alias()))?;
     if number.is_nan() {
@@ -177,14 +177,14 @@ fn check(value: Value<'_>) -> Result<Number> {
     }
 }
 
-/// Whether a number is infinite, or a decimal that no power of ten stands beside.
+/// Returns whether a number is infinite, or a decimal without a neighbouring power of ten.
 fn is_at_the_end(number: Number) -> bool {
     let Number::Decimal(decimal) = number else { return number.to_f64().is_infinite() };
     let above = number.multiply(TEN).to_decimal();
     decimal.is_infinite() || above.is_infinite() || number.divide(TEN).is_zero()
 }
 
-/// A zero of the value's type.
+/// Returns a zero of the value's type.
 fn zero(value: Value<'_>) -> Value<'static> {
     match value {
         Value::Double(_) => Value::Double(0.0),
@@ -194,7 +194,7 @@ fn zero(value: Value<'_>) -> Value<'static> {
     }
 }
 
-/// An integer where it is one.
+/// Returns a power of two, as an integer if it fits.
 fn power_of_two(exponent: f64) -> Value<'static> {
     if (0.0..63.0).contains(&exponent) {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -203,13 +203,14 @@ fn power_of_two(exponent: f64) -> Value<'static> {
     Value::Double(exponent.exp2())
 }
 
-/// The power of two next to a decimal.
+/// Returns the power of two next to a decimal.
 fn decimal_power_of_two(number: Decimal128, side: Ordering) -> Decimal128 {
     let power = |exponent: i64| pow(Decimal128::from_i64(2), Decimal128::from_i64(exponent));
     let lies_there =
         |exponent: i64| compare(Number::Decimal(power(exponent)), Number::Decimal(number)) == side;
     let step = if side == Ordering::Greater { 1 } else { -1 };
-    // Decimals go further than doubles: from the end of those it is a walk, else a step or two.
+    // Decimals have a wider range than doubles: beyond that range the search takes many steps, else
+    // one or two.
     #[allow(clippy::cast_possible_truncation)]
     let mut exponent = number.to_f64().log2().clamp(-1_074.0, 1_024.0) as i64;
     while lies_there(exponent - step) {
@@ -221,7 +222,7 @@ fn decimal_power_of_two(number: Decimal128, side: Ordering) -> Decimal128 {
     with_all_digits(power(exponent))
 }
 
-/// The number written with 34 digits, as what mongod's library computes.
+/// Returns the number with 34 digits, the form that mongod's library computes.
 fn with_all_digits(number: Decimal128) -> Decimal128 {
     let one = Decimal128::parse(b"1.000000000000000000000000000000000").unwrap_or(Decimal128::ZERO);
     Number::Decimal(number).multiply(Number::Decimal(one)).to_decimal()
@@ -233,8 +234,8 @@ fn compare(one: Number, other: Number) -> Ordering {
     order::compare(one.into(), other.into(), None)
 }
 
-/// A step of a series at a scale, of the type of `number`. The multiplication order is mongod's:
-/// its results show their rounding.
+/// Returns a step of a series at a scale, in the type of `number`. The order of the multiplications
+/// is mongod's, because its results show their rounding.
 fn scaled(number: Number, step: f64, scale: Number) -> Number {
     match number {
         Number::Decimal(_) => Number::Decimal(Decimal128::from_f64(step)).multiply(scale),
@@ -293,7 +294,7 @@ fn series_down(number: Number, series: &[f64]) -> Number {
     below.unwrap_or_else(|| last(scale).divide(TEN))
 }
 
-/// One, as a number of the type of `number`.
+/// Returns one, as a number of the type of `number`.
 fn one_like(number: Number) -> Number {
     match number {
         Number::Decimal(_) => Number::Decimal(Decimal128::from_i64(1)),

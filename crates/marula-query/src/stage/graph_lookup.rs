@@ -1,5 +1,5 @@
-//! `$graphLookup`: to each document an array of those that a walk through another collection
-//! reaches.
+//! `$graphLookup`: adds to each document an array of the documents reached by a walk through
+//! another collection.
 
 mod unwinding;
 
@@ -13,11 +13,11 @@ use super::fields::write_with;
 use super::lookup::collect;
 use super::r#match::{Match, check_metadata, has_where};
 use super::needs::{Gives, Needs};
-use super::outer::Outer;
+use super::outer::OuterVariables;
 use super::passage::Passage;
 use super::source::check_size;
 use super::unwind::Unwind;
-use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use super::{Env, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::number::whole_of_decimal;
 use crate::expression::set::ValueSet;
@@ -27,8 +27,12 @@ use crate::filter::in_list::in_undefined;
 use crate::filter::{Filter, Purpose};
 use crate::meter;
 
-pub(super) const ROW: Row =
-    Row { name: "$graphLookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow = StageRow {
+    name: "$graphLookup",
+    since: FeatureVersion::V6_0,
+    place: StagePlace::Anywhere,
+    parse,
+};
 
 errors! {
     pub(super) not_object(kind: &str) = FailedToParse, "the $graphLookup stage specification must be an object, but found {kind}";
@@ -58,8 +62,8 @@ pub(super) struct GraphLookup {
     depth_field: Option<Path>,
     depth_max: Option<u64>,
     restrict: Option<DocBuf>,
-    /// The variables that the restriction may name.
-    outer: Outer,
+    /// The variables that the restriction may use.
+    outer: OuterVariables,
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
@@ -98,7 +102,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 };
                 match name {
                     b"depthField" => depth_field = Some(Path::parse(text)?),
-                    // What is empty counts as left out.
+                    // An empty value counts as absent.
                     _ if text.is_empty() => {}
                     b"as" => to = Some(text),
                     b"connectFromField" => connect_from = Some(text),
@@ -109,7 +113,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         }
     }
     let from = from.ok_or_else(|| missing_from(&print::document(spec)))?;
-    // What is missing is told before what is wrong with a path.
+    // Missing fields are reported before errors of a path.
     let (Some(to), Some(start_with), Some(connect_from), Some(connect_to)) =
         (to, start_with, connect_from, connect_to)
     else {
@@ -124,14 +128,14 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         depth_field,
         depth_max,
         restrict,
-        outer: Outer::of(parser.context),
+        outer: OuterVariables::of(parser.context),
     };
     parser.push(stage);
     Ok(())
 }
 
-/// Checks a filter that the documents found must pass. Its constants are computed when documents
-/// are looked for.
+/// Checks a filter that the found documents must match. Its constants are computed when documents
+/// are looked up.
 fn check_restriction(doc: Doc<'_>, context: &Context) -> Result<()> {
     if has_where(doc) {
         return Err(not_in_this_context("$where"));
@@ -155,7 +159,7 @@ fn read_depth(value: Value<'_>) -> Result<u64> {
         _ => value.as_exact_i64().unwrap_or(number as i64),
     };
     let depth = u64::try_from(whole).map_err(|_| depth_negative(whole))?;
-    // As doubles: the greatest long is the double behind it, too.
+    // Compared as doubles, so that the double next to the greatest long is accepted.
     #[allow(clippy::cast_precision_loss)]
     let is_exact = whole as f64 == number;
     if is_exact { Ok(depth) } else { Err(depth_not_integer(whole)) }
@@ -221,7 +225,7 @@ impl Walking {
 }
 
 impl GraphLookup {
-    /// Writes what `explain` shows.
+    /// Writes the output of `explain`.
     fn print_into(&self, out: &mut DocWriter<'_>) {
         out.append("from", &self.from);
         out.append("as", self.to.text().as_bstr());
@@ -239,15 +243,15 @@ impl GraphLookup {
         }
     }
 
-    /// The documents that belong to `doc`.
+    /// Returns the documents that belong to `doc`.
     fn find(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<Vec<DocBuf>> {
         let frame = Frame::new(doc, arena, &env.context);
         let start = self.start_with.eval(&frame)?;
         let mut frontier: Vec<ValueBuf> = Vec::new();
         match start {
             Some(Value::Array(items)) => frontier.extend(items.values().map(|item| item.to_buf())),
-            // What is missing leads nowhere, and is looked for all the same; null leads to what has
-            // no value.
+            // A missing value leads nowhere but is looked up all the same; null leads to documents
+            // without a value.
             None => {
                 self.matching(&self.connect_to.text(), &[], env)?.advance()?;
             }
@@ -256,8 +260,8 @@ impl GraphLookup {
         self.walk(frontier, env)
     }
 
-    /// Walks in breadth: each round finds the documents that the values of the round before lead
-    /// to.
+    /// Walks breadth-first: each round finds the documents that the values of the previous round
+    /// lead to.
     fn walk(&self, mut frontier: Vec<ValueBuf>, env: &Env) -> Result<Vec<DocBuf>> {
         let collator = env.context.collator();
         let connect_to = self.connect_to.text();
@@ -273,7 +277,7 @@ impl GraphLookup {
             let mut next: Vec<ValueBuf> = Vec::new();
             while matches.advance()? != Step::End {
                 let doc = matches.doc();
-                // Documents are the same by their `_id` as it is stored, whatever the collation.
+                // Documents are identified by their `_id` as stored, whatever the collation.
                 if seen.insert(doc.get("_id").unwrap_or(Value::Null), None) == 0 {
                     continue;
                 }
@@ -332,8 +336,8 @@ impl GraphLookup {
     }
 }
 
-/// The filter for documents whose field is among the values. Strings that a regular expression
-/// among them matches count; a null leads to what has a null, not to what has nothing.
+/// Returns the filter for documents whose field is among the values. A regular expression among
+/// them matches strings; a null matches null, not a missing field.
 fn among(field: &[u8], values: &[Value<'_>]) -> DocBuf {
     DocBuf::build(|out| {
         let mut condition = out.begin_doc(field);

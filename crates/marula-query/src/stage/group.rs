@@ -1,9 +1,9 @@
-//! `$group`: one document per value of an expression, with what accumulators make of the group.
+//! `$group`: one document per value of an expression, with the accumulators' results.
 //!
-//! Parsing is here, and the walk over the input; `table` holds the groups, in memory and beyond;
-//! `inputs` finds what goes into them. Groups of documents that come in the order of the key leave
-//! before the input ends. Where an index gives one document of each group, `first_of_each` takes
-//! the stage's place.
+//! This file has the parser and the walk over the input; `table` holds the groups, in memory and on
+//! disk; `inputs` reads their inputs. If documents come in the order of the key, groups are output
+//! before the input ends. If an index gives one document of each group, `first_of_each` replaces
+//! the stage.
 
 mod first_of_each;
 mod inputs;
@@ -16,7 +16,7 @@ use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
-use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
 use crate::expression::{Arena, Expression};
@@ -25,8 +25,8 @@ use crate::sort::{SortPart, SortPattern};
 pub use first_of_each::FirstOfEach;
 use table::{Part, Table, Whole};
 
-pub(super) const ROW: Row =
-    Row { name: "$group", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$group", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     not_object() = 15947, "a group's fields must be specified in an object";
@@ -46,12 +46,12 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Groups by `key`.
+    /// Creates a stage that groups by `key`.
     pub(super) fn new(key: Expression, fields: Vec<Field>) -> Self {
         Group { key, fields }
     }
 
-    /// The path that the key is, be it the one field of a document.
+    /// Returns the path that the key is, also if it is the only field of a document.
     fn key_path(&self) -> Option<FieldPath> {
         let key = match &self.key {
             Expression::Object(fields) if fields.len() == 1 => &fields[0].1,
@@ -61,7 +61,7 @@ impl Group {
         Some(FieldPath::new(path.text()))
     }
 
-    /// Whether documents in this order are in that of the key first of all.
+    /// Returns whether documents in this order are sorted by the key first.
     fn is_in_order(&self, order: &SortPattern) -> bool {
         let first = order.parts().first();
         let Some(SortPart::Path { path, .. }) = first else { return false };
@@ -101,7 +101,7 @@ fn parse_key(value: Value<'_>, parser: &Parser<'_>) -> Result<Expression> {
         return Err(inclusion());
     }
     Ok(match Expression::parse(value, &mut parser.scope())? {
-        // The one field of such a key is null where it is missing, and `$$REMOVE` always is.
+        // The only field of such a key is null if it is missing, and `$$REMOVE` always is.
         Expression::Object(mut fields) if fields.len() == 1 => {
             if matches!(fields[0].1, Expression::Missing) {
                 fields[0].1 = Value::Null.into();
@@ -169,18 +169,18 @@ struct Grouping {
     input: Box<dyn Source>,
     /// Whether the documents come in the order of the key.
     is_in_order: bool,
-    /// The groups that documents of the input go to; `None` once all are in.
+    /// The groups that documents of the input are added to; `None` once the input has ended.
     table: Option<Table>,
-    /// Parts of the groups whose rows on the disk are still to be taken in.
+    /// Partitions of the groups whose rows on the disk are not read yet.
     later: Vec<Part>,
-    /// The groups that are written, and how many of them have been.
+    /// The groups to write, and how many of them are written.
     ready: Option<(Table, usize)>,
     arena: Arena,
     out: Vec<u8>,
 }
 
 impl Grouping {
-    /// Takes the input in, to its end or until groups are complete.
+    /// Reads the input to its end or until groups are complete.
     fn take_in(&mut self) -> Result<Step> {
         let Some(table) = &mut self.table else { return Ok(Step::End) };
         loop {
@@ -208,8 +208,8 @@ impl Grouping {
         Ok(Step::Document)
     }
 
-    /// A table that all its rows are in is ready. Of one with rows on the disk the parts come one
-    /// after another.
+    /// Returns the table if all its rows are in memory. A table with rows on the disk is returned
+    /// one partition after another.
     fn whole(&mut self, table: Table) -> Result<Option<(Table, usize)>> {
         match table.into_parts()? {
             Whole::Table(table) => Ok(Some((*table, 0))),
@@ -220,7 +220,7 @@ impl Grouping {
         }
     }
 
-    /// Writes the next group; `false` where there is none.
+    /// Writes the next group; returns `false` if there is none.
     fn write_next(&mut self) -> Result<bool> {
         loop {
             if let Some((table, next)) = &mut self.ready {

@@ -1,22 +1,22 @@
-//! `$_internalInhibitOptimization`: passes documents on; no stage is moved across it, and none
-//! behind it says what is read.
+//! `$_internalInhibitOptimization`: passes documents on; no stage is moved across it, and later
+//! stages do not report the fields they read.
 //!
-//! A pipeline with it between all its stages is carried out as it is written: what an answer owes
-//! to rearranging shows by it.
+//! A pipeline with it between all its stages runs as it is written, which shows whether the
+//! optimizer changes a result.
 
 use std::sync::Arc;
 
 use marula_bson::{Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Env, Parser, Place, Row, Source, Stage};
+use super::{Env, Parser, Source, Stage, StagePlace, StageRow};
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row {
+pub(super) const ROW: StageRow = StageRow {
     name: "$_internalInhibitOptimization",
     since: FeatureVersion::V6_0,
-    place: Place::Anywhere,
+    place: StagePlace::Anywhere,
     parse,
 };
 

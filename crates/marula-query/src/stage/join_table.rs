@@ -1,10 +1,10 @@
 //! The documents of a `$lookup`'s other collection in memory, by the values of the field that it
 //! joins on.
 //!
-//! To ask the other collection anew for each document costs more than to read it once, as soon as
-//! there are many. The table gives candidates: a document is found under every value that a
-//! comparison at the path might see. Where the path or the value leaves a doubt, the filter that a
-//! query would have decides.
+//! For many documents it costs less to read the other collection once than to query it for each
+//! document. The table returns candidates: a document is found under every value that a comparison
+//! at the path may match. If the path or the value is ambiguous, the filter of the equivalent query
+//! decides.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use marula_bson::{Collator, Doc, Value, ValueBuf, order};
@@ -15,41 +15,38 @@ use super::world::JoinSide;
 use crate::expression::set::hash;
 use crate::filter::{Filter, is_operators};
 
-/// How much memory a table may use.
+/// The memory limit of a table.
 const TABLE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How many questions an index answers at least before the collection is read as a whole.
-const QUESTIONS_MIN: u64 = 32;
-/// So many documents are read in the time that one question to an index takes.
-const DOCUMENTS_PER_QUESTION: u64 = 8;
+/// The minimum number of index lookups before the collection is read as a whole.
+const LOOKUPS_MIN: u64 = 32;
+/// The number of documents read in the time of one index lookup.
+const DOCUMENTS_PER_LOOKUP: u64 = 8;
 
-/// Whether it is time to read the other collection as a whole, after so many questions to it.
-pub(super) fn is_worth_it(side: &JoinSide, questions: u64) -> bool {
+/// Returns whether to read the other collection as a whole, after this number of lookups in it.
+pub(super) fn is_worth_it(side: &JoinSide, lookups: u64) -> bool {
     if side.bytes > TABLE_BYTES_MAX as u64 / 2 {
         return false;
     }
-    let enough = if side.is_indexed {
-        (side.documents / DOCUMENTS_PER_QUESTION).max(QUESTIONS_MIN)
-    } else {
-        1
-    };
-    questions >= enough
+    let enough =
+        if side.is_indexed { (side.documents / DOCUMENTS_PER_LOOKUP).max(LOOKUPS_MIN) } else { 1 };
+    lookups >= enough
 }
 
 /// Documents by the values at a path.
 pub(super) struct JoinTable {
     documents: Batch,
-    /// A value and the position of a document that has it.
+    /// Values, with the index of a document that has each.
     entries: Vec<(ValueBuf, usize)>,
     table: HashTable<usize>,
     hashing: DefaultHashBuilder,
-    /// The documents whose path may lead to a null or to nothing.
+    /// The documents whose path may lead to null or to no value.
     nullish: Vec<usize>,
-    /// Whether a document that is found under a value certainly has it at the path.
+    /// Whether every document found under a value certainly has it at the path.
     is_exact: bool,
 }
 
 impl JoinTable {
-    /// Reads `source`; `None` where that would take too much memory.
+    /// Reads `source`; returns `None` if that would take too much memory.
     pub(super) fn read(
         source: &mut dyn Source,
         path: &[&[u8]],
@@ -94,13 +91,13 @@ impl JoinTable {
         self.entries.push((key, document));
     }
 
-    /// The document of a number.
+    /// Returns the document with this index.
     pub(super) fn doc(&self, at: usize) -> Doc<'_> {
         self.documents.doc(at)
     }
 
-    /// The documents that equal one of the values, by number, in the order in which they were read;
-    /// `filter` makes the filter that says so exactly.
+    /// Returns the documents that equal one of the values, by index, in the order in which they
+    /// were read; `filter` builds the exact filter for them.
     pub(super) fn matching(
         &self,
         values: &[Value<'_>],
@@ -113,7 +110,7 @@ impl JoinTable {
             _ => false,
         };
         if values.iter().any(is_refused) {
-            // No filter may be made of it, whatever was found.
+            // The filter may be invalid, which is an error whatever was found.
             filter()?;
         }
         let mut found: Vec<usize> = Vec::new();
@@ -143,7 +140,8 @@ impl JoinTable {
     }
 }
 
-/// Collects every value that a comparison at the path might see; whether it might also see nothing.
+/// Collects every value that a comparison at the path may match; returns whether it may also match
+/// a missing value.
 fn values_at<'d>(value: Value<'d>, path: &[&[u8]], out: &mut Vec<Value<'d>>) -> bool {
     let Some((first, rest)) = path.split_first() else {
         out.push(value);
@@ -156,7 +154,7 @@ fn values_at<'d>(value: Value<'d>, path: &[&[u8]], out: &mut Vec<Value<'d>>) -> 
         Value::Document(doc) => doc.get(*first).is_none_or(|inner| values_at(inner, rest, out)),
         Value::Array(items) => {
             for element in items {
-                // A number in the path means an element by its place.
+                // A number in the path means an element by its index.
                 if **element.name == **first {
                     values_at(element.value.get(), rest, out);
                 }
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_asked_until_reading_all_costs_less() {
+    fn an_index_is_used_until_reading_all_costs_less() {
         let side = JoinSide { documents: 8_000, bytes: 1 << 20, is_indexed: true };
         assert!(!is_worth_it(&side, 999) && is_worth_it(&side, 1_000));
         assert!(is_worth_it(&JoinSide { is_indexed: false, ..side }, 1));

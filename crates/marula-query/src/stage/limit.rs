@@ -1,4 +1,4 @@
-//! `$limit`: so many documents and no more.
+//! `$limit`: ends after a number of documents.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use marula_bson::{Doc, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
-use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
 
-pub(super) const ROW: Row =
-    Row { name: "$limit", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$limit", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     invalid(why: &str, text: &str) = 5107201, "invalid argument to $limit stage: {why} $limit: {text}";
@@ -34,7 +34,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     }
 }
 
-/// The count that a stage is given, or what is wrong with it.
+/// Returns the count that a stage is given, or the reason why it is invalid.
 pub(super) fn read_count(value: Value<'_>) -> Result<u64, &'static str> {
     if !value.kind().is_number() {
         return Err("Expected a number in:");
@@ -44,7 +44,7 @@ pub(super) fn read_count(value: Value<'_>) -> Result<u64, &'static str> {
         return Err(match number {
             Some(number) if number.is_nan() => "Expected an integer, but found NaN in:",
             Some(number) if number.abs() < 9.2e18 => "Expected an integer:",
-            // Beyond the longs; of decimals nothing else is said.
+            // Doubles beyond the range of longs, and all invalid decimals.
             _ => "Cannot represent as a 64-bit integer:",
         });
     };

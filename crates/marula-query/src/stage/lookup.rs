@@ -1,10 +1,10 @@
-//! `$lookup`: to each document an array of those that another collection has for it.
+//! `$lookup`: adds to each document an array of the matching documents of another collection.
 //!
-//! Where `let` names variables, the sub-pipeline is parsed anew for each set of their values, so
-//! that the variables are constants in it and the planner can use indexes for them; it was parsed
-//! once before with their values unknown, so that its errors come early. `joining` finds what
-//! belongs to a document; `uncorrelated` is about what is the same for all of them; `unwinding` is
-//! the stage together with an `$unwind` of its array.
+//! If `let` defines variables, the sub-pipeline is parsed again for each set of their values, so
+//! that the variables are constants in it and the planner can use indexes for them. It is also
+//! parsed once in advance with unknown values, so that its errors are reported early. `joining`
+//! finds the documents that belong to a document; `uncorrelated` handles the part that is the same
+//! for all of them; `unwinding` is the stage combined with an `$unwind` of its array.
 
 mod joining;
 mod uncorrelated;
@@ -18,12 +18,12 @@ use marula_error::{Error, Result, errors};
 
 use super::fields::write_with;
 use super::needs::{Gives, Needs};
-use super::outer::Outer;
+use super::outer::OuterVariables;
 use super::passage::Passage;
-use super::pipeline::Inside;
+use super::pipeline::PipelineParent;
 use super::source::check_size;
 use super::unwind::Unwind;
-use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use super::{Env, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path, print};
@@ -32,8 +32,8 @@ use crate::filter::Filter;
 use crate::known::Known;
 use joining::Joining;
 
-pub(super) const ROW: Row =
-    Row { name: "$lookup", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$lookup", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     pub(super) not_object(kind: &str) = FailedToParse, "the $lookup stage specification must be an object, but found {kind}";
@@ -60,12 +60,12 @@ pub(super) struct Lookup {
     to: Path,
     fields: Option<(Path, Vec<u8>)>,
     variables: Vec<(String, Expression)>,
-    /// The variables that are in sight around the stage.
-    outer: Outer,
-    /// The array of stages, to be parsed anew; `None` where there is none.
+    /// The variables that are visible at the stage.
+    outer: OuterVariables,
+    /// The array of stages, which is parsed again; `None` if there is none.
     stages: Option<ValueBuf>,
     pipeline: Pipeline,
-    /// Why the pipeline's constants could not be computed.
+    /// The error of the pipeline's constants.
     failure: Option<Error>,
 }
 
@@ -103,7 +103,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                     return Err(argument_not_string(&name, &print::element(value), kind));
                 };
                 match name {
-                    // What is empty counts as left out.
+                    // An empty value counts as absent.
                     b"as" | b"localField" | b"foreignField" if text.is_empty() => {}
                     b"as" => to = Some(text),
                     b"localField" => local = Some(text),
@@ -126,7 +126,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     if variables.is_some() && stages.is_none() {
         return Err(let_without_pipeline());
     }
-    // Paths and expressions are read in this order, whatever theirs is.
+    // Paths and expressions are parsed in this order, whatever the order of the fields.
     let to = Path::parse(to)?;
     let fields = match fields {
         Some((local, foreign)) => Some((Path::parse(local)?, Path::parse(foreign)?.text())),
@@ -134,12 +134,12 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     };
     let variables = parse_variables(variables.unwrap_or(Doc::EMPTY), parser)?;
     let context = with_unknown_variables(parser.context, &variables).within(from.as_deref());
-    let pipeline = parser.nested(stages.unwrap_or(Doc::EMPTY), &context, Inside::Lookup)?;
+    let pipeline = parser.nested(stages.unwrap_or(Doc::EMPTY), &context, PipelineParent::Lookup)?;
     if from.is_none() && !pipeline.is_origin() {
         return Err(no_from_nor_documents());
     }
     let stages = stages.map(|stages| Value::Array(stages).to_buf());
-    let outer = Outer::of(parser.context);
+    let outer = OuterVariables::of(parser.context);
     parser.push(Lookup { from, to, fields, variables, outer, stages, pipeline, failure: None });
     Ok(())
 }
@@ -155,7 +155,7 @@ fn parse_variables(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<(String, Exp
         .collect()
 }
 
-/// A context in which the variables are known by name alone.
+/// Returns a context in which the variables have names but no values.
 fn with_unknown_variables(context: &Context, variables: &[(String, Expression)]) -> Context {
     let mut context = context.clone();
     context.unknown_variables.extend(variables.iter().map(|(name, _)| name.clone()));
@@ -173,10 +173,10 @@ impl Stage for Lookup {
 
     fn optimize(&mut self, context: &Context) -> Result<()> {
         if self.variables.is_empty() {
-            // mongod looks at the pipeline inside when the first document asks for it.
+            // mongod reports errors of the inner pipeline with the first document.
             self.failure = self.pipeline.optimize(context).err();
         }
-        // Variables are left for the first document, which their errors come with.
+        // Errors of variables are reported with the first document, so they are not computed here.
         Ok(())
     }
 
@@ -218,7 +218,7 @@ struct LookingUp {
     input: Box<dyn Source>,
     joining: Joining,
     arena: Arena,
-    /// The array of what was found for the document at hand.
+    /// The array of the documents found for the current document.
     found: Vec<u8>,
     out: Vec<u8>,
 }
@@ -247,7 +247,7 @@ impl LookingUp {
 }
 
 impl Lookup {
-    /// Writes what `explain` shows; what was found must match `also`.
+    /// Writes the output of `explain`; `also` is a further filter of the found documents.
     fn print_into(&self, out: &mut DocWriter<'_>, also: Option<&Filter>) {
         if let Some(from) = &self.from {
             out.append("from", from);
@@ -276,12 +276,12 @@ impl Lookup {
         }
     }
 
-    /// The stages inside as they were written.
+    /// Returns the inner stages as they were written.
     fn stages(&self) -> Option<Doc<'_>> {
         self.stages.as_ref().and_then(|stages| stages.get().as_array())
     }
 
-    /// The values that `doc` gives the variables; those that are missing are left out.
+    /// Returns the values of the variables for `doc`; missing ones are omitted.
     fn values(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<DocBuf> {
         let frame = Frame::new(doc, arena, &env.context);
         let mut bytes = Vec::new();
@@ -295,7 +295,7 @@ impl Lookup {
         Ok(DocBuf::trusted(bytes))
     }
 
-    /// The context in which the variables have these values, and the others are missing.
+    /// Returns the context in which the variables have these values, and the others are missing.
     fn context_of(&self, values: Doc<'_>, env: &Env) -> Context {
         let names = self.variables.iter().map(|(name, _)| name.as_str());
         let (known, missing): (Vec<&str>, Vec<&str>) =
@@ -306,8 +306,8 @@ impl Lookup {
     }
 }
 
-/// The values that a document is joined by. What leads to no value at all, such as an empty array,
-/// counts as null.
+/// Returns the values that a document is joined by. A path without any value, such as to an empty
+/// array, counts as null.
 fn local_values<'d>(doc: Doc<'d>, local: &Path) -> Vec<Value<'d>> {
     let mut values = Vec::new();
     collect(Value::Document(doc), local.parts(), &mut values);
@@ -317,8 +317,8 @@ fn local_values<'d>(doc: Doc<'d>, local: &Path) -> Vec<Value<'d>> {
     values
 }
 
-/// Collects what a path leads to: through arrays of documents, and of arrays the elements. What
-/// lacks the path adds nothing.
+/// Collects the values at a path, through arrays of documents; of an array, its elements. Values
+/// that lack the path add nothing.
 pub(super) fn collect<'a>(value: Value<'a>, parts: &[Box<[u8]>], out: &mut Vec<Value<'a>>) {
     let Some((first, rest)) = parts.split_first() else {
         match value {
@@ -334,7 +334,7 @@ pub(super) fn collect<'a>(value: Value<'a>, parts: &[Box<[u8]>], out: &mut Vec<V
             }
         }
         Value::Array(items) => {
-            // A number is the place of an element, never the name of a field in one.
+            // A number is the index of an element, never the name of a field in one.
             if let Some(index) = index(first) {
                 items.values().nth(index).into_iter().for_each(|item| collect(item, rest, out));
                 return;
@@ -347,12 +347,12 @@ pub(super) fn collect<'a>(value: Value<'a>, parts: &[Box<[u8]>], out: &mut Vec<V
     }
 }
 
-/// The index that a part of a path names.
+/// Returns the index that a part of a path names.
 fn index(part: &[u8]) -> Option<usize> {
     std::str::from_utf8(part).ok()?.parse().ok()
 }
 
-/// The filter for documents whose field equals one of the values.
+/// Returns the filter for documents whose field equals one of the values.
 pub(super) fn equal_to_any(field: &[u8], values: &[Value<'_>]) -> DocBuf {
     // A regular expression inside $in would be matched, not compared.
     let has_regex = values.iter().any(|value| value.kind() == Type::Regex);

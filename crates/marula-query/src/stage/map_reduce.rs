@@ -1,9 +1,9 @@
-//! The middle of `mapReduce`: documents go in, JavaScript emits keys and values, and each key comes
-//! out with one value.
+//! The core of `mapReduce`: JavaScript emits keys and values for each document, and each key is
+//! output with one value.
 //!
-//! No pipeline names this stage; the command stacks it between the query and where the results go.
-//! Values of a key are reduced at the end, all at once; when they take too much memory, before that
-//! too, as `mapReduce` allows.
+//! No pipeline contains this stage by name; the command inserts it between the query and the stages
+//! that write the result. Values of a key are reduced at the end, all at once; if they take too
+//! much memory, also before, as `mapReduce` allows.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::expression::set::hash;
 use crate::javascript::{self, Globals};
 
-/// What a list of values may take, and each of them beside its bytes.
+/// The size limit of a list of values, and the size of each value in addition to its bytes.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const VALUE_BYTES: usize = 16;
 
@@ -27,17 +27,17 @@ errors! {
     too_much_memory(limit: usize) = ExceededMemoryLimit, "mapReduce used too much memory and cannot spill to disk. Memory limit: {limit} bytes";
 }
 
-/// Bytes of documents that go to JavaScript in one visit.
+/// The size limit of the documents that JavaScript gets in one call.
 const BATCH_BYTES_MAX: usize = 256 * 1024;
 
-/// The functions of a `mapReduce`, as source text, and the variables that they see.
+/// The functions of a `mapReduce` as source text, and the variables that they see.
 #[derive(Debug)]
 pub struct MapReduce {
-    /// Is called with each document as `this`, and emits.
+    /// Called with each document as `this`; emits.
     pub map: String,
-    /// Makes one value of a key's values.
+    /// Reduces a key's values to one value.
     pub reduce: String,
-    /// Makes the result of the last value.
+    /// Computes the result from the last value.
     pub finalize: Option<String>,
     /// The global variables.
     pub scope: DocBuf,
@@ -66,23 +66,23 @@ impl Stage for MapReduce {
             bytes_max: env.stage_bytes_max,
             waiting: Vec::new(),
             ends: Vec::new(),
-            groups: Groups::default(),
+            groups: EmittedGroups::default(),
             next: None,
             out: Vec::new(),
         }))
     }
 }
 
-/// The values of each key, in the order in which the keys were met.
+/// The values of each key, in the order in which the keys were emitted.
 #[derive(Default)]
-struct Groups {
+struct EmittedGroups {
     all: Vec<(ValueBuf, Vec<ValueBuf>)>,
     table: HashTable<usize>,
     hashing: DefaultHashBuilder,
     size: usize,
 }
 
-impl Groups {
+impl EmittedGroups {
     fn add(&mut self, key: ValueBuf, value: ValueBuf, context: &Context) {
         let collator = context.collator();
         let (all, hashing) = (&self.all, &self.hashing);
@@ -107,11 +107,11 @@ struct Reducing {
     stage: Arc<MapReduce>,
     context: Arc<Context>,
     bytes_max: usize,
-    /// Documents that were not mapped yet, and where each ends.
+    /// Documents that were not mapped yet, and the end of each.
     waiting: Vec<u8>,
     ends: Vec<usize>,
-    groups: Groups,
-    /// The group that the next pull writes; `None` while documents come in.
+    groups: EmittedGroups,
+    /// The group that the next pull writes; `None` while the input is read.
     next: Option<usize>,
     out: Vec<u8>,
 }
@@ -164,8 +164,8 @@ impl Reducing {
 }
 
 impl MapReduce {
-    /// Reduces values to one: as many at once as a document may hold, then what they became with
-    /// those that follow.
+    /// Reduces values to one: as many at once as a document may hold, then the result with those
+    /// that follow.
     fn reduce(&self, key: Value<'_>, values: &[ValueBuf], context: &Context) -> Result<ValueBuf> {
         let size = |value: &ValueBuf| value.as_raw().bytes().len() + VALUE_BYTES;
         let mut rest = values;

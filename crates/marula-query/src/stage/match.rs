@@ -1,8 +1,8 @@
-//! `$match`: the documents that a filter takes.
+//! `$match`: the documents that match a filter.
 //!
-//! A query tries the conditions of its filter in an order of their kinds. A `$match` that becomes
-//! none tries them as they are written, as mongod does: which of them fails on a document, or
-//! refuses it before, depends on that.
+//! A query evaluates the conditions of its filter in an order by their kinds. A `$match` that stays
+//! a stage evaluates them as they are written, as mongod does: the order determines which of them
+//! fails on a document, or rejects it first.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
 use super::needs::{Gives, Needs};
-use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::Expression;
 use crate::feature_version::FeatureVersion;
@@ -19,12 +19,12 @@ use crate::filter::{Filter, Node, Purpose};
 use crate::known::Known;
 use crate::validation::allowed::near_not_allowed;
 
-pub(super) const ROW: Row =
-    Row { name: "$match", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$match", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     not_object() = 15959, "the match filter must be an expression in an object";
-    /// A filter is asked of a document without what is known beside its fields.
+    /// A filter uses metadata that is not available to it.
     no_metadata(what: &str) = 40218, "query requires {what} metadata, but it is not available";
     where_not_allowed() = BadValue, "$where is not allowed in this context";
 }
@@ -33,21 +33,22 @@ errors! {
 #[derive(Debug)]
 pub(super) struct Match {
     filter: Filter,
-    /// The filter as it is tried here.
-    asked: OnceLock<Filter>,
-    /// What a constant expression of the filter fails with: told when the whole pipeline is parsed.
+    /// The filter in the order in which the stage evaluates it.
+    as_written: OnceLock<Filter>,
+    /// The error of a constant expression in the filter: reported once the whole pipeline is
+    /// parsed.
     failure: Option<Error>,
 }
 
 impl Match {
-    /// A stage that takes what `filter` takes.
+    /// Creates a stage with this filter.
     pub(super) fn new(filter: Filter) -> Self {
-        Match { filter, asked: OnceLock::new(), failure: None }
+        Match { filter, as_written: OnceLock::new(), failure: None }
     }
 
-    /// The filter with its conditions as they are written.
-    fn asked(&self) -> &Filter {
-        self.asked.get_or_init(|| self.filter.for_stage())
+    /// Returns the filter with its conditions as they are written.
+    fn as_written(&self) -> &Filter {
+        self.as_written.get_or_init(|| self.filter.for_stage())
     }
 }
 
@@ -73,8 +74,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that no expression of a filter asks for what is known of a document beside its fields,
-/// but for a score and a distance, of which parsing knows whether they are there.
+/// Checks that no expression of a filter uses metadata, except a score and a distance, whose
+/// availability the parser knows.
 pub(super) fn check_metadata(node: &Node) -> Result<()> {
     match node {
         Node::And(children) | Node::Or(children) | Node::Nor(children) => {
@@ -89,7 +90,7 @@ pub(super) fn check_metadata(node: &Node) -> Result<()> {
     }
 }
 
-/// What an expression asks for that no filter knows, as a message calls it.
+/// Returns the name, as a message has it, of metadata that an expression uses and no filter has.
 fn unavailable(expression: &Expression) -> Option<&'static str> {
     let mut found = match expression.metadata() {
         Some(b"indexKey") => Some("index key"),
@@ -102,7 +103,7 @@ fn unavailable(expression: &Expression) -> Option<&'static str> {
     found
 }
 
-/// Whether a condition of a filter is JavaScript, which may not even be compiled here.
+/// Returns whether a condition of a filter is JavaScript, which may not even be compiled here.
 pub(super) fn has_where(filter: Doc<'_>) -> bool {
     filter.iter().any(|element| match (element.name.as_bytes(), element.value.get()) {
         (b"$where", _) => true,
@@ -119,7 +120,7 @@ impl Stage for Match {
     }
 
     fn print(&self) -> ValueBuf {
-        Value::Document(self.asked().to_doc().as_doc()).to_buf()
+        Value::Document(self.as_written().to_doc().as_doc()).to_buf()
     }
 
     fn optimize(&mut self, _: &Context) -> Result<()> {
@@ -149,7 +150,7 @@ impl Source for Matching {
     fn pull(&mut self) -> Result<Step> {
         loop {
             match self.input.advance()? {
-                Step::Document if self.stage.asked().matches(self.input.doc())? => {
+                Step::Document if self.stage.as_written().matches(self.input.doc())? => {
                     return Ok(Step::Document);
                 }
                 Step::Document => {}

@@ -1,4 +1,4 @@
-//! `$merge`: the documents go into a collection, each by what is said for a match and for none.
+//! `$merge`: writes each document into a collection, by the modes for a match and for no match.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use marula_error::{Error, Result, codes, errors};
 
 use super::out::{check_target_name, is_database};
 use super::source::check_result;
-use super::{Env, Kind, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
@@ -16,8 +16,8 @@ use crate::feature_version::FeatureVersion;
 use crate::meter;
 use crate::update::EmptyTimestamps;
 
-pub(super) const ROW: Row =
-    Row { name: "$merge", since: FeatureVersion::V6_0, place: Place::Last, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$merge", since: FeatureVersion::V6_0, place: StagePlace::Last, parse };
 
 errors! {
     wrong_type(kind: &str) = TypeMismatch, "$merge requires a string or object argument, but found {kind}";
@@ -49,19 +49,19 @@ errors! {
     not_matched() = MergeStageNoMatchingDocument, "$merge could not find a matching document in the target collection for at least one document in the source collection";
 }
 
-/// What an insert says that must not meet a document.
+/// The error of an insert that finds an existing document.
 const FOUND_EXISTING: &str = "$merge with whenMatched: fail found an existing document with the same values for the 'on' fields";
-/// What any other write says whose document breaks a unique index.
+/// The error of any other write that violates a unique index.
 const DUPLICATE: &str = "$merge failed due to a DuplicateKey error";
-/// What an update says that would give a document another `_id`.
+/// The error of an update that would change the document's `_id`.
 const CHANGES_ID: &str = "$merge failed to update the matching document, did you attempt to modify the _id or the shard key?";
 
-/// Bytes of documents that are written together.
+/// The size limit of a batch of documents that are written together.
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Documents that are written together.
+/// The maximum number of documents that are written together.
 const BATCH_DOCUMENTS_MAX: usize = 100_000;
 
-/// What happens to a document of the target that matches.
+/// The mode for a document of the target that matches.
 #[derive(Debug)]
 enum WhenMatched {
     Replace,
@@ -71,7 +71,7 @@ enum WhenMatched {
     Pipeline(ValueBuf),
 }
 
-/// What happens to a document that matches none.
+/// The mode for a document that matches none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WhenNotMatched {
     Insert,
@@ -141,21 +141,20 @@ impl WhenNotMatched {
     }
 }
 
-/// What a `$merge` says, as far as that can be told without its expressions.
-pub(super) struct Form<'v> {
+/// The parts of a `$merge` that are known without its expressions.
+pub(super) struct MergeSpec<'v> {
     database: String,
     collection: String,
     on: Vec<String>,
     variables: Option<Doc<'v>>,
     when_matched: WhenMatched,
     when_not_matched: WhenNotMatched,
-    /// The stages of `whenMatched`, where it has such.
+    /// The stages of `whenMatched`, if it has any.
     pub(super) stages: Option<Doc<'v>>,
 }
 
-/// Reads the argument: types, names and modes. What is wrong with fields and expressions comes
-/// later.
-pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<Form<'v>> {
+/// Reads the argument: types, names and modes. Errors of fields and expressions are reported later.
+pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<'v>> {
     let (mut target, mut on) = (None, vec!["_id".to_owned()]);
     let (mut when_matched, mut stages) = (WhenMatched::Merge, None);
     let mut when_not_matched = WhenNotMatched::Insert;
@@ -177,7 +176,7 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<Form<'v>> 
                 when_matched = WhenMatched::parse(value, context.version)?;
                 stages = value.as_array();
             }
-            // As where they are left out.
+            // Null counts as absent.
             b"whenNotMatched" | b"let" if value.is_nullish() => {}
             b"whenNotMatched" => when_not_matched = WhenNotMatched::parse(value)?,
             b"let" => {
@@ -201,12 +200,12 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<Form<'v>> 
     if is_unsupported {
         return Err(modes_do_not_combine(when_matched.name(), when_not_matched.name()));
     }
-    Ok(Form { database, collection, on, variables, when_matched, when_not_matched, stages })
+    Ok(MergeSpec { database, collection, on, variables, when_matched, when_not_matched, stages })
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let form = read(value, parser.context)?;
-    let Form { database, collection, on, when_matched, when_not_matched, .. } = form;
+    let MergeSpec { database, collection, on, when_matched, when_not_matched, .. } = form;
     check_on(&on)?;
     if matches!(&*database, "admin" | "config" | "local") {
         return Err(internal_database(&database));
@@ -224,7 +223,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The variables of an update pipeline; `$$new` is the document, whatever `let` says of others.
+/// Parses the variables of an update pipeline; `$$new` is the document, also if `let` defines other
+/// variables.
 fn parse_variables(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<(String, Expression)>> {
     let mut variables = vec![("new".to_owned(), Expression::Field(Path::default()))];
     for element in doc {
@@ -286,7 +286,7 @@ fn parse_on(value: Value<'_>) -> Result<Vec<String>> {
     }
 }
 
-/// Checks that the fields are paths, each of them another.
+/// Checks that the fields are valid paths, and no two are equal.
 fn check_on(fields: &[String]) -> Result<()> {
     for (at, field) in fields.iter().enumerate() {
         Path::parse(field.as_bytes())?;
@@ -352,7 +352,7 @@ struct Merging {
     batch: Batch,
 }
 
-/// Documents that are written together, each whatever becomes of the others.
+/// Documents that are written together; each succeeds or fails on its own.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -371,7 +371,7 @@ impl Batch {
 }
 
 impl Merging {
-    /// Writes the batch; the first error counts, and comes when all documents were tried.
+    /// Writes all documents of the batch, then returns the first error.
     fn flush(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for document in self.batch.docs() {
@@ -386,7 +386,7 @@ impl Merging {
 }
 
 impl Merge {
-    /// The filter for the target's document that a document goes to.
+    /// Returns the filter for the target's document that matches a document.
     fn filter(&self, document: Doc<'_>) -> Result<DocBuf> {
         let mut filter = DocBuf::new();
         for field in &self.on {
@@ -401,7 +401,7 @@ impl Merge {
     }
 
     fn write(&self, document: Doc<'_>, env: &Env) -> Result<()> {
-        // A document that is found by an _id that it lacks gets one, which matches nothing.
+        // A document without the _id that it is matched by gets a new one, which matches nothing.
         let with_id;
         let is_found_by_id = self.on.iter().any(|field| field == "_id");
         let document = if document.get("_id").is_some() || !is_found_by_id {
@@ -433,7 +433,7 @@ impl Merge {
             false => self.insert(self.with_on_first(document).as_doc(), env),
         };
         match inserted {
-            // Someone else may have inserted the document that this one goes to.
+            // Another client may have inserted the matching document.
             Err(error)
                 if error.code() == codes::DuplicateKey
                     && self.update_target(filter.as_doc(), &update, &variables, env)? =>
@@ -445,7 +445,7 @@ impl Merge {
     }
 
     fn insert(&self, document: Doc<'_>, env: &Env) -> Result<()> {
-        // Merging is an upsert that sets fields, which keeps empty timestamps.
+        // Merging is an upsert that sets fields, which preserves empty timestamps.
         let empty_timestamps = match self.when_matched {
             WhenMatched::Merge | WhenMatched::KeepExisting => EmptyTimestamps::Kept,
             _ => EmptyTimestamps::Filled,
@@ -453,12 +453,12 @@ impl Merge {
         env.world.insert_one(&self.database, &self.collection, document, empty_timestamps)
     }
 
-    /// Whether the target's document is found by its `_id` alone.
+    /// Returns whether the target's document is found by its `_id` alone.
     fn found_by_id(&self) -> bool {
         matches!(&*self.on, [only] if only == "_id")
     }
 
-    /// The document with the fields at its front that it was looked for by, as an upsert makes it.
+    /// Returns the document with the matched fields at its front, as an upsert creates it.
     fn with_on_first(&self, document: Doc<'_>) -> DocBuf {
         let mut first: Vec<&str> =
             self.on.iter().map(|path| path.split('.').next().unwrap_or_default()).collect();
@@ -478,7 +478,7 @@ impl Merge {
         })
     }
 
-    /// Updates the document of the target that there is; whether there is one.
+    /// Updates the matching document of the target; returns whether there is one.
     fn update_target(
         &self,
         filter: Doc<'_>,
@@ -495,7 +495,7 @@ impl Merge {
             })
     }
 
-    /// What a match is changed by: an update, and the variables of its pipeline.
+    /// Returns the change for a match: an update, and the variables of its pipeline.
     fn update(&self, document: Doc<'_>, env: &Env) -> Result<(ValueBuf, DocBuf)> {
         let mut variables = DocBuf::new();
         let update = match &self.when_matched {
@@ -508,7 +508,7 @@ impl Merge {
                 }
                 stages.clone()
             }
-            // Nothing changes, but whether there is a match is known then.
+            // The update changes nothing, but finds out whether there is a match.
             WhenMatched::KeepExisting => pipeline_of(Doc::EMPTY),
             WhenMatched::Merge | WhenMatched::Fail => {
                 variables.push("new", document);
@@ -520,12 +520,12 @@ impl Merge {
     }
 }
 
-/// A duplicate key's error with the words that say what it means here; any other as it is.
+/// Adds the explanation to a duplicate key's error; returns any other error unchanged.
 fn explained(error: Error, words: &str) -> Error {
     if error.code() == codes::DuplicateKey { error.caused_by(words) } else { error }
 }
 
-/// The update pipeline of one stage, or of one that changes nothing.
+/// Returns the update pipeline of one stage, or of one that changes nothing.
 fn pipeline_of(stage: Doc<'_>) -> ValueBuf {
     let nothing = doc! { "$addFields": {} };
     let mut bytes = Vec::new();
@@ -535,7 +535,7 @@ fn pipeline_of(stage: Doc<'_>) -> ValueBuf {
     Value::Array(Doc::trusted(&bytes)).to_buf()
 }
 
-/// The value at a dotted path through documents.
+/// Returns the value at a dotted path through documents.
 fn find<'d>(document: Doc<'d>, path: &str) -> Option<Value<'d>> {
     let mut parts = path.split('.');
     let first = document.get(parts.next()?)?;

@@ -1,13 +1,13 @@
 //! Aggregation pipelines: parsed stages, and their execution document by document.
 //!
-//! A [`Pipeline`] is a list of [`Stage`]s, each parsed once by its row in [`STAGES`]. Running it
-//! stacks one [`Source`] per stage upon the source of the input: the last one is pulled, one
-//! document at a time, and pulls the one below. What is computed is written into one buffer per
-//! stage that is used again for the next document. A pipeline can stop after any document, so a
-//! cursor just keeps its sources.
+//! A [`Pipeline`] is a list of [`Stage`]s, each parsed once by its row in [`STAGES`]. To run it,
+//! each stage wraps the [`Source`] of the stage before it, and the first one the source of the
+//! input: the last one is pulled, one document at a time, and pulls its input. Each stage writes
+//! its computed documents into one buffer, which is reused. A pipeline can stop after any document,
+//! so a cursor just holds its sources.
 //!
-//! What touches storage ($lookup, $merge, …) asks the [`World`]. Start with [`source`], then
-//! [`pipeline`].
+//! Stages that use storage ($lookup, $merge, …) do so through the [`World`]. Start with [`source`],
+//! then [`pipeline`].
 
 pub mod pipeline;
 pub mod source;
@@ -84,24 +84,24 @@ use crate::feature_version::FeatureVersion;
 use crate::filter::{Filter, Node};
 use crate::sort::SortPattern;
 
-/// A stage that a user can name: its row.
-pub struct Row {
+/// A row of the table of stages that a user can name.
+pub struct StageRow {
     /// The name with its dollar sign.
     pub name: &'static str,
-    /// The release that has it first.
+    /// The first release that has the stage.
     pub since: FeatureVersion,
-    /// Where in a pipeline the stage may stand.
-    pub place: Place,
-    /// Parses the argument and hands one stage or several to the parser.
+    /// The positions in a pipeline where the stage is valid.
+    pub place: StagePlace,
+    /// Parses the argument and adds one or more stages to the parser.
     pub parse: fn(Value<'_>, &mut Parser<'_>) -> Result<()>,
 }
 
-/// Where in a pipeline a stage may stand.
+/// The positions in a pipeline where a stage is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum StagePlace {
     /// Anywhere.
     Anywhere,
-    /// At the front; the stage makes its own documents.
+    /// At the front; the stage produces its own documents.
     First,
     /// At the end, and not inside `$facet` or `$lookup`; the stage writes.
     Last,
@@ -109,11 +109,11 @@ pub enum Place {
     OutsideFacet,
 }
 
-/// Every stage.
-pub static STAGES: &[&[Row]] = &[SINGLE, report::ROWS];
+/// All stages.
+pub static STAGES: &[&[StageRow]] = &[SINGLE, report::ROWS];
 
-/// The stages that have a file of their own.
-static SINGLE: &[Row] = &[
+/// The stages that have their own file.
+static SINGLE: &[StageRow] = &[
     add_fields::ADD_FIELDS,
     bucket::ROW,
     bucket_auto::ROW,
@@ -152,63 +152,64 @@ static SINGLE: &[Row] = &[
 
 /// A parsed stage.
 pub trait Stage: Debug + Send + Sync {
-    /// The name that `explain` shows.
+    /// Returns the name that `explain` shows.
     fn name(&self) -> &'static str;
 
-    /// The argument that `explain` shows.
+    /// Returns the argument that `explain` shows.
     fn print(&self) -> ValueBuf;
 
-    /// Computes what needs no document.
+    /// Computes the parts that need no document.
     fn optimize(&mut self, _context: &Context) -> Result<()> {
         Ok(())
     }
 
-    /// What the planner may take over.
+    /// Returns the kind of stage, by which the planner runs some stages itself.
     fn kind(&self) -> Kind<'_> {
         Kind::Other
     }
 
-    /// Whether its documents come in the order of `pattern`.
+    /// Returns whether its documents come in the order of `pattern`.
     fn gives_order(&self, _pattern: &SortPattern) -> bool {
         false
     }
 
-    /// Whether it keeps the order of `pattern` where its input has it, and does as well with that
-    /// as without.
+    /// Returns whether it preserves the order of `pattern` if its input has it, and works as well
+    /// on input in that order.
     fn takes_order(&self, _pattern: &SortPattern) -> bool {
         false
     }
 
-    /// The stage that gives no more than the first `limit` of its documents; `None` where it gives
-    /// no more anyway, or no less than all.
+    /// Returns the stage that outputs at most the first `limit` of its documents; `None` if it
+    /// outputs no more anyway, or if it cannot be limited.
     fn limited(&self, _limit: u64) -> Option<Arc<dyn Stage>> {
         None
     }
 
-    /// How conditions on the stage's documents read on its input.
+    /// Returns how conditions on the stage's output translate to its input.
     fn passage(&self) -> Passage {
         Passage::closed()
     }
 
-    /// Whether it makes one document of each, so that it does not matter whether some are left out
-    /// before it or behind it.
+    /// Returns whether it outputs exactly one document for each input document, so that documents
+    /// can be skipped before it or after it.
     fn is_one_to_one(&self) -> bool {
         false
     }
 
-    /// Notes which fields of its input the stage looks at, and says what its documents are made of.
+    /// Records the fields of its input that the stage reads, and returns what its output is made
+    /// of.
     fn reads(&self, _needs: &mut Needs) -> Gives {
         Gives::Unknown
     }
 
-    /// The stage together with an `$unwind` behind it, if that is of the array that the stage
-    /// makes.
+    /// Returns the stage combined with an `$unwind` after it, if that unwinds the array that the
+    /// stage adds.
     fn unwound(self: Arc<Self>, _unwind: &Unwind) -> Option<Arc<dyn Stage>> {
         None
     }
 
-    /// The stage with such of the conditions behind it as it can ask itself, and a `$match` of
-    /// those that are left; `None` where it can ask none.
+    /// Returns the stage with those of the conditions after it that it can evaluate itself, and a
+    /// `$match` of the others; `None` if it can evaluate none.
     fn taking_in(
         self: Arc<Self>,
         _conditions: &[Node],
@@ -217,17 +218,17 @@ pub trait Stage: Debug + Send + Sync {
         None
     }
 
-    /// What takes the stage's place where its input gives only the first document of each value of
-    /// a field; `None` where it looks at more.
+    /// Returns the replacement of the stage for an input of only the first document of each value
+    /// of a field; `None` if the stage reads more.
     fn first_of_each(self: Arc<Self>) -> Option<FirstOfEach> {
         None
     }
 
-    /// Stacks the stage upon its input.
+    /// Starts the stage on its input.
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>>;
 }
 
-/// A stage as the planner sees it.
+/// The kind of a stage for the planner.
 pub enum Kind<'s> {
     /// `$changeStream`: its input is the events.
     ChangeStream(&'s ChangeStream),
@@ -249,9 +250,9 @@ pub enum Kind<'s> {
     Unpack(&'s UnpackBucket),
     /// A search by distance.
     GeoNear(&'s GeoNear),
-    /// A stage that makes its own documents and reads no input.
+    /// A stage that produces its own documents and reads no input.
     Origin,
-    /// A stage whose input are the documents that the server writes for it.
+    /// A stage whose input is the documents that the server writes for it.
     Report(&'s Report),
     /// A stage that writes.
     Writer,

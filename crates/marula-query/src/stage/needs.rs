@@ -1,11 +1,11 @@
-//! Which fields of its input a pipeline looks at, so that no others need be carried through it.
+//! The fields of its input that a pipeline reads, so that only those are passed through it.
 //!
-//! Each [`Stage`](super::Stage) notes what it reads itself and says what its documents are made of.
-//! The stages are asked in order until one makes its documents of nothing but what was noted:
-//! whatever stands behind it sees no more. Documents are carried by the tops of paths, a set that
-//! may be too large without harm; the paths themselves tell whether an index holds all that is
-//! read. A stage that does not say anything needs the whole document, and so does a pipeline that
-//! hands its input on to its end.
+//! Each [`Stage`](super::Stage) records the fields it reads itself and returns what its documents
+//! are made of. The stages are visited in order until one makes its documents only of recorded
+//! fields: later stages read no other field of the input. Documents carry the top-level fields of
+//! the paths, a set that may be too large without harm; the paths themselves determine whether an
+//! index has all fields that are read. A stage without this information needs the whole document,
+//! and so does a pipeline that outputs documents of its input.
 
 use marula_bson::{DocBuf, FieldPath, FieldSet};
 use marula_error::{Error, Result};
@@ -16,23 +16,23 @@ use crate::expression::{Expression, Path};
 use crate::filter::{Filter, Node};
 use crate::sort::{SortPart, SortPattern};
 
-/// What a stage's documents are made of.
+/// The sources of a stage's output documents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gives {
-    /// Of the input's fields, perhaps with others, perhaps with fewer.
+    /// The input's fields, possibly with others or with fewer.
     Input,
-    /// Of what the stage has noted and nothing else.
+    /// Only the fields that the stage has recorded.
     Noted,
-    /// Of anything.
+    /// Unknown.
     Unknown,
 }
 
-/// The fields that a pipeline looks at.
+/// The fields that a pipeline reads.
 #[derive(Clone, Debug)]
 pub struct Needed {
-    /// The fields at the top.
+    /// The top-level fields.
     pub fields: FieldSet,
-    /// The paths, in order; none lies below another.
+    /// The paths, in order; none is a prefix of another.
     pub paths: Vec<FieldPath>,
 }
 
@@ -44,7 +44,7 @@ impl Needed {
         Needed { fields, paths }
     }
 
-    /// The projection that leaves just these fields, as mongod writes it.
+    /// Returns the projection of just these fields, in the form of mongod.
     pub fn projection(&self) -> DocBuf {
         let is_id = |path: &FieldPath| path.first() == b"_id";
         DocBuf::build(|out| {
@@ -58,31 +58,31 @@ impl Needed {
     }
 }
 
-/// The fields that have been noted.
+/// The recorded fields.
 #[derive(Debug, Default)]
 pub struct Needs {
     fields: FieldSet,
     paths: Vec<FieldPath>,
-    /// Whether some part of a pipeline takes the document as a whole.
+    /// Whether a part of a pipeline reads the document as a whole.
     is_whole: bool,
-    /// What is wrong with a path of a filter, which may be called what no path of an expression may
-    /// be.
+    /// The error of a filter's path, which may have names that are invalid in the path of an
+    /// expression.
     failure: Option<Error>,
 }
 
 impl Needs {
-    /// Notes a field at the top.
+    /// Records a top-level field.
     pub fn field(&mut self, name: &[u8]) {
         self.field_path(FieldPath::new(name));
     }
 
-    /// Notes a path that is known to lead somewhere.
+    /// Records a path that is not empty.
     pub fn field_path(&mut self, path: FieldPath) {
         self.is_whole |= !self.fields.insert(path.first());
         self.paths.push(path);
     }
 
-    /// Notes a path; one without parts is the whole document.
+    /// Records a path; one without parts is the whole document.
     pub fn path(&mut self, path: &Path) {
         match path.is_empty() {
             false => self.field_path(FieldPath::new(path.text())),
@@ -90,12 +90,12 @@ impl Needs {
         }
     }
 
-    /// Notes what an expression reads.
+    /// Records the fields that an expression reads.
     pub fn expression(&mut self, expression: &Expression) {
         expression.for_each_path(&mut |path| self.path(path));
     }
 
-    /// Notes what a sort reads.
+    /// Records the fields that a sort reads.
     pub fn sort(&mut self, pattern: &SortPattern) {
         for part in pattern.parts() {
             if let SortPart::Path { path, .. } = part {
@@ -104,12 +104,12 @@ impl Needs {
         }
     }
 
-    /// Notes what a filter reads.
+    /// Records the fields that a filter reads.
     pub fn filter(&mut self, filter: &Filter) {
         self.node(filter.root());
     }
 
-    /// Notes that each field of a name is needed where a document has several.
+    /// Records that all fields of a name are needed if a document has several.
     pub fn every_field(&mut self) {
         self.fields.want_every();
     }
@@ -121,7 +121,7 @@ impl Needs {
             }
             Node::Not(child) => self.node(child),
             Node::Path(at) => {
-                // Behind an element's number nothing is looked at.
+                // Parts after an element's index are not recorded.
                 let parts = at.path.parts();
                 let places = parts.iter().skip(1).position(|name| is_place(name));
                 let named = &parts[..places.map_or(parts.len(), |at| at + 1)];
@@ -136,7 +136,7 @@ impl Needs {
         }
     }
 
-    /// Notes what a pipeline over the same documents reads.
+    /// Records the fields that a pipeline over the same documents reads.
     pub fn pipeline(&mut self, pipeline: &Pipeline) {
         match pipeline.needs() {
             Some(needed) => {
@@ -149,7 +149,7 @@ impl Needs {
 }
 
 impl Pipeline {
-    /// The fields of its input that the pipeline looks at; `None` where that may be any.
+    /// Returns the fields of its input that the pipeline reads; `None` if it may read any.
     pub fn needs(&self) -> Option<Needed> {
         let mut needs = Needs::default();
         for stage in self.stages() {
@@ -163,8 +163,8 @@ impl Pipeline {
         None
     }
 
-    /// Checks the paths of filters where a later stage makes its documents of what is read alone:
-    /// mongod makes a list of paths then, on which not every name may stand.
+    /// Checks the paths of filters if a later stage makes its documents only of recorded fields:
+    /// mongod then makes a list of paths, in which some names are invalid.
     ///
     /// Errors: those of a path of an expression.
     pub fn check_needs(&self) -> Result<()> {
@@ -181,7 +181,7 @@ impl Pipeline {
     }
 }
 
-/// Whether a part of a path is an element's number: digits that begin with no zero.
+/// Returns whether a part of a path is an element's index: digits that do not begin with zero.
 fn is_place(name: &[u8]) -> bool {
     name.iter().all(u8::is_ascii_digit)
         && (name == b"0" || name.first().is_some_and(|first| *first != b'0'))
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::context::Context;
 
-    /// Checks the names that a pipeline needs, in any order; `None` is any.
+    /// Checks the names that a pipeline needs, in any order; `None` means any.
     fn check(stages: &str, expected: Option<&[&str]>) {
         let text = format!("{{\"pipeline\": {stages}}}");
         let spec = ext_json::parse(&text).expect("it is JSON");

@@ -1,28 +1,21 @@
-//! Rearranging pipelines: what leaves documents out, or puts them in order, comes as early as it
-//! may.
-//!
-//! Neighbours are looked at again and again until no rule applies to any two of them:
-//!
-//! | stage | behind | becomes |
-//! | --- | --- | --- |
-//! | `$match` | `$match` | one of both |
-//! | `$match` | `$lookup` with `$unwind` of its array | its conditions on what was found are asked there |
-//! | `$unwind` | `$lookup` or `$graphLookup` whose array it is of | one stage, without the array |
-//! | `$match` of everything, `$skip` of none | before or behind any stage | nothing |
-//! | `$match` | a stage that leaves the fields asked for as they are | its conditions on these stand before |
-//! | `$match` | `$unionWith` | before it, and at the end of its pipeline |
-//! | `$limit`, `$skip` | itself | one: the lesser, the sum |
-//! | `$limit` | `$sort` | a sort that gives no more |
-//! | `$limit` | `$skip` behind `$sort` | before it, and larger by what is left out |
-//! | `$limit`, `$skip`, `$sample` | a stage that makes one document of each | before it |
-//! | `$sort` | `$sort` | alone |
-//! | `$sort` | a stage that gives this order, as `$densify` | nothing, or a `$limit` |
-//! | `$sort` | `$sort` and windows whose order it goes on from | in place of the other, and perhaps a `$limit` behind |
-//! | `$sort` | `$lookup` or `$unwind` of other fields | before it |
-//!
-//! What reaches the front becomes the query that the collection is read by, with the indexes there
-//! are. No rule has another for its reverse, and each moves something towards the front or leaves a
-//! stage less, so that there is an end.
+//! //! Rearranges pipelines: stages that drop or sort documents are moved as early as possible.
+//! \//! \//! Pairs of neighbours are examined until no rule applies to any pair: \//! \//! | stage
+//! | after | becomes | \//! | --- | --- | --- | \//! | `$match` | `$match` | one `$match` of both |
+//! \//! | `$match` | `$lookup` with `$unwind` of its array | its conditions on the found documents
+//! are evaluated there | \//! | `$unwind` | `$lookup` or `$graphLookup` that adds its array | one
+//! stage, without the array | \//! | `$match` of everything, `$skip` of zero | before or after any
+//! stage | nothing | \//! | `$match` | a stage that leaves the tested fields unchanged | its
+//! conditions on these come first | \//! | `$match` | `$unionWith` | before it, and at the end of
+//! its pipeline | \//! | `$limit`, `$skip` | itself | one: the minimum, the sum | \//! | `$limit` |
+//! `$sort` | a sort with that limit | \//! | `$limit` | `$skip` after `$sort` | before it, and
+//! larger by the skipped number | \//! | `$limit`, `$skip`, `$sample` | a stage that outputs one
+//! document for each | before it | \//! | `$sort` | `$sort` | only the second | \//! | `$sort` | a
+//! stage that outputs this order, such as `$densify` | nothing, or a `$limit` | \//! | `$sort` |
+//! `$sort` and windows whose order it extends | replaces the other, possibly with a `$limit` after
+//! | \//! | `$sort` | `$lookup` or `$unwind` of other fields | before it | \//! \//! Stages that
+//! reach the front become the query that reads the collection, with the existing \//! indexes. No
+//! rule reverses another, and each moves a stage towards the front or removes one, so \//! the
+//! process ends.
 
 use std::sync::Arc;
 
@@ -33,7 +26,7 @@ use super::{Kind, Stage};
 use crate::context::Context;
 use crate::filter::{Filter, Node};
 
-/// The stages that give the same as `stages` and cost less.
+/// Returns stages with the same output as `stages` and a lower cost.
 pub(super) fn rearranged(
     mut stages: Vec<Arc<dyn Stage>>,
     context: &Context,
@@ -45,7 +38,7 @@ pub(super) fn rearranged(
             None => at += 1,
             Some(instead) => {
                 stages.splice(at..at + 2, instead);
-                // What has changed here may be something for the stage before.
+                // The change may enable a rule for the stage before.
                 at = at.saturating_sub(1);
             }
         }
@@ -53,7 +46,7 @@ pub(super) fn rearranged(
     stages
 }
 
-/// What takes the place of two neighbours, if some rule applies to them.
+/// Returns the replacement of two neighbours, if a rule applies to them.
 fn two(
     first: &Arc<dyn Stage>,
     second: &Arc<dyn Stage>,
@@ -90,8 +83,7 @@ fn two(
         (Kind::Sort(sort), Kind::Sort(_)) if sort.limit().is_none() => {
             Some(vec![Arc::clone(second)])
         }
-        // Of a stage that gives several for one, or none, the first so many are not those of as
-        // many.
+        // If a stage outputs several documents for one, or none, a limit cannot move before it.
         (_, Kind::Sort(sort))
             if (sort.limit().is_none() || first.is_one_to_one())
                 && first.passage().lets_pass(sort.pattern()) =>
@@ -102,7 +94,7 @@ fn two(
     }
 }
 
-/// Whether a stage gives what comes to it, all of it.
+/// Returns whether a stage outputs its whole input unchanged.
 fn is_nothing(kind: &Kind<'_>) -> bool {
     match kind {
         Kind::Match(filter) => {
@@ -113,13 +105,14 @@ fn is_nothing(kind: &Kind<'_>) -> bool {
     }
 }
 
-/// The stages, and a `$limit` behind them where there is one.
+/// Returns the stages, followed by a `$limit` if there is one.
 fn limited(mut stages: Vec<Arc<dyn Stage>>, limit: Option<u64>) -> Vec<Arc<dyn Stage>> {
     stages.extend(limit.map(|limit| -> Arc<dyn Stage> { Arc::new(Limit(limit)) }));
     stages
 }
 
-/// A `$match` behind `stage` in two: the conditions that may be asked before it, and the others.
+/// Splits a `$match` after `stage` in two: the conditions that can be evaluated before it, and the
+/// others.
 fn split(
     stage: &Arc<dyn Stage>,
     filter: &Filter,
@@ -144,12 +137,12 @@ fn split(
     Some(instead)
 }
 
-/// A `$match` of all the conditions.
+/// Returns a `$match` of all the conditions.
 fn matching(conditions: Vec<Node>, context: &Context) -> Arc<dyn Stage> {
     Arc::new(Match::new(Filter::written(Node::And(conditions), context)))
 }
 
-/// Tells each sort how many documents a `$limit` behind it leaves, so that it keeps no more.
+/// Sets the limit of each sort that a `$limit` follows, so that it keeps no more documents.
 pub(super) fn limit_sorts(stages: &mut [Arc<dyn Stage>]) {
     for at in 1..stages.len() {
         let Kind::Limit(limit) = stages[at].kind() else { continue };

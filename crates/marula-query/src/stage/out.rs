@@ -1,4 +1,4 @@
-//! `$out`: the documents become a collection, in place of what it held.
+//! `$out`: replaces the content of a collection by the documents.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::source::check_result;
-use super::{Env, Kind, Parser, Place, Replacement, Row, Source, Stage, Step, World};
+use super::{Env, Kind, Parser, Replacement, Source, Stage, StagePlace, StageRow, Step, World};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row =
-    Row { name: "$out", since: FeatureVersion::V6_0, place: Place::Last, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$out", since: FeatureVersion::V6_0, place: StagePlace::Last, parse };
 
 errors! {
     wrong_type(kind: &str) = 16990, "$out only supports a string or object argument, but found {kind}";
@@ -34,7 +34,7 @@ const DATABASE_NAME_BYTES_MAX: usize = 63;
 pub(super) struct Out {
     database: String,
     collection: String,
-    /// The option `timeseries` of a target that is a time-series collection.
+    /// The option `timeseries` of a time-series target.
     time_series: Option<DocBuf>,
 }
 
@@ -50,7 +50,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The target that an `$out` names, which is a namespace.
+/// Returns the target that an `$out` names: a namespace.
 pub(super) fn read(value: Value<'_>, context: &Context) -> Result<Out> {
     let own = context.database();
     let mut time_series = None;
@@ -73,7 +73,7 @@ pub(super) fn read(value: Value<'_>, context: &Context) -> Result<Out> {
                 let text = text.ok_or_else(|| field_wrong_type(name, value.kind().alias()))?;
                 Ok(text.to_string())
             };
-            // The collection is looked at first, wherever it stands.
+            // The collection is checked first, whatever the order of the fields.
             let (collection, database) = (part("coll")?, part("db")?);
             (database, collection)
         }
@@ -86,7 +86,7 @@ pub(super) fn read(value: Value<'_>, context: &Context) -> Result<Out> {
     Ok(Out { database, collection, time_series })
 }
 
-/// Checks what no namespace may have in it.
+/// Checks for characters that are invalid in any namespace.
 pub(super) fn check_target_name(database: &str, collection: &str) -> Result<()> {
     if database.contains('\0') || collection.contains('\0') {
         return Err(embedded_nul());
@@ -97,8 +97,8 @@ pub(super) fn check_target_name(database: &str, collection: &str) -> Result<()> 
     if collection.starts_with('.') { Err(leading_dot(collection)) } else { Ok(()) }
 }
 
-/// Whether a database may have this name. A pipeline that no command runs has none, and is refused
-/// elsewhere.
+/// Returns whether a database may have this name. A pipeline outside a command has none, and is
+/// rejected elsewhere.
 pub(super) fn is_database(name: &str, context: &Context) -> bool {
     if name.is_empty() {
         return context.subject.is_none();
@@ -127,7 +127,7 @@ impl Stage for Out {
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let world = Arc::clone(&env.world);
-        Ok(Box::new(Writing { input, stage: self, world, progress: Progress::NotBegun }))
+        Ok(Box::new(Writing { input, stage: self, world, progress: OutState::NotBegun }))
     }
 }
 
@@ -135,11 +135,12 @@ struct Writing {
     input: Box<dyn Source>,
     stage: Arc<Out>,
     world: Arc<dyn World>,
-    progress: Progress,
+    progress: OutState,
 }
 
-/// The target is begun with the first pull: a cursor whose first batch is empty writes nothing yet.
-enum Progress {
+/// The state of the target. It is created by the first pull: a cursor whose first batch is empty
+/// writes nothing yet.
+enum OutState {
     NotBegun,
     Begun(Box<dyn Replacement>),
     /// Committed, or failed.
@@ -147,16 +148,16 @@ enum Progress {
 }
 
 impl Writing {
-    /// Writes as long as the input gives documents.
+    /// Writes while the input gives documents.
     fn write(&mut self) -> Result<Step> {
         let (database, collection) = (&*self.stage.database, &*self.stage.collection);
-        let mut target = match std::mem::replace(&mut self.progress, Progress::Ended) {
-            Progress::NotBegun => {
+        let mut target = match std::mem::replace(&mut self.progress, OutState::Ended) {
+            OutState::NotBegun => {
                 let time_series = self.stage.time_series.as_ref().map(DocBuf::as_doc);
                 self.world.replace_collection(database, collection, time_series)?
             }
-            Progress::Begun(target) => target,
-            Progress::Ended => return Ok(Step::End),
+            OutState::Begun(target) => target,
+            OutState::Ended => return Ok(Step::End),
         };
         loop {
             match self.input.advance()? {
@@ -165,7 +166,7 @@ impl Writing {
                     target.insert(self.input.doc())?;
                 }
                 Step::Pause => {
-                    self.progress = Progress::Begun(target);
+                    self.progress = OutState::Begun(target);
                     return Ok(Step::Pause);
                 }
                 Step::End => {

@@ -1,8 +1,8 @@
-//! The variables that are in sight where a stage stands.
+//! The variables that are visible at a stage.
 //!
 //! Stages that parse a filter or a pipeline when they run, as `$lookup` does for each document,
-//! keep what was known when they were parsed: where they stand inside a `$lookup` that is its
-//! variables, and else the command's.
+//! store the variables that were visible when they were parsed: inside a `$lookup` those are its
+//! variables, otherwise the command's.
 
 use marula_bson::{Doc, DocBuf, Value};
 
@@ -10,24 +10,27 @@ use crate::context::Context;
 
 /// The variables around a stage: those with values, and those without.
 #[derive(Debug)]
-pub(super) struct Outer {
+pub(super) struct OuterVariables {
     values: Option<DocBuf>,
     missing: Vec<String>,
 }
 
-impl Outer {
-    /// What is in sight of a stage that is parsed in `context`.
-    pub(super) fn of(context: &Context) -> Outer {
-        Outer { values: context.let_variables.clone(), missing: context.missing_variables.clone() }
+impl OuterVariables {
+    /// Returns the variables that are visible to a stage parsed in `context`.
+    pub(super) fn of(context: &Context) -> OuterVariables {
+        OuterVariables {
+            values: context.let_variables.clone(),
+            missing: context.missing_variables.clone(),
+        }
     }
 
-    /// The context with these variables in sight.
+    /// Returns the context with these variables.
     pub(super) fn context(&self, context: &Context) -> Context {
         self.with(context, &[], &[])
     }
 
-    /// As [`context`](Outer::context), with more variables; of those of one name, the new one
-    /// counts.
+    /// Returns the context with these and further variables; a further variable hides one of the
+    /// same name.
     pub(super) fn with(
         &self,
         context: &Context,

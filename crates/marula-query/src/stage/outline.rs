@@ -1,8 +1,8 @@
-//! What is looked at in all stages of a pipeline before any of them is parsed: their names, and the
-//! arguments of those that tell which collections and what of the server are read or written.
+//! The checks of all stages of a pipeline before any of them is parsed: their names, and the
+//! arguments that determine which collections and server data are read or written.
 //!
-//! mongod must know that before it looks at the rest, for privileges. So a mistake there is told
-//! before any other, wherever it stands.
+//! mongod needs these for the privileges before it parses the rest. So an error there is reported
+//! before any other, wherever it is in the pipeline.
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, Value};
@@ -23,8 +23,7 @@ errors! {
     missing_graph_from(text: &str) = FailedToParse, "missing 'from' option to $graphLookup stage specification: {text}";
 }
 
-/// Checks the names of all stages of a pipeline and of those inside them, and what they read and
-/// write.
+/// Checks the names of all stages of a pipeline and of inner pipelines, and their targets.
 ///
 /// Errors: those of `find_row`, `too_deep`, and of the module.
 pub(super) fn check(array: Doc<'_>, context: &Context) -> Result<()> {
@@ -62,7 +61,7 @@ fn check_nested(array: Doc<'_>, context: &Context, depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks what a `$lookup` reads. Answers its pipeline.
+/// Checks the target of a `$lookup`. Returns its pipeline.
 fn check_lookup<'v>(argument: Value<'v>, context: &Context) -> Result<Option<Doc<'v>>> {
     let Value::Document(spec) = argument else {
         return Err(lookup::not_object(argument.kind().alias()));
@@ -92,7 +91,7 @@ fn check_graph_lookup(argument: Value<'_>, context: &Context) -> Result<()> {
     }
 }
 
-/// Checks that all stages are documents, which is told before what else is wrong with any of them.
+/// Checks that all stages are documents, which is reported before other errors of any of them.
 fn check_objects(pipeline: Doc<'_>) -> Result<()> {
     match pipeline.values().all(|stage| stage.as_doc().is_some()) {
         true => Ok(()),
@@ -100,7 +99,7 @@ fn check_objects(pipeline: Doc<'_>) -> Result<()> {
     }
 }
 
-/// Checks that a pipeline without a collection begins with documents of its own.
+/// Checks that a pipeline without a collection begins with a stage that produces documents.
 fn check_documents(pipeline: Doc<'_>, failure: fn() -> marula_error::Error) -> Result<()> {
     let first = pipeline.values().next().and_then(|stage| stage.as_doc());
     match first.is_some_and(|stage| stage.get("$documents").is_some()) {

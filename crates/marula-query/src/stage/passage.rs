@@ -1,12 +1,12 @@
-//! How a condition on the documents behind a stage reads on the documents before it.
+//! Translates conditions on a stage's output to conditions on its input.
 //!
-//! A [`Passage`] says which fields at the top a stage leaves as they are, and which it only gives
-//! another name. What a condition says of such fields holds behind the stage exactly where it holds
-//! before it, so the condition may be asked before: a document that it refuses need not go through
-//! the stage, and an index may find the others.
+//! A [`Passage`] lists the top-level fields that a stage leaves unchanged, and those that it only
+//! renames. A condition on such fields holds after the stage exactly if it holds before, so it can
+//! be evaluated before: a document that it rejects need not go through the stage, and an index may
+//! find the others.
 //!
-//! Only whole fields at the top are followed. Whoever writes `a.b` makes documents of scalars in an
-//! array `a`, and then `{"a.c": null}` holds where it did not.
+//! Only whole top-level fields are tracked. A stage that writes `a.b` makes documents of scalars in
+//! an array `a`, and then `{"a.c": null}` holds where it did not hold before.
 
 use marula_bson::{FieldPath, FieldSet, Type};
 
@@ -14,40 +14,39 @@ use crate::expression::{Expression, Path};
 use crate::filter::{Node, PathNode, Predicate};
 use crate::sort::{SortPart, SortPattern};
 
-/// What a stage does to the fields at the top of its documents.
+/// The effect of a stage on the top-level fields of its documents.
 #[derive(Debug, Default)]
 pub struct Passage {
-    /// The fields that are named: left as they are where `keeps_named`, else all but these are.
+    /// The named fields: the unchanged ones if `keeps_named`, else the only ones that change.
     named: FieldSet,
     keeps_named: bool,
-    /// Paths of the stage's documents and the input's path that each is a copy of.
+    /// Paths of the output and the input's path that each is a copy of.
     renamed: Vec<(FieldPath, FieldPath)>,
-    /// Whether a copy is null where the field is missing, and stands for all values equal to it.
+    /// Whether a copy is null if the field is missing, and represents all values equal to it.
     stands_for_equals: bool,
-    /// Whether nothing is known.
+    /// Whether no condition can be translated.
     is_closed: bool,
-    /// Whether documents may be sorted before the stage as well.
+    /// Whether documents may be sorted before the stage too.
     lets_sorts_pass: bool,
 }
 
 impl Passage {
-    /// Every field is left as it is, but those that are named.
+    /// Every field except the named ones is unchanged.
     pub fn all_but_named() -> Self {
         Passage::default()
     }
 
-    /// The fields that are named are left as they are; of others nothing is known.
+    /// The named fields are unchanged; the others are unknown.
     pub fn only_named() -> Self {
         Passage { keeps_named: true, ..Passage::default() }
     }
 
-    /// Nothing is known of any field.
+    /// All fields are unknown.
     pub fn closed() -> Self {
         Passage { is_closed: true, ..Passage::default() }
     }
 
-    /// Of a group, nothing but its key is known: one of values that are equal, null where there is
-    /// none.
+    /// Only the key of a group is known: one of equal values, null if there is none.
     pub fn of_group(key: &Expression) -> Self {
         let mut passage = Passage { stands_for_equals: true, ..Passage::only_named() };
         match key {
@@ -61,8 +60,8 @@ impl Passage {
         passage
     }
 
-    /// Documents may be sorted before the stage as well, by fields that it leaves as they are: what
-    /// becomes of one of them stays together and in order.
+    /// Documents may be sorted before the stage too, by fields that it leaves unchanged: the
+    /// documents that it makes of one stay together and in order.
     #[must_use]
     pub fn letting_sorts_pass(self) -> Self {
         Passage { lets_sorts_pass: true, ..self }
@@ -81,8 +80,8 @@ impl Passage {
         }
     }
 
-    /// Notes that the value at `path` of the stage's documents is that of the expression, where it
-    /// is a field at the top.
+    /// Records that the value at `path` of the output is that of the expression, if that is a
+    /// top-level field.
     pub fn renames_to(&mut self, path: impl AsRef<[u8]>, value: &Expression) {
         if let Expression::Field(from) = value
             && let [name] = from.parts()
@@ -91,11 +90,11 @@ impl Passage {
         }
     }
 
-    /// The condition on the input that says what `node` says of the stage's documents; `None` where
+    /// Returns the condition on the input that is equivalent to `node` on the output; `None` if
     /// there is none.
     pub fn before(&self, node: &Node) -> Option<Node> {
         if self.is_closed {
-            // The stage may give documents that no document of the input stands for.
+            // The stage may output documents that belong to no document of the input.
             return None;
         }
         let all = |children: &[Node]| -> Option<Vec<Node>> {
@@ -127,7 +126,7 @@ impl Passage {
         })
     }
 
-    /// Whether documents may be sorted before the stage in place of behind it.
+    /// Returns whether documents may be sorted before the stage instead of after it.
     pub fn lets_pass(&self, pattern: &SortPattern) -> bool {
         self.lets_sorts_pass
             && pattern.parts().iter().all(|part| match part {
@@ -136,12 +135,12 @@ impl Passage {
             })
     }
 
-    /// Whether every field is left as it is.
+    /// Returns whether every field is unchanged.
     fn keeps_all(&self) -> bool {
         !self.is_closed && !self.keeps_named && self.named.names().next().is_none()
     }
 
-    /// Whether a field at the top is left as it is.
+    /// Returns whether a top-level field is unchanged.
     fn keeps(&self, name: &[u8]) -> bool {
         let is_named = self.named.place(name).is_some();
         !self.is_closed && is_named == self.keeps_named
@@ -157,8 +156,7 @@ impl Passage {
     }
 }
 
-/// Whether a predicate holds of all values that are equal to one, and of what is missing as of
-/// null.
+/// Returns whether a predicate has the same result for all equal values, and for missing and null.
 fn is_of_equals(predicate: &Predicate) -> bool {
     let is_usual = |kind: Type| !matches!(kind, Type::MinKey | Type::MaxKey | Type::Undefined);
     match predicate {
@@ -173,10 +171,10 @@ fn is_of_equals(predicate: &Predicate) -> bool {
     }
 }
 
-/// Operators whose result is not decided by the fields of the document alone.
+/// Operators whose result depends on more than the fields of the document.
 const NOT_REPEATABLE: [&str; 3] = ["$function", "$meta", "$rand"];
 
-/// Whether an expression gives the same for the same fields whenever it is asked.
+/// Returns whether an expression always gives the same value for the same fields.
 fn is_repeatable(expression: &Expression) -> bool {
     let mut is_repeatable = match expression {
         Expression::Call(call) => !NOT_REPEATABLE.contains(&call.operator.name),

@@ -1,4 +1,4 @@
-//! From an array of stages to a [`Pipeline`], and from there to its documents.
+//! Parses an array of stages into a [`Pipeline`] and runs it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,8 +10,8 @@ use marula_error::{Result, errors};
 
 use super::source::{Counted, Step};
 use super::{
-    Env, Kind, Place, Row, STAGES, Source, Stage, change_stream, documents, optimize, outline,
-    split_event,
+    Env, Kind, STAGES, Source, Stage, StagePlace, StageRow, change_stream, documents, optimize,
+    outline, split_event,
 };
 use crate::context::Context;
 use crate::expression::Scope;
@@ -19,9 +19,9 @@ use crate::feature_version::FeatureVersion;
 use crate::text;
 use crate::usage;
 
-/// How many stages a pipeline may have, as mongod 6.0 bounds it.
+/// The maximum number of stages of a pipeline, as in mongod 6.0.
 const STAGES_MAX: usize = 1000;
-/// How deep pipelines nest inside `$lookup`, `$facet` and `$unionWith`.
+/// The maximum nesting of pipelines in `$lookup`, `$facet` and `$unionWith`.
 pub(super) const DEPTH_MAX: usize = 20;
 
 errors! {
@@ -38,130 +38,131 @@ errors! {
     not_in_facet(name: &str) = 40600, "{name} is not allowed to be used within a $facet stage";
 }
 
-/// The stage of mongod's own that a `$changeStream` begins with.
+/// mongod's internal stage that a `$changeStream` begins with.
 const OPLOG_MATCH: &str = "$_internalChangeStreamOplogMatch";
 
-/// A pipeline, parsed.
+/// A parsed pipeline.
 #[derive(Clone)]
 pub struct Pipeline {
     stages: Vec<Arc<dyn Stage>>,
 }
 
-/// Where a pipeline stands.
+/// The stage that contains a pipeline.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Inside {
-    /// It is the operation's own, or a view's.
+pub enum PipelineParent {
+    /// None: the pipeline is the operation's own, or a view's.
     Nothing,
-    /// It is one of `$facet`'s.
+    /// `$facet`.
     Facet,
-    /// It is `$lookup`'s.
+    /// `$lookup`.
     Lookup,
-    /// It is `$unionWith`'s.
+    /// `$unionWith`.
     UnionWith,
 }
 
-/// A pipeline while it is parsed.
+/// The parser of a pipeline.
 pub struct Parser<'c> {
-    /// The surroundings of the operation.
+    /// The context of the operation.
     pub context: &'c Context,
     stages: Vec<Box<dyn Stage>>,
-    inside: Inside,
+    inside: PipelineParent,
     depth: usize,
 }
 
 impl Pipeline {
     /// Parses the array of stages of an operation.
     pub fn parse(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
-        Pipeline::parse_behind(array, context, || Ok(()))
+        Pipeline::parse_after(array, context, || Ok(()))
     }
 
-    /// As [`parse`](Pipeline::parse), of stages that stand behind others: `before` computes the
-    /// constants of those, which comes when all stages are parsed.
-    pub fn parse_behind(
+    /// Parses like [`parse`](Pipeline::parse), for stages that follow others: `before` computes the
+    /// constants of those, which is done once all stages are parsed.
+    pub fn parse_after(
         array: Doc<'_>,
         context: &Context,
         before: impl FnOnce() -> Result<()>,
     ) -> Result<Pipeline> {
         outline::check(array, context)?;
-        let context = with_known(array, context, Inside::Nothing);
-        let mut parser = Parser::new(&context, Inside::Nothing, 0);
+        let context = with_metadata(array, context, PipelineParent::Nothing);
+        let mut parser = Parser::new(&context, PipelineParent::Nothing, 0);
         parser.parse_all(array)?;
         before()?;
         parser.finish()
     }
 
-    /// Parses the array of stages of an update or of a view's definition: as in mongod nothing is
-    /// computed of it before it is used.
+    /// Parses the array of stages of an update or of a view's definition: as in mongod no constant
+    /// is computed before it is used.
     pub fn parse_lazily(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
-        let mut parser = Parser::new(context, Inside::Nothing, 0);
+        let mut parser = Parser::new(context, PipelineParent::Nothing, 0);
         parser.parse_all(array)?;
         Ok(parser.unoptimized())
     }
 
-    /// Checks that an array is one of stages with names that a release knows, without parsing any.
+    /// Checks that an array contains stages with names that a release knows, without parsing any.
     ///
     /// Errors: `stage_not_object`, `stage_not_one_field`, `unknown_stage`.
     pub fn check_form(array: Doc<'_>, version: FeatureVersion) -> Result<()> {
         array.values().try_for_each(|item| find_row(item, version).map(|_| ()))
     }
 
-    /// Checks of an array of stages only that they are objects.
+    /// Checks only that the elements of an array of stages are objects.
     pub fn check_objects(array: Doc<'_>) -> Result<()> {
         let is_object = |item: Value<'_>| matches!(item, Value::Document(_));
         if array.values().all(is_object) { Ok(()) } else { Err(stage_not_object()) }
     }
 
-    /// Parses the array of stages of a pipeline inside another, which is not known any more.
+    /// Parses the array of stages of a pipeline inside another, whose parser no longer exists.
     pub(super) fn parse_inside(
         array: Doc<'_>,
         context: &Context,
-        inside: Inside,
+        inside: PipelineParent,
     ) -> Result<Pipeline> {
-        let context = with_known(array, context, inside);
+        let context = with_metadata(array, context, inside);
         let mut parser = Parser::new(&context, inside, 1);
         parser.parse_all(array)?;
         parser.finish()
     }
 
-    /// The pipeline with one more stage at its front, behind one that makes its own documents.
+    /// Returns the pipeline with one more stage at its front, or after a first stage that produces
+    /// its own documents.
     #[must_use]
     pub(super) fn after(mut self, stage: impl Stage + 'static) -> Pipeline {
         self.stages.insert(usize::from(self.is_origin()), Arc::new(stage));
         self
     }
 
-    /// The pipeline with one more stage at its end.
+    /// Returns the pipeline with one more stage at its end.
     #[must_use]
     pub(super) fn before(mut self, stage: impl Stage + 'static) -> Pipeline {
         self.stages.push(Arc::new(stage));
         self
     }
 
-    /// A pipeline of stages that were parsed already.
+    /// Creates a pipeline of parsed stages.
     pub fn from_stages(stages: Vec<Arc<dyn Stage>>) -> Pipeline {
         Pipeline { stages }
     }
 
-    /// The pipeline with another stage in the place of its first.
+    /// Returns the pipeline with its first stage replaced.
     #[must_use]
     pub fn with_first(mut self, stage: Arc<dyn Stage>) -> Pipeline {
         self.stages.splice(..1, [stage]);
         self
     }
 
-    /// The stages in order.
+    /// Returns the stages in order.
     pub fn stages(&self) -> &[Arc<dyn Stage>] {
         &self.stages
     }
 
-    /// Splits the pipeline before the stage at `index`: the planner takes over what stands before.
+    /// Splits the pipeline before the stage at `index`: the planner runs the first part.
     #[must_use]
     pub fn split_at(mut self, index: usize) -> (Pipeline, Pipeline) {
         let rest = self.stages.split_off(index);
         (self, Pipeline { stages: rest })
     }
 
-    /// Whether the first stage makes its own documents, so that the input is not read.
+    /// Returns whether the first stage produces its own documents, so that the input is not read.
     pub fn is_origin(&self) -> bool {
         self.stages.first().is_some_and(|stage| match stage.kind() {
             Kind::Origin | Kind::ChangeStream(_) => true,
@@ -170,17 +171,17 @@ impl Pipeline {
         })
     }
 
-    /// Whether events of a change stream are split where they are too large.
+    /// Returns whether the pipeline splits large events of a change stream.
     pub fn splits_events(&self) -> bool {
         self.stages.last().is_some_and(|stage| stage.name() == split_event::NAME)
     }
 
-    /// Whether the last stage writes.
+    /// Returns whether the last stage writes.
     pub fn writes(&self) -> bool {
         self.stages.last().is_some_and(|stage| matches!(stage.kind(), Kind::Writer))
     }
 
-    /// Computes what needs no document.
+    /// Computes the parts that need no document.
     ///
     /// Errors: those of the constant expressions, with mongod's prefix.
     pub fn optimize(&mut self, context: &Context) -> Result<()> {
@@ -195,22 +196,22 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The pipeline in the order in which it costs least, as far as its answer stays the same.
+    /// Returns the pipeline in the order of least cost that has the same result.
     ///
-    /// Source: manual "Aggregation Pipeline Optimization"; how far mongod 6.0 goes, as its
-    /// `explain` shows it.
+    /// Source: manual "Aggregation Pipeline Optimization"; the extent follows the `explain` of
+    /// mongod 6.0.
     #[must_use]
     pub fn rearranged(self, context: &Context) -> Pipeline {
         Pipeline { stages: optimize::rearranged(self.stages, context) }
     }
 
-    /// Stacks the stages upon `input`; pulling the result runs the pipeline.
+    /// Starts the stages on `input`; pulling the result runs the pipeline.
     pub fn run(&self, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         self.stages.iter().try_fold(input, |input, stage| Arc::clone(stage).start(input, env))
     }
 
-    /// Runs the pipeline to its end, but writes nothing. Answers how many documents the input has
-    /// given, and then each stage; one that writes gives none.
+    /// Runs the pipeline to its end without writing. Returns the number of documents of the input,
+    /// and of each stage's output; a writing stage outputs none.
     pub fn count(&self, input: Box<dyn Source>, env: &Env) -> Result<Vec<u64>> {
         let (input, count) = Counted::new(input);
         let mut source: Box<dyn Source> = Box::new(input);
@@ -225,7 +226,7 @@ impl Pipeline {
         Ok(counts.iter().map(|count| count.load(Ordering::Relaxed)).collect())
     }
 
-    /// The stages as `explain` shows them.
+    /// Returns the stages in the form that `explain` shows.
     pub fn print(&self) -> ValueBuf {
         let mut bytes = Vec::new();
         let mut out = ArrayWriter::new(&mut bytes);
@@ -243,10 +244,14 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// The context of a pipeline, which says what is known of its documents beside their fields: the
-/// score of a text search, how far they are from where was searched.
-fn with_known<'c>(array: Doc<'_>, context: &'c Context, inside: Inside) -> Cow<'c, Context> {
-    if inside == Inside::Facet {
+/// Returns the context of a pipeline, with the metadata that its documents have: the score of a
+/// text search, the distance of a geo search.
+fn with_metadata<'c>(
+    array: Doc<'_>,
+    context: &'c Context,
+    inside: PipelineParent,
+) -> Cow<'c, Context> {
+    if inside == PipelineParent::Facet {
         return Cow::Borrowed(context);
     }
     let first = array.values().next().and_then(|stage| stage.as_doc());
@@ -260,11 +265,11 @@ fn with_known<'c>(array: Doc<'_>, context: &'c Context, inside: Inside) -> Cow<'
 }
 
 impl<'c> Parser<'c> {
-    fn new(context: &'c Context, inside: Inside, depth: usize) -> Self {
+    fn new(context: &'c Context, inside: PipelineParent, depth: usize) -> Self {
         Parser { context, stages: Vec::new(), inside, depth }
     }
 
-    /// The token that the change stream at the front goes on behind.
+    /// Returns the token after which the change stream at the front resumes.
     pub(super) fn resumed(&self) -> Option<&str> {
         match self.stages.first()?.kind() {
             Kind::ChangeStream(stream) => stream.resumed(),
@@ -278,23 +283,28 @@ impl<'c> Parser<'c> {
     }
 
     /// Parses a pipeline inside this one.
-    pub fn nested(&self, array: Doc<'_>, context: &Context, inside: Inside) -> Result<Pipeline> {
+    pub fn nested(
+        &self,
+        array: Doc<'_>,
+        context: &Context,
+        inside: PipelineParent,
+    ) -> Result<Pipeline> {
         if self.depth >= DEPTH_MAX {
             return Err(too_deep());
         }
-        let context = with_known(array, context, inside);
+        let context = with_metadata(array, context, inside);
         let mut parser = Parser::new(&context, inside, self.depth + 1);
         parser.parse_all(array)?;
-        // The outer pipeline computes constants when all of it is parsed.
+        // The outer pipeline computes constants once all of it is parsed.
         Ok(parser.unoptimized())
     }
 
-    /// Whether the pipeline stands in no other stage.
+    /// Returns whether the pipeline is not inside another stage.
     pub fn is_outermost(&self) -> bool {
-        self.inside == Inside::Nothing
+        self.inside == PipelineParent::Nothing
     }
 
-    /// The scope for an expression of a stage.
+    /// Returns the scope for an expression of a stage.
     pub fn scope(&self) -> Scope<'c> {
         Scope::new(self.context)
     }
@@ -304,7 +314,7 @@ impl<'c> Parser<'c> {
         if count > STAGES_MAX {
             return Err(too_many_stages());
         }
-        // Where each stage's own stages end.
+        // The end of each user stage's own stages.
         let mut ends = Vec::with_capacity(count);
         for item in array.values() {
             let (row, argument) = find_row(item, self.context.version)?;
@@ -312,8 +322,8 @@ impl<'c> Parser<'c> {
             (row.parse)(argument, self)?;
             ends.push(self.stages.len());
         }
-        // When all of them are right: whether they may stand in this kind of pipeline, and then
-        // where they do.
+        // Checked once all of them are valid: first whether they are permitted in this kind of
+        // pipeline, then their positions.
         for item in array.values() {
             let (row, argument) = find_row(item, self.context.version)?;
             self.check_inside(row, argument)?;
@@ -345,27 +355,29 @@ impl<'c> Parser<'c> {
         Ok(())
     }
 
-    fn check_inside(&self, row: &Row, argument: Value<'_>) -> Result<()> {
-        // Messages name the first of the stages that it stands for.
+    fn check_inside(&self, row: &StageRow, argument: Value<'_>) -> Result<()> {
+        // Messages name the first of mongod's internal stages.
         let name = if row.name == "$changeStream" { OPLOG_MATCH } else { row.name };
-        let stays_out = matches!(row.place, Place::Last) || name == OPLOG_MATCH;
+        let stays_out = matches!(row.place, StagePlace::Last) || name == OPLOG_MATCH;
         match self.inside {
-            Inside::Facet if !goes_in_facet(row, argument, self.context.version) => {
+            PipelineParent::Facet if !goes_in_facet(row, argument, self.context.version) => {
                 Err(not_in_facet(name))
             }
-            Inside::Lookup if stays_out => Err(not_in_lookup(name)),
-            Inside::UnionWith if stays_out => Err(not_in_union(name)),
+            PipelineParent::Lookup if stays_out => Err(not_in_lookup(name)),
+            PipelineParent::UnionWith if stays_out => Err(not_in_union(name)),
             _ => Ok(()),
         }
     }
 
-    fn check_place(&self, row: &Row, index: usize, count: usize) -> Result<()> {
+    fn check_place(&self, row: &StageRow, index: usize, count: usize) -> Result<()> {
         match row.place {
-            Place::First if index > 0 => Err(must_be_first(row.name)),
-            Place::First if row.name == "$documents" && self.inside == Inside::Nothing => {
+            StagePlace::First if index > 0 => Err(must_be_first(row.name)),
+            StagePlace::First
+                if row.name == "$documents" && self.inside == PipelineParent::Nothing =>
+            {
                 documents::check_subject(self.context)
             }
-            Place::Last if index + 1 < count => Err(must_be_last(row.name)),
+            StagePlace::Last if index + 1 < count => Err(must_be_last(row.name)),
             _ => Ok(()),
         }
     }
@@ -382,24 +394,24 @@ impl<'c> Parser<'c> {
     }
 }
 
-/// Whether a stage may stand in a `$facet`, which is so of one with a pipeline inside if it is so
-/// of all of that.
-fn goes_in_facet(row: &Row, argument: Value<'_>, version: FeatureVersion) -> bool {
+/// Returns whether a stage is permitted in a `$facet`; a stage with an inner pipeline is if all
+/// inner stages are.
+fn goes_in_facet(row: &StageRow, argument: Value<'_>, version: FeatureVersion) -> bool {
     let joins = matches!(row.name, "$lookup" | "$unionWith");
     let inside = argument.as_doc().filter(|_| joins).and_then(|spec| spec.get("pipeline"));
     let inside = inside.and_then(|stages| stages.as_array()).unwrap_or(Doc::EMPTY);
-    row.place == Place::Anywhere
+    row.place == StagePlace::Anywhere
         && inside.values().all(|stage| {
             find_row(stage, version)
                 .is_ok_and(|(row, argument)| goes_in_facet(row, argument, version))
         })
 }
 
-/// The row of a stage that a release has, and its argument.
+/// Returns the row of a stage that a release has, and its argument.
 pub(super) fn find_row(
     item: Value<'_>,
     version: FeatureVersion,
-) -> Result<(&'static Row, Value<'_>)> {
+) -> Result<(&'static StageRow, Value<'_>)> {
     let Value::Document(doc) = item else {
         return Err(stage_not_object());
     };
@@ -416,7 +428,7 @@ pub(super) fn find_row(
     Ok((row, field.value.get()))
 }
 
-/// A stage's argument as a document that `fill` writes.
+/// Returns a stage's argument as a document that `fill` writes.
 pub(super) fn printed(fill: impl FnOnce(&mut DocWriter<'_>)) -> ValueBuf {
     Value::Document(marula_bson::DocBuf::build(fill).as_doc()).to_buf()
 }

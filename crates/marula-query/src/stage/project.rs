@@ -8,15 +8,15 @@ use marula_error::{Error, Result, errors};
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::source::{Map, Transform};
-use super::{Env, Kind, Parser, Place, Row, Source, Stage};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow};
 use crate::context::Context;
 use crate::expression::Frame;
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
 use crate::projection::{Metadata, Policy, Projection};
 
-pub(super) const ROW: Row =
-    Row { name: "$project", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$project", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     not_object() = 15969, "$project specification must be an object";
@@ -36,14 +36,14 @@ impl Project {
         Ok(Project { projection })
     }
 
-    /// The projection.
+    /// Returns the projection.
     pub fn projection(&self) -> &Projection {
         &self.projection
     }
 }
 
-/// The error of a stage's specification. That a score is missing is said as it is: mongod looks for
-/// it later.
+/// Returns the error of a stage's specification. A missing score is reported without the prefix:
+/// mongod checks for it later.
 pub(super) fn invalid(name: &str, error: Error) -> Error {
     const NO_SCORE: i32 = 40_218;
     match error.code().number() {

@@ -1,20 +1,20 @@
-//! `$redact`: parts of a document kept or left out by what an expression says of each level.
+//! `$redact`: keeps or removes parts of a document by the value of an expression for each level.
 
 use std::sync::Arc;
 
 use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
 
-pub(super) const ROW: Row =
-    Row { name: "$redact", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$redact", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
-/// How deep a document is followed: as deep as BSON nests.
+/// The maximum nesting of a document: that of BSON.
 const DEPTH_MAX: usize = 200;
 
 errors! {

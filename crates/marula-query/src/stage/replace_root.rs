@@ -1,4 +1,4 @@
-//! `$replaceRoot` and `$replaceWith`: another document in the document's place.
+//! `$replaceRoot` and `$replaceWith`: replaces each document by another.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
 use super::source::{Map, Transform};
-use super::{Env, Parser, Place, Row, Source, Stage};
+use super::{Env, Parser, Source, Stage, StagePlace, StageRow};
 use crate::context::Context;
 use crate::expression::{Expression, Frame, print};
 use crate::feature_version::FeatureVersion;
 
-pub(super) const REPLACE_ROOT: Row = Row {
+pub(super) const REPLACE_ROOT: StageRow = StageRow {
     name: "$replaceRoot",
     since: FeatureVersion::V6_0,
-    place: Place::Anywhere,
+    place: StagePlace::Anywhere,
     parse: parse_replace_root,
 };
-pub(super) const REPLACE_WITH: Row = Row {
+pub(super) const REPLACE_WITH: StageRow = StageRow {
     name: "$replaceWith",
     since: FeatureVersion::V6_0,
-    place: Place::Anywhere,
+    place: StagePlace::Anywhere,
     parse: parse_replace_with,
 };
 
@@ -36,7 +36,7 @@ errors! {
 #[derive(Debug)]
 pub(super) struct ReplaceRoot {
     new_root: Expression,
-    /// How errors name the expression.
+    /// The name of the expression in errors.
     what: &'static str,
 }
 

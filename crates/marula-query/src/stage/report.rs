@@ -1,6 +1,6 @@
-//! Stages whose documents the server writes: `$indexStats`, `$currentOp` and their like.
+//! Stages whose documents the server writes, such as `$indexStats` and `$currentOp`.
 //!
-//! A stage here says in a [`Report`] what it wants to know. Who runs the pipeline writes the
+//! Each stage describes the documents in a [`Report`]. The caller that runs the pipeline writes the
 //! documents and gives them to the stage as its input.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use marula_bson::{Doc, Type, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
 use super::coll_stats::CollectionStats;
-use super::{Env, Kind, Parser, Place, Row, Source, Stage};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow};
 use crate::context::{Context, Subject};
 use crate::feature_version::FeatureVersion;
 
@@ -33,62 +33,62 @@ errors! {
     users_incomplete(name: &str, field: &str) = IDLFailedToParse, "BSON field '{name}.users.{field}' is missing but a required field";
     users_and_all(name: &str) = UnsupportedFormat, "{name} may not specify {{allUsers:true}} and {{users:[...]}} at the same time";
     no_resource_consumption() = CommandNotSupported, "The aggregateOperationResourceConsumption server parameter is not set";
-    /// Full-text search runs in a service beside mongod, which there is none of.
+    /// Full-text search needs a service that Marula does not have.
     no_search(name: &str) = 6047401, "{name} stage is only allowed on MongoDB Atlas";
-    /// The same, as later releases tell it.
+    /// The same error in later releases.
     search_not_enabled() = SearchNotEnabled, "Using $search and $vectorSearch aggregation stages requires additional configuration. Please connect to Atlas or an AtlasCLI local deployment to enable. For more information on how to connect, see https://dochub.mongodb.org/core/atlas-cli-deploy-local-reqs";
-    /// The same of the stage that tells of search indexes.
+    /// The same error of the stage that lists search indexes.
     search_indexes_not_enabled() = SearchNotEnabled, "Using Atlas Search Database Commands and the $listSearchIndexes aggregation stage requires additional configuration. Please connect to Atlas or an AtlasCLI local deployment to enable. For more information on how to connect, see https://dochub.mongodb.org/core/atlas-cli-deploy-local-reqs";
     sharded_not_empty() = 6789100, "The $shardedDataDistribution stage specification must be an empty object";
     not_sharded() = 6789101, "The $shardedDataDistribution stage can only be run on mongoS";
 }
 
-/// What a stage wants to know of the server.
+/// The server data that a stage asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
     /// Sizes and counts of the collection.
     CollectionStats(CollectionStats),
-    /// How often each index of the collection was used.
+    /// The number of uses of each index of the collection.
     IndexStats,
-    /// The plans that are kept for the collection.
+    /// The cached plans of the collection.
     PlanCacheStats,
-    /// What runs now.
+    /// The running operations.
     CurrentOp {
-        /// Whether connections at rest are told of too.
+        /// Whether idle connections are included.
         idle_connections: bool,
-        /// Whether open transactions at rest are told of too.
+        /// Whether idle open transactions are included.
         idle_sessions: bool,
-        /// Whether long commands are cut.
+        /// Whether long commands are truncated.
         cuts_long: bool,
     },
-    /// The sessions that are known; of these users, unless all are meant.
+    /// The cached sessions, of some users or of all.
     Sessions {
-        /// User and database; `None` means everyone's.
+        /// User and database; `None` means all users.
         users: Option<Vec<(String, String)>>,
     },
     /// The newest numbered write of each session, as `config.transactions` shows it.
     SessionRecords,
-    /// The catalogue's entry of the collection, or of all.
+    /// The catalogue's entry of the collection, or of all collections.
     Catalog,
-    /// What this server keeps nothing of: statistics by the shape of queries, sampled queries,
-    /// query settings.
+    /// Data that this server does not have: statistics by query shape, sampled queries, query
+    /// settings.
     Nothing,
 }
 
 impl Report {
-    /// Whether the stage is about a collection, and not about the server.
+    /// Returns whether the stage runs on a collection, and not on the server.
     pub fn needs_collection(&self) -> bool {
         use Report::{CollectionStats, IndexStats, PlanCacheStats};
         matches!(self, CollectionStats(_) | IndexStats | PlanCacheStats)
     }
 }
 
-const fn row(name: &'static str, parse: fn(Value<'_>, &mut Parser<'_>) -> Result<()>) -> Row {
-    Row { name, since: FeatureVersion::V6_0, place: Place::First, parse }
+const fn row(name: &'static str, parse: fn(Value<'_>, &mut Parser<'_>) -> Result<()>) -> StageRow {
+    StageRow { name, since: FeatureVersion::V6_0, place: StagePlace::First, parse }
 }
 
 /// The stages.
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[StageRow] = &[
     row("$indexStats", index_stats),
     row("$planCacheStats", plan_cache_stats),
     row("$currentOp", current_op),
@@ -105,16 +105,16 @@ pub(super) const ROWS: &[Row] = &[
         Err(search_refused("$listSearchIndexes", parser.context))
     }),
     row("$shardedDataDistribution", sharded),
-    Row {
+    StageRow {
         name: "$listSampledQueries",
         since: FeatureVersion::V7_0,
-        place: Place::First,
+        place: StagePlace::First,
         parse: list_sampled_queries,
     },
-    Row {
+    StageRow {
         name: "$querySettings",
         since: FeatureVersion::V8_0,
-        place: Place::First,
+        place: StagePlace::First,
         parse: query_settings,
     },
 ];
@@ -128,7 +128,7 @@ pub(super) struct Reporting {
 }
 
 impl Reporting {
-    /// A stage that gives what `report` asks for.
+    /// Creates a stage for `report`.
     pub(super) fn new(name: &'static str, report: Report, argument: Doc<'_>) -> Self {
         Reporting { name, report, argument: Value::Document(argument).to_buf() }
     }
@@ -155,7 +155,7 @@ fn plan_cache_stats(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     }
 }
 
-/// Checks the argument of one of these stages as far as that is done before any stage is parsed.
+/// Checks the argument of one of these stages as far as possible before any stage is parsed.
 ///
 /// Errors: those of the argument's form.
 pub(super) fn check(name: &str, value: Value<'_>, context: &Context) -> Result<()> {
@@ -170,7 +170,7 @@ pub(super) fn check(name: &str, value: Value<'_>, context: &Context) -> Result<(
     }
 }
 
-/// Whether all users are meant tells which privileges a `$currentOp` needs.
+/// Checks `allUsers`, which determines the privileges that a `$currentOp` needs.
 fn check_all_users(value: Value<'_>) -> Result<()> {
     let doc = value.as_doc().ok_or_else(|| options_type("$currentOp", value.kind().alias()))?;
     match doc.get("allUsers").map(|flag| flag.kind()) {
@@ -179,7 +179,7 @@ fn check_all_users(value: Value<'_>) -> Result<()> {
     }
 }
 
-/// The argument of a stage that has no options.
+/// Returns the argument of a stage without options.
 fn no_options<'v>(name: &str, value: Value<'v>) -> Result<Doc<'v>> {
     let doc = value.as_doc().ok_or_else(|| value_type(name, value.kind().alias()))?;
     match doc.iter().next() {
@@ -196,19 +196,19 @@ fn query_stats(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Tells of queries that are sampled to choose a shard key: there are none.
+/// Parses `$listSampledQueries`: no queries are sampled, so it has no documents.
 fn list_sampled_queries(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let field = ("namespace", Type::String);
     nothing("$listSampledQueries", field, value, parser)
 }
 
-/// Tells of settings by the shape of queries, which cannot be made.
+/// Parses `$querySettings`: no settings can be made, so it has no documents.
 fn query_settings(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let field = ("showDebugQueryShape", Type::Boolean);
     nothing("$querySettings", field, value, parser)
 }
 
-/// A stage of the database `admin` that gives nothing, with the one field that it may have.
+/// Adds a stage of the database `admin` without documents; its argument may have one field.
 fn nothing(
     name: &'static str,
     (known, kind): (&str, Type),
@@ -230,7 +230,7 @@ fn nothing(
     Ok(())
 }
 
-/// Why a stage of full-text search is refused.
+/// Returns the error of a stage of full-text search.
 fn search_refused(name: &str, context: &Context) -> Error {
     match name {
         _ if context.version < FeatureVersion::V7_0 => no_search(name),
@@ -307,7 +307,7 @@ fn list_sessions(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What the view `config.transactions` is made of.
+/// Parses the source of the view `config.transactions`.
 fn list_transactions(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let name = "$_internalListTransactions";
     let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
@@ -320,10 +320,11 @@ fn list_transactions(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// User and database of everyone whose sessions are meant.
+/// User and database of the sessions' users.
 type Users = Option<Vec<(String, String)>>;
 
-/// Whose sessions are meant: everyone's unless users are named, for nobody has to say who he is.
+/// Returns the users whose sessions are listed: all unless some are named, because without access
+/// control nobody is authenticated.
 fn users_of<'v>(name: &str, value: Value<'v>) -> Result<(Users, Doc<'v>)> {
     let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
     let (mut all, mut users) = (false, None);
@@ -352,7 +353,7 @@ fn users_of<'v>(name: &str, value: Value<'v>) -> Result<(Users, Doc<'v>)> {
     Ok((Some(named).filter(|named| !named.is_empty()), doc))
 }
 
-/// The user and the database that an element of `users` names.
+/// Returns the user and the database that an element of `users` names.
 fn user_of(name: &str, spec: Doc<'_>) -> Result<(String, String)> {
     let (mut user, mut database) = (None, None);
     for element in spec {

@@ -1,4 +1,4 @@
-//! `$sample`: so many documents, chosen at random.
+//! `$sample`: a number of documents, chosen at random.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use rand::rngs::SmallRng;
 
 use super::needs::{Gives, Needs};
 use super::source::Documents;
-use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::expression::number::saturated_long;
 use crate::feature_version::FeatureVersion;
 use crate::spill::{ExternalSort, Rows};
 
-pub(super) const ROW: Row =
-    Row { name: "$sample", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$sample", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     not_object() = 28745, "the $sample stage specification must be an object";
@@ -67,7 +67,7 @@ impl Stage for Sample {
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         if self.0 == 0 {
-            // As in mongod nothing is asked of what stands before.
+            // As in mongod the input is not read.
             return Ok(Box::new(Documents::new(Vec::new())));
         }
         let context = &env.context;
@@ -77,7 +77,7 @@ impl Stage for Sample {
     }
 }
 
-/// Documents in the order of random numbers, of which the first are the sample.
+/// Documents sorted by random numbers; the first of them are the sample.
 struct Sampling {
     input: Box<dyn Source>,
     random: SmallRng,

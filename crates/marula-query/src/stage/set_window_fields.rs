@@ -1,8 +1,9 @@
-//! `$setWindowFields`: to each document, values computed from the documents around it.
+//! `$setWindowFields`: adds to each document values computed from neighbouring documents.
 //!
-//! It becomes a `$sort` by partition and `sortBy`, which an index may serve, and the stage here,
-//! which reads one partition after another and computes it as a whole. A partition that is neither
-//! a path nor a constant is computed into a field before the sort, and taken away in the end.
+//! It becomes a `$sort` by partition and `sortBy`, which an index may provide, and the stage here,
+//! which reads one partition after another and computes it as a whole. A partition expression that
+//! is neither a path nor a constant is computed into a field before the sort, which is removed at
+//! the end.
 
 use std::sync::Arc;
 
@@ -16,15 +17,19 @@ use super::needs::{Gives, Needs};
 use super::project::Project;
 use super::sort::Sort;
 use super::source::check_size;
-use super::{Env, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path, Variable};
 use crate::feature_version::FeatureVersion;
 use crate::sort::{SortPart, SortPattern};
-use crate::window::{Memory, Partition, WindowFunction};
+use crate::window::{FunctionState, Partition, WindowFunction};
 
-pub(super) const ROW: Row =
-    Row { name: "$setWindowFields", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow = StageRow {
+    name: "$setWindowFields",
+    since: FeatureVersion::V6_0,
+    place: StagePlace::Anywhere,
+    parse,
+};
 
 errors! {
     not_object(kind: &str) = FailedToParse, "the $setWindowFields stage specification must be an object, found {kind}";
@@ -39,18 +44,18 @@ errors! {
     partition_too_large(used: usize, limit: usize) = 5414201, "Exceeded memory limit in DocumentSourceSetWindowFields, used {used} bytes but max allowed is {limit}";
 }
 
-/// Where a computed partition stands while the stages are at work.
+/// The name of the field for a computed partition while the stages run.
 const COMPUTED: &str = "__internal_setWindowFields_partition_key";
 
 /// A parsed `$setWindowFields`, without the stages around it.
 #[derive(Debug)]
 struct SetWindowFields {
-    /// What tells partitions apart, if there are several: a path.
+    /// The path that determines the partition; none if there is only one.
     partition_by: Option<Expression>,
     sort_by: Option<DocBuf>,
-    /// The order of its input: by partition, then `sortBy`; none where there is neither.
+    /// The order of its input: by partition, then `sortBy`; none without both.
     order: Option<SortPattern>,
-    /// Whether its input is in that order wherever it comes from.
+    /// Whether its input is always in that order.
     is_order_known: bool,
     output: Vec<(Path, WindowFunction)>,
 }
@@ -78,7 +83,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     push(partition_by, sort, output.ok_or_else(no_output)?, parser)
 }
 
-/// Hands the stages of a `$setWindowFields` of these parts, which `$fill` has too, to the parser.
+/// Adds the stages of a `$setWindowFields`, which `$fill` uses too, to the parser.
 pub(super) fn push(
     partition_by: Option<Expression>,
     sort_by: Option<Doc<'_>>,
@@ -92,7 +97,7 @@ pub(super) fn push(
     let functions = parse_functions(output, sort_by, parser)?;
     let (partition_by, is_computed) = match partition_by {
         Some(expression) => match optimize_partition(expression, context)? {
-            // One value makes one partition.
+            // A constant makes one partition.
             Expression::Constant(_) | Expression::Missing => (None, false),
             Expression::Field(path) => (Some(path), false),
             expression => {
@@ -103,8 +108,8 @@ pub(super) fn push(
         None => (None, false),
     };
     let order = |is_first| order_of(partition_by.as_ref(), sort_by.unwrap_or(Doc::EMPTY), is_first);
-    // As in mongod, a sort is shown with the direction of `sortBy` and a query sorts so; a stage
-    // goes by the partition's.
+    // As in mongod, `explain` shows the sort with the direction of `sortBy`, and a query sorts by
+    // that; a stage sorts by the partition's.
     let (spec, shown) = (order(true), order(false));
     let is_one = spec == shown;
     let order = match spec.as_doc().is_empty() {
@@ -139,7 +144,7 @@ pub(super) fn push(
     Ok(())
 }
 
-/// The functions of the output and where their values go, as it is written.
+/// Parses the output's functions and the paths of their values.
 fn parse_functions<'o>(
     output: Doc<'o>,
     sort_by: Option<Doc<'_>>,
@@ -157,8 +162,8 @@ fn parse_functions<'o>(
     Ok(functions)
 }
 
-/// What tells partitions apart, computed as far as it needs no document: what makes all documents
-/// one partition is found before anything else is computed.
+/// Computes the constant parts of the partition expression: a constant partition is found before
+/// anything else is computed.
 fn optimize_partition(mut expression: Expression, context: &Context) -> Result<Expression> {
     expression
         .optimize(context)
@@ -173,8 +178,8 @@ fn optimize_partition(mut expression: Expression, context: &Context) -> Result<E
     if is_array { Err(partition_is_array()) } else { Ok(expression) }
 }
 
-/// The keys of the order, each once: the partition's path, then those of `sort_by`, which may name
-/// that path again. Which of the two directions counts, then, is told by `is_first`.
+/// Returns the keys of the order, each once: the partition's path, then those of `sort_by`, which
+/// may contain that path again. `is_first` chooses between the two directions.
 fn order_of(partition_by: Option<&Path>, sort_by: Doc<'_>, is_first: bool) -> DocBuf {
     let path = partition_by.map(Path::text);
     let is_partition = |name: &[u8]| path.as_deref() == Some(name);
@@ -189,19 +194,19 @@ fn order_of(partition_by: Option<&Path>, sort_by: Doc<'_>, is_first: bool) -> Do
     })
 }
 
-/// Whether two paths of documents are one, or one leads into the other.
+/// Returns whether two paths are equal, or one leads into the other.
 fn conflict(one: &[u8], other: &[u8]) -> bool {
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
 }
 
 impl SetWindowFields {
-    /// The order of its documents, as far as it is known.
+    /// Returns the order of its documents, as far as it is known.
     fn known_order(&self) -> Option<&SortPattern> {
         self.order.as_ref().filter(|_| self.is_order_known)
     }
 
-    /// Whether what is sorted by is none of what the stage writes.
+    /// Returns whether the stage writes none of the fields in the pattern.
     fn leaves(&self, pattern: &SortPattern) -> bool {
         pattern.parts().iter().all(|part| match part {
             SortPart::Path { path, .. } => {
@@ -266,7 +271,7 @@ impl Stage for SetWindowFields {
             input,
             has_begun: false,
             has_ended: false,
-            memories: self.output.iter().map(|_| Memory::default()).collect(),
+            memories: self.output.iter().map(|_| FunctionState::default()).collect(),
             stage: self,
             context: Arc::clone(&env.context),
             arena: Arena::new(),
@@ -282,30 +287,30 @@ impl Stage for SetWindowFields {
 
 struct Windowing {
     input: Box<dyn Source>,
-    /// Whether a document was asked for.
+    /// Whether the first document was pulled.
     has_begun: bool,
-    /// Whether the input has no more.
+    /// Whether the input has ended.
     has_ended: bool,
     stage: Arc<SetWindowFields>,
     context: Arc<Context>,
     arena: Arena,
-    /// What the functions of the output remember of earlier partitions.
-    memories: Vec<Memory>,
-    /// The value that the documents of the partition have.
+    /// The state of the output's functions from earlier partitions.
+    memories: Vec<FunctionState>,
+    /// The partition's value.
     partition: ValueBuf,
-    /// The documents of the partition that is read.
+    /// The documents of the partition being read.
     documents: Vec<DocBuf>,
-    /// What they take.
+    /// Their size.
     size: usize,
-    /// The first document of the next partition, and that one's value.
+    /// The first document of the next partition, and its value.
     next: Option<(ValueBuf, DocBuf)>,
-    /// The partition that has been computed.
+    /// The computed partition.
     ready: std::vec::IntoIter<DocBuf>,
     current: DocBuf,
 }
 
 impl Windowing {
-    /// Reads the documents of a partition; nothing where there is no more.
+    /// Reads the documents of a partition; none at the end of the input.
     fn take_in(&mut self) -> Result<Step> {
         if let Some((value, document)) = self.next.take() {
             self.partition = value;
@@ -327,7 +332,7 @@ impl Windowing {
                 Some(expression) => expression.eval(&frame)?,
                 None => None,
             };
-            // What is missing is null.
+            // A missing value is null.
             let value = value.unwrap_or(Value::Null);
             if value.as_array().is_some() {
                 return Err(partition_is_array());
@@ -356,7 +361,7 @@ impl Windowing {
         Ok(())
     }
 
-    /// Computes the partition that has been read.
+    /// Computes the partition that was read.
     fn compute(&mut self) -> Result<()> {
         let documents = std::mem::take(&mut self.documents);
         self.size = 0;

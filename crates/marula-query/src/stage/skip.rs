@@ -1,4 +1,4 @@
-//! `$skip`: all but the first so many documents.
+//! `$skip`: all documents after the first ones.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use marula_error::{Result, errors};
 
 use super::limit::read_count;
 use super::needs::{Gives, Needs};
-use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
 
-pub(super) const ROW: Row =
-    Row { name: "$skip", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$skip", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     invalid(why: &str, text: &str) = 5107200, "invalid argument to $skip stage: {why} $skip: {text}";

@@ -1,4 +1,4 @@
-//! `$sort`: all documents in an order, or the first so many where a `$limit` follows.
+//! `$sort`: all documents in an order, or the first ones if a `$limit` follows.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
-use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
 use crate::sort::{DocMeta, SortPart, SortPattern};
 use crate::spill::{ExternalSort, Rows};
 
-pub(super) const ROW: Row =
-    Row { name: "$sort", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$sort", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     not_object() = 15973, "the $sort key specification must be an object";
@@ -27,37 +27,37 @@ pub struct Sort {
     pattern: SortPattern,
     spec: DocBuf,
     limit: Option<u64>,
-    /// The order where a query carries it out, if that is another.
+    /// The order if a query runs the sort and that order differs.
     in_query: Option<SortPattern>,
 }
 
 impl Sort {
-    /// A sort by `spec`, which parses to `pattern`.
+    /// Creates a sort by `spec`, which parses to `pattern`.
     pub(super) fn new(pattern: SortPattern, spec: DocBuf) -> Self {
         Sort { pattern, spec, limit: None, in_query: None }
     }
 
-    /// The same, with another order where a query carries it out.
+    /// Sets the order for a query that runs the sort.
     pub(super) fn with_order_in_query(self, pattern: SortPattern) -> Self {
         Sort { in_query: Some(pattern), ..self }
     }
 
-    /// The order.
+    /// Returns the order.
     pub fn pattern(&self) -> &SortPattern {
         &self.pattern
     }
 
-    /// The order where a query carries it out.
+    /// Returns the order for a query that runs the sort.
     pub fn pattern_in_query(&self) -> &SortPattern {
         self.in_query.as_ref().unwrap_or(&self.pattern)
     }
 
-    /// How many documents are wanted, where a `$limit` follows.
+    /// Returns the maximum number of documents, if a `$limit` follows.
     pub fn limit(&self) -> Option<u64> {
         self.limit
     }
 
-    /// The same sort of all documents.
+    /// Returns the sort without a limit.
     pub(super) fn without_limit(&self) -> Sort {
         Sort { limit: None, ..self.clone() }
     }
@@ -126,10 +126,10 @@ impl Stage for Sort {
 struct Sorting {
     input: Box<dyn Source>,
     stage: Arc<Sort>,
-    /// What is known of the document, as a document of its own; the document.
+    /// The metadata of the document, as a document of its own; then the document.
     rows: Rows,
     key: Vec<u8>,
-    /// What is known of the document at hand.
+    /// The metadata of the current document.
     known: Option<Known>,
 }
 
@@ -191,7 +191,7 @@ impl Source for Sorting {
     }
 }
 
-/// A row's parts: what is known of the document, and the document.
+/// Splits a row into the metadata and the document.
 fn split_head(row: &[u8]) -> (&[u8], &[u8]) {
     let (length, _) = row.split_first_chunk().expect("a row begins with a document");
     row.split_at(u32::from_le_bytes(*length) as usize)

@@ -1,18 +1,22 @@
-//! `$sortByCount`: groups by a value, the most frequent first; a `$group` and a `$sort`.
+//! `$sortByCount`: groups by a value, the most frequent first; it becomes a `$group` and a `$sort`.
 
 use marula_bson::{Value, doc};
 use marula_error::{Result, errors};
 
 use super::group::Group;
 use super::sort::Sort;
-use super::{Parser, Place, Row};
+use super::{Parser, StagePlace, StageRow};
 use crate::accumulator::Accumulator;
 use crate::expression::Expression;
 use crate::feature_version::FeatureVersion;
 use crate::sort::SortPattern;
 
-pub(super) const ROW: Row =
-    Row { name: "$sortByCount", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow = StageRow {
+    name: "$sortByCount",
+    since: FeatureVersion::V6_0,
+    place: StagePlace::Anywhere,
+    parse,
+};
 
 errors! {
     object_without_operator() = 40147, "the sortByCount field must be defined as a $-prefixed path or an expression inside an object";

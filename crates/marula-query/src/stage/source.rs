@@ -1,4 +1,4 @@
-//! Documents one after another, pulled.
+//! Sources: sequences of documents that are pulled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,60 +13,60 @@ use crate::known::Known;
 use crate::meter;
 use crate::sort::SortPattern;
 
-/// How large a document that leaves a pipeline may be: the most that a reply's document may have,
-/// and room for what the reply adds.
+/// The size limit of a pipeline's result: the maximum of a document in a reply, and room for the
+/// fields that the reply adds.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
-/// How large one between stages may be: no stage may gather more than 100 MB.
+/// The size limit of a document between stages: no stage may gather more than 100 MB.
 const STAGE_DOCUMENT_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// So much is shown of the first field of a document that is too large.
+/// The size up to which the first field of a too large document is shown.
 const FIRST_BYTES_MAX: usize = 16 * 1024;
 
 errors! {
-    /// A document that leaves the pipeline is larger than BSON may be.
+    /// A document of the result is larger than BSON permits.
     document_too_large(size: usize, first: &str) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {DOCUMENT_BYTES_MAX}(16MB) First element: {first}";
-    /// A stage makes a document that is larger than any stage may gather.
+    /// A stage produces a document that is larger than any stage may gather.
     stage_document_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {STAGE_DOCUMENT_BYTES_MAX}(128MB)";
 }
 
-/// What a pull gave.
+/// The result of a pull.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// A document: [`Source::doc`] shows it until the next pull.
+    /// A document: [`Source::doc`] returns it until the next pull.
     Document,
-    /// Nothing for now; a later pull may give more. A stage hands it on.
+    /// No document for now; a later pull may return more. A stage passes it on.
     Pause,
-    /// Nothing any more.
+    /// The end.
     End,
 }
 
-/// Documents one after another. A source lends its document, so that none is copied on its way
-/// through a stage that does not change it.
+/// A sequence of documents. A source lends its document, so that a stage that does not change it
+/// copies nothing.
 pub trait Source: Send {
-    /// What [`advance`](Source::advance) does, as the source does it.
+    /// Implements [`advance`](Source::advance).
     fn pull(&mut self) -> Result<Step>;
 
-    /// Moves to the next document. Every stage passes here for every document, and so every
-    /// pipeline ends when its operation must.
+    /// Moves to the next document. Every stage calls this for every document, and so every pipeline
+    /// ends when its operation must.
     fn advance(&mut self) -> Result<Step> {
         meter::spend(meter::DOCUMENT)?;
         self.pull()
     }
 
-    /// The document moved to; only after [`Step::Document`].
+    /// Returns the current document; valid after [`Step::Document`].
     fn doc(&self) -> Doc<'_>;
 
-    /// The order in which the documents come, where it is known.
+    /// Returns the order of the documents, if it is known.
     fn order(&self) -> Option<&SortPattern> {
         None
     }
 
-    /// What is known of that document beside its fields; `None` where that is nothing.
+    /// Returns the current document's metadata, if there is any.
     fn known(&self) -> Option<&Known> {
         None
     }
 }
 
-/// A source whose documents are counted.
+/// A source that counts its documents.
 pub(super) struct Counted {
     input: Box<dyn Source>,
     count: Arc<AtomicU64>,
@@ -102,13 +102,13 @@ impl Source for Counted {
     }
 }
 
-/// A stage that makes one document of another.
+/// A stage that computes one document from another.
 pub(super) trait Transform: Send + Sync {
     /// Writes the new document into `out`, which may hold the previous one.
     fn write<'a>(&'a self, frame: &Frame<'a>, out: &mut Vec<u8>) -> Result<()>;
 }
 
-/// The documents of a [`Transform`].
+/// A source of the documents of a [`Transform`].
 pub(super) struct Map<T> {
     input: Box<dyn Source>,
     transform: Arc<T>,
@@ -118,7 +118,7 @@ pub(super) struct Map<T> {
 }
 
 impl<T: Transform> Map<T> {
-    /// Stacks `transform` upon `input`.
+    /// Creates a source that applies `transform` to `input`.
     pub(super) fn new(input: Box<dyn Source>, transform: Arc<T>, env: &Env) -> Self {
         let context = Arc::clone(&env.context);
         Map { input, transform, context, arena: Arena::new(), out: Vec::new() }
@@ -148,13 +148,12 @@ impl<T: Transform> Source for Map<T> {
     }
 }
 
-/// Answers an error where a document of `size` bytes is too large even for the way from one stage
-/// to the next.
+/// Returns an error if a document of `size` bytes is too large even between stages.
 pub(super) fn check_size(size: usize) -> Result<()> {
     if size > STAGE_DOCUMENT_BYTES_MAX { Err(stage_document_too_large(size)) } else { Ok(()) }
 }
 
-/// Answers an error where a document is too large to leave a pipeline.
+/// Returns an error if a document is too large for a pipeline's result.
 pub fn check_result(document: Doc<'_>) -> Result<()> {
     let size = document.as_bytes().len();
     if size <= DOCUMENT_BYTES_MAX {
@@ -165,13 +164,13 @@ pub fn check_result(document: Doc<'_>) -> Result<()> {
     Err(document_too_large(size, &first))
 }
 
-/// Documents one behind the other.
+/// Documents, one after another in a buffer.
 #[derive(Default)]
 pub(super) struct Batch {
     pub bytes: Vec<u8>,
-    /// Where each ends.
+    /// The end of each document.
     pub ends: Vec<usize>,
-    /// What is known of those at the front beside their fields; of the others nothing is.
+    /// The metadata of the first documents; the others have none.
     known: Vec<Option<Known>>,
 }
 
@@ -181,7 +180,7 @@ impl Batch {
         self.ends.push(self.bytes.len());
     }
 
-    /// Notes what is known of the document pushed last.
+    /// Sets the metadata of the last document.
     pub(super) fn note(&mut self, known: Option<&Known>) {
         if let Some(known) = known {
             self.known.resize(self.ends.len() - 1, None);
@@ -199,7 +198,7 @@ impl Batch {
     }
 }
 
-/// A source of the documents of a batch.
+/// A source that returns the documents of a batch.
 pub(super) struct Batched {
     batch: Arc<Batch>,
     next: usize,
@@ -225,14 +224,14 @@ impl Source for Batched {
     }
 }
 
-/// A source of documents that are there already.
+/// A source of documents in memory.
 pub struct Documents {
     rest: std::vec::IntoIter<DocBuf>,
     current: DocBuf,
 }
 
 impl Documents {
-    /// A source of `documents`.
+    /// Creates a source that returns `documents`.
     pub fn new(documents: Vec<DocBuf>) -> Self {
         Documents { rest: documents.into_iter(), current: DocBuf::new() }
     }

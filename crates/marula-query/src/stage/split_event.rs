@@ -1,9 +1,9 @@
-//! `$changeStreamSplitLargeEvent`: an event that is too large to be sent goes out in *fragments*.
+//! `$changeStreamSplitLargeEvent`: splits an event that is too large to send into *fragments*.
 //!
-//! The fields of an event are dealt out in their order, the smaller ones first, to as few documents
-//! as take them. Each has the event's `_id`, with its number in it, and says which of how many it
-//! is.
-//! Source: manual "$changeStreamSplitLargeEvent"; what mongod 6.0 does.
+//! The fields of an event are distributed in their order, the smaller ones first, over as few
+//! documents as possible. Each has the event's `_id` with the fragment's number in it, and contains
+//! its number and the number of fragments. Source: manual "$changeStreamSplitLargeEvent"; behaviour
+//! of mongod 6.0.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,17 +12,17 @@ use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::source::Step;
-use super::{Env, Parser, Place, Row, Source, Stage};
+use super::{Env, Parser, Source, Stage, StagePlace, StageRow};
 use crate::feature_version::FeatureVersion;
 
 pub(super) const NAME: &str = "$changeStreamSplitLargeEvent";
 
-pub(super) const ROW: Row =
-    Row { name: NAME, since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: NAME, since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     not_empty() = 7182800, "$changeStreamSplitLargeEvent spec should be an empty object";
-    /// It stands in a pipeline that does not begin with a change stream.
+    /// The pipeline does not begin with a change stream.
     pub(super) not_in_stream() = IllegalOperation, "$changeStreamSplitLargeEvent can only be used in a $changeStream pipeline";
     pub(super) not_last() = 7182802, "$changeStreamSplitLargeEvent must be the last stage in the pipeline";
     not_split() = ChangeStreamFatalError, "Attempted to resume from a split event fragment, but the event in the resumed stream was not large enough to be split";
@@ -31,19 +31,19 @@ errors! {
 
 static SPLIT: AtomicU64 = AtomicU64::new(0);
 
-/// How many events have been split so far.
+/// Returns the number of events split so far.
 pub fn split_events() -> u64 {
     SPLIT.load(Ordering::Relaxed)
 }
 
-/// The most bytes of a fragment. Source: the largest document that mongod sends.
+/// The maximum size of a fragment. Source: the largest document that mongod sends.
 const FRAGMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Room for what every fragment has beside its fields.
-const BESIDE_BYTES: usize = 4 * 1024;
+/// Room for the fragment's own fields.
+const OWN_FIELDS_BYTES: usize = 4 * 1024;
 
 #[derive(Debug)]
 struct SplitLargeEvent {
-    /// The token that the stream goes on behind.
+    /// The token after which the stream resumes.
     resumed: Option<String>,
 }
 
@@ -75,10 +75,10 @@ impl Stage for SplitLargeEvent {
 
 struct Split {
     input: Box<dyn Source>,
-    /// Until the first event: the token that the stream goes on behind.
+    /// The token after which the stream resumes, until the first event.
     resumed: Option<String>,
     fragments: std::vec::IntoIter<DocBuf>,
-    /// The fragment that is shown; `None` where the event itself is.
+    /// The current fragment; `None` if the event itself is current.
     current: Option<DocBuf>,
 }
 
@@ -94,11 +94,11 @@ impl Source for Split {
             return Ok(step);
         }
         let event = self.input.doc();
-        // The fragments up to this one have been sent.
+        // The fragments up to this one were sent before.
         let sent = self.resumed.take().filter(|resumed| {
             token_of(event).is_some_and(|token| resumed.starts_with(body_of(&token)))
         });
-        if event.as_bytes().len() + BESIDE_BYTES <= FRAGMENT_BYTES_MAX {
+        if event.as_bytes().len() + OWN_FIELDS_BYTES <= FRAGMENT_BYTES_MAX {
             return if sent.is_some() { Err(not_split()) } else { Ok(step) };
         }
         let mut fragments = split(event)?;
@@ -123,20 +123,20 @@ impl Source for Split {
     }
 }
 
-/// The fragments of an event.
+/// Returns the fragments of an event.
 fn split(event: Doc<'_>) -> Result<Vec<DocBuf>> {
     let mut fields: Vec<_> = event.iter().filter(|field| field.name != "_id").collect();
     fields.sort_by_key(|field| field.value.bytes().len());
     let mut parts: Vec<Vec<_>> = vec![Vec::new()];
-    let mut bytes = BESIDE_BYTES;
+    let mut bytes = OWN_FIELDS_BYTES;
     for field in fields {
         let size = field.name.len() + field.value.bytes().len() + 2;
-        if size + BESIDE_BYTES > FRAGMENT_BYTES_MAX + 64 * 1024 {
+        if size + OWN_FIELDS_BYTES > FRAGMENT_BYTES_MAX + 64 * 1024 {
             return Err(too_large_field());
         }
         if bytes + size > FRAGMENT_BYTES_MAX && parts.last().is_some_and(|part| !part.is_empty()) {
             parts.push(Vec::new());
-            bytes = BESIDE_BYTES;
+            bytes = OWN_FIELDS_BYTES;
         }
         bytes += size;
         parts.last_mut().expect("there is one").push(field);
@@ -158,8 +158,7 @@ fn split(event: Doc<'_>) -> Result<Vec<DocBuf>> {
     Ok(fragments.collect())
 }
 
-/// Writes the `_id` of a fragment: the event's token with the fragment's number in place of its
-/// end.
+/// Writes the `_id` of a fragment: the event's token with the fragment's number instead of its end.
 fn write_id(id: Value<'_>, fragment: i32, out: &mut marula_bson::DocWriter<'_>) {
     let Some(data) = data_of(id) else {
         out.append("_id", id);
@@ -181,7 +180,7 @@ fn token_of(event: Doc<'_>) -> Option<String> {
     data_of(event.get("_id")?)
 }
 
-/// A token without its end: what the tokens of its fragments begin with.
+/// Returns a token without its end: the common prefix of its fragments' tokens.
 fn body_of(data: &str) -> &str {
     data.strip_suffix(TOKEN_END).unwrap_or(data)
 }

@@ -1,8 +1,7 @@
-//! Pipelines against answers recorded from mongod 6.0.
+//! Pipelines, compared with results recorded from mongod 6.0.
 //!
 //! A case is a document `{ p: <pipeline>, d: [<document>, …], r: [<result>, …] }`, or with `code`
-//! and `msg` in place of `r` where it is an error. `recorded.bson` holds the cases one after
-//! another.
+//! and `msg` instead of `r` if it is an error. `recorded.bson` is a sequence of cases.
 
 mod ends;
 mod joined;
@@ -31,7 +30,7 @@ fn env(stage_bytes_max: usize) -> Env {
     Env { context, world: Arc::new(Nowhere), stage_bytes_max }
 }
 
-/// An environment whose sorts and groups hold so many bytes and go on on a disk.
+/// Returns an environment whose sorts and groups hold `bytes_max` bytes and use a disk beyond that.
 fn env_with_disk(bytes_max: usize) -> Env {
     let mut env = env(bytes_max);
     let mut context = Context::clone(&env.context);
@@ -55,7 +54,7 @@ fn run(pipeline: Doc<'_>, documents: Doc<'_>, env: &Env) -> Result<Vec<DocBuf>> 
     Ok(found)
 }
 
-/// What a case got wrong, if anything.
+/// Returns the difference of a case's result, if there is one.
 fn check(case: Doc<'_>) -> Option<String> {
     let env = env(STAGE_BYTES_MAX);
     let got = run(array(case, "p"), array(case, "d"), &env);
@@ -80,7 +79,7 @@ fn check(case: Doc<'_>) -> Option<String> {
 }
 
 #[test]
-fn cases_answer_as_recorded() {
+fn results_are_as_recorded() {
     let mut cases: &[u8] = include_bytes!("tests/recorded.bson");
     let mut count = 0;
     let mut wrong = Vec::new();
@@ -113,8 +112,8 @@ fn blocking_stages_stop_at_their_memory_limit() {
     }
 }
 
-/// Results without their order, which a `$group` does not promise; what `$addToSet` gathers has
-/// none either.
+/// Returns results without their order, which a `$group` does not promise; an array of `$addToSet`
+/// has none either.
 fn unordered(results: &[DocBuf]) -> Vec<String> {
     let field = |element: marula_bson::Element<'_>| {
         let mut text = element.to_string();
@@ -131,7 +130,7 @@ fn unordered(results: &[DocBuf]) -> Vec<String> {
     texts
 }
 
-/// Documents whose fields have few values, several, or as many as there are documents.
+/// Returns documents whose fields have few values, several, or as many as there are documents.
 fn documents() -> DocBuf {
     DocBuf::build(|out| {
         let mut array = out.begin_array("d");
@@ -165,7 +164,7 @@ fn documents() -> DocBuf {
     })
 }
 
-/// Runs a pipeline with memory for all, for some and for next to nothing.
+/// Runs a pipeline with memory for all documents, for some and for almost none.
 fn check_memory(pipeline: &DocBuf) {
     let documents = documents();
     let documents = array(documents.as_doc(), "d");
@@ -218,8 +217,7 @@ fn groups_do_not_depend_on_memory() {
     }
 }
 
-/// Where documents come in the order of the key, no more than a part of the groups is there at
-/// once.
+/// If documents come in the order of the key, only a part of the groups is in memory at once.
 #[test]
 fn groups_in_order_leave_before_the_input_ends() {
     let mut env = env(STAGE_BYTES_MAX);
@@ -253,13 +251,13 @@ fn sorts_buckets_and_windows_do_not_depend_on_memory() {
     };
     check_memory(&doc! { "p": [
     { "$setWindowFields": { "partitionBy": "$g", "sortBy": { "x": 1 }, "output": &output } }] });
-    // A sample is another every time; a whole one is all documents.
+    // A sample is random; a sample of all documents is not.
     let (sample, all) = (doc! { "p": [{ "$sample": { "size": 5_000 } }] }, documents());
     let (sample, all) = (array(sample.as_doc(), "p"), array(all.as_doc(), "d"));
     let found = unordered(&run(sample, all, &env_with_disk(3_000)).unwrap());
     assert_eq!(found, unordered(&run(sample, all, &env(STAGE_BYTES_MAX)).unwrap()));
     assert_eq!(found.len(), 700);
-    // What a sort gives is in order, too.
+    // The output of a sort is in order too.
     let (sort, documents) = (doc! { "p": [{ "$sort": { "x": 1, "s": -1 } }] }, documents());
     let (sort, documents) = (array(sort.as_doc(), "p"), array(documents.as_doc(), "d"));
     let expected = run(sort, documents, &env(STAGE_BYTES_MAX)).unwrap();

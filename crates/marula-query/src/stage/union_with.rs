@@ -7,14 +7,18 @@ use marula_error::{Result, errors};
 
 use super::r#match::Match;
 use super::out::check_target_name;
-use super::pipeline::Inside;
-use super::{Env, Parser, Pipeline, Place, Row, Source, Stage, Step};
+use super::pipeline::PipelineParent;
+use super::{Env, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
 use crate::filter::{Filter, Node};
 
-pub(super) const ROW: Row =
-    Row { name: "$unionWith", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow = StageRow {
+    name: "$unionWith",
+    since: FeatureVersion::V6_0,
+    place: StagePlace::Anywhere,
+    parse,
+};
 
 errors! {
     wrong_type(kind: &str) = FailedToParse, "the $unionWith stage specification must be an object or string, but found {kind}";
@@ -32,8 +36,8 @@ pub(super) struct UnionWith {
     pipeline: Pipeline,
 }
 
-/// What a `$unionWith` reads: the name of a collection, and stages, whose array is empty where they
-/// are left out.
+/// Returns the name of the collection that a `$unionWith` reads, and its stages; the array is empty
+/// if there are none.
 pub(super) fn read(value: Value<'_>) -> Result<(Option<String>, Doc<'_>)> {
     let mut collection = None;
     let mut stages = Doc::EMPTY;
@@ -65,7 +69,7 @@ pub(super) fn read(value: Value<'_>) -> Result<(Option<String>, Doc<'_>)> {
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let (collection, stages) = read(value)?;
     let context = parser.context.clone().within(collection.as_deref());
-    let pipeline = parser.nested(stages, &context, Inside::UnionWith)?;
+    let pipeline = parser.nested(stages, &context, PipelineParent::UnionWith)?;
     if collection.is_none() && !pipeline.is_origin() {
         return Err(no_collection());
     }
@@ -96,7 +100,7 @@ impl Stage for UnionWith {
         conditions: &[Node],
         context: &Context,
     ) -> Option<Vec<Arc<dyn Stage>>> {
-        // Both sides are asked for what is wanted alone, and may have indexes for it.
+        // Both sides evaluate the conditions, and may have indexes for them.
         let asked = || Match::new(Filter::written(Node::And(conditions.to_vec()), context));
         let (collection, pipeline) = (self.collection.clone(), self.pipeline.clone());
         let union = UnionWith { collection, pipeline: pipeline.before(asked()) };
@@ -108,7 +112,7 @@ impl Stage for UnionWith {
     }
 }
 
-/// Runs a pipeline on a collection, or on nothing where it makes its own documents.
+/// Runs a pipeline on a collection, or without one if it produces its own documents.
 pub(super) fn open(
     collection: Option<&str>,
     pipeline: Pipeline,

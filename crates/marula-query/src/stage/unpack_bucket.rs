@@ -1,7 +1,7 @@
 //! `$_internalUnpackBucket`: the measurements of time-series buckets, one document each.
 //!
-//! A measurement has its moment first, then the meta value, then the other fields in the order of
-//! the bucket. What a bucket looks like is in docs/file-formats.md.
+//! A measurement has its time first, then the meta value, then the other fields in the order of the
+//! bucket. The format of a bucket is in docs/file-formats.md.
 
 mod push;
 
@@ -11,14 +11,14 @@ use marula_bson::doc::Iter;
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
 
 use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row = Row {
+pub(super) const ROW: StageRow = StageRow {
     name: "$_internalUnpackBucket",
     since: FeatureVersion::V6_0,
-    place: Place::Anywhere,
+    place: StagePlace::Anywhere,
     parse,
 };
 
@@ -35,7 +35,7 @@ errors! {
     fields_type(name: &str) = 5346501, "include or exclude field element must be a string, in {name}";
     unexpected_meta() = 5369601, "The $_internalUnpackBucket stage expects buckets to have missing metadata regions if the metaField parameter is not provided";
     not_a_bucket() = 10065, "invalid parameter: expected an object ()";
-    /// Buckets that another server has compressed.
+    /// Buckets that another server compressed.
     compressed() = NotImplemented, "compressed time-series buckets are not available on this server";
 }
 
@@ -50,7 +50,7 @@ pub struct UnpackBucket {
     argument: DocBuf,
 }
 
-/// Which fields of a measurement are shown.
+/// The fields of a measurement that are shown.
 #[derive(Debug)]
 enum Shown {
     AllBut(Vec<Box<[u8]>>),
@@ -164,7 +164,8 @@ impl Stage for UnpackBucket {
     }
 }
 
-/// The values of one field: elements in `Unpacking::bytes`, each named by its measurement's number.
+/// The values of one field: elements in `Unpacking::bytes`, each with its measurement's number as
+/// its name.
 #[derive(Default)]
 struct Column {
     name: Box<[u8]>,
@@ -175,7 +176,7 @@ struct Column {
 struct Unpacking {
     input: Box<dyn Source>,
     stage: Arc<UnpackBucket>,
-    /// The elements of the bucket's columns, copied: the input may go on below.
+    /// The elements of the bucket's columns, copied because the input may move on.
     bytes: Vec<u8>,
     times: Column,
     columns: Vec<Column>,
@@ -184,7 +185,7 @@ struct Unpacking {
 }
 
 impl Unpacking {
-    /// Takes the input's document apart.
+    /// Reads the columns of the input's document.
     fn take_in(&mut self) -> Result<()> {
         let bucket = self.input.doc();
         let control = bucket.get("control").and_then(|control| control.as_doc());
@@ -221,7 +222,7 @@ impl Unpacking {
         Ok(())
     }
 
-    /// Writes the next measurement of the bucket; `false` where there is none.
+    /// Writes the next measurement of the bucket; returns `false` if there is none.
     fn write_next(&mut self) -> bool {
         let mut times = Iter::over(&self.bytes[self.times.next..self.times.end]);
         let Some(time) = times.next() else { return false };

@@ -1,15 +1,15 @@
-//! `$unset`: the document without some fields; a `$project` that excludes.
+//! `$unset`: removes fields from the document; it becomes a `$project` that excludes.
 
 use marula_bson::{DocBuf, Value};
 use marula_error::{Result, errors};
 
 use super::project::Project;
-use super::{Parser, Place, Row};
+use super::{Parser, StagePlace, StageRow};
 
 use crate::feature_version::FeatureVersion;
 
-pub(super) const ROW: Row =
-    Row { name: "$unset", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$unset", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     wrong_type() = 31002, "$unset specification must be a string or an array";

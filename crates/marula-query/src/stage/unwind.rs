@@ -1,4 +1,4 @@
-//! `$unwind`: a document per element of an array.
+//! `$unwind`: outputs a document per element of an array.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use super::fields::write_with;
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::source::check_size;
-use super::{Env, Kind, Parser, Place, Row, Source, Stage, Step};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::expression::Path;
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
 
-pub(super) const ROW: Row =
-    Row { name: "$unwind", since: FeatureVersion::V6_0, place: Place::Anywhere, parse };
+pub(super) const ROW: StageRow =
+    StageRow { name: "$unwind", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
 
 errors! {
     path_has_nul() = 16419, "field path must not contain embedded null characters";
@@ -83,22 +83,22 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
 }
 
 impl Unwind {
-    /// The field whose array is unwound.
+    /// Returns the field whose array is unwound.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether a document without elements is given too.
+    /// Returns whether a document without elements is output too.
     pub(super) fn preserves(&self) -> bool {
         self.preserve
     }
 
-    /// Whether it gives the elements as they are, and nothing else.
+    /// Returns whether it outputs the elements unchanged, and nothing else.
     pub(super) fn leaves_all(&self) -> bool {
         !self.preserve && self.index.is_none()
     }
 
-    /// How conditions behind it read before it.
+    /// Returns how conditions after the stage translate to its input.
     pub(super) fn passage_of_conditions(&self) -> Passage {
         let mut passage = Passage::all_but_named();
         passage.name_top_of(&self.path);
@@ -108,7 +108,7 @@ impl Unwind {
         passage
     }
 
-    /// Writes how a stage that takes the unwinding along shows it.
+    /// Writes the form that `explain` shows if another stage includes the unwinding.
     pub(super) fn print_unwinding(&self, out: &mut DocWriter<'_>) {
         let mut unwinding = out.begin_doc("unwinding");
         unwinding.append("preserveNullAndEmptyArrays", self.preserve);
@@ -117,8 +117,8 @@ impl Unwind {
         }
     }
 
-    /// Writes into `out` the document that unwinding gives for `doc` with an array of which
-    /// `joined` is the element at `index`; `None` is an empty array. `indexed` is room to write in.
+    /// Writes into `out` the result of unwinding `doc` with an array that has `joined` as its
+    /// element at `index`; `None` is an empty array. `indexed` is a reusable buffer.
     pub(super) fn write_joined(
         &self,
         doc: Doc<'_>,
@@ -189,21 +189,21 @@ impl Stage for Unwind {
     }
 }
 
-/// The elements of the input's array that are still to come.
-struct Rest {
-    /// Where in the input's bytes the next element starts.
+/// The remaining elements of the input's array.
+struct RemainingElements {
+    /// The offset of the next element in the input's bytes.
     offset: usize,
-    /// Where the elements end.
+    /// The end of the elements.
     end: usize,
     index: i64,
-    /// Where the field begins and ends, where it stands at the top and has its name alone.
+    /// The start and end of the field, if it is at the top and its name is unique.
     field: Option<(usize, usize)>,
 }
 
 struct Unwinding {
     input: Box<dyn Source>,
     stage: Arc<Unwind>,
-    rest: Option<Rest>,
+    rest: Option<RemainingElements>,
     /// Whether the input's document is the result itself.
     is_unchanged: bool,
     out: Vec<u8>,
@@ -211,9 +211,9 @@ struct Unwinding {
 }
 
 impl Unwinding {
-    /// Writes the document for the next element of the array, where there is one.
+    /// Writes the document for the next element of the array, if there is one.
     fn next_element(&mut self) -> bool {
-        let Some(Rest { offset, end, index, field }) = self.rest.take() else {
+        let Some(RemainingElements { offset, end, index, field }) = self.rest.take() else {
             return false;
         };
         let doc = self.input.doc();
@@ -222,7 +222,12 @@ impl Unwinding {
         let Some(item) = items.next() else {
             return false;
         };
-        self.rest = Some(Rest { offset: end - items.rest().len(), end, index: index + 1, field });
+        self.rest = Some(RemainingElements {
+            offset: end - items.rest().len(),
+            end,
+            index: index + 1,
+            field,
+        });
         self.out.clear();
         let parts = self.stage.path.parts();
         match (field.and_then(|field| around(doc, field)), parts) {
@@ -239,7 +244,7 @@ impl Unwinding {
         true
     }
 
-    /// Looks at a new input document. Answers whether it gives a result that is not an array's
+    /// Handles a new input document. Returns whether it gives a result that is not an array's
     /// element.
     fn begin(&mut self) -> bool {
         let doc = self.input.doc();
@@ -251,7 +256,8 @@ impl Unwinding {
             // The elements are part of the document's bytes, so the difference is their offset.
             let offset = elements.as_ptr().addr() - doc.as_bytes().as_ptr().addr();
             let field = field_of(doc, self.stage.path.parts(), offset);
-            self.rest = Some(Rest { offset, end: offset + elements.len(), index: 0, field });
+            self.rest =
+                Some(RemainingElements { offset, end: offset + elements.len(), index: 0, field });
             return false;
         }
         let is_nothing = found.is_none_or(|value| value.is_nullish() || value.as_array().is_some());
@@ -274,12 +280,12 @@ impl Unwinding {
     }
 }
 
-/// Where the field `path` begins and ends in the document's bytes, whose array's elements begin at
-/// `offset`. `None` where it does not stand at the top or is not the only one of its name.
+/// Returns the start and end of the field `path` in the document's bytes; its array's elements
+/// begin at `offset`. `None` if it is not at the top or not the only one of its name.
 fn field_of(doc: Doc<'_>, path: &[Box<[u8]>], offset: usize) -> Option<(usize, usize)> {
     let [name] = path else { return None };
     let array = offset - size_of::<i32>();
-    // In front of the array are its tag and its name, with a NUL.
+    // The tag and the name, which ends with NUL, come before the array.
     let begin = array.checked_sub(name.len() + 2)?;
     let (length, _) = doc.as_bytes().get(array..)?.split_first_chunk()?;
     let end = array + usize::try_from(i32::from_le_bytes(*length)).ok()?;
@@ -288,13 +294,13 @@ fn field_of(doc: Doc<'_>, path: &[Box<[u8]>], offset: usize) -> Option<(usize, u
     is_only.then_some((begin, end))
 }
 
-/// The elements before and behind a part of a document's bytes.
+/// Returns the elements before and after a part of a document's bytes.
 fn around(doc: Doc<'_>, (begin, end): (usize, usize)) -> Option<(&[u8], &[u8])> {
     let bytes = doc.as_bytes();
     Some((bytes.get(size_of::<i32>()..begin)?, bytes.get(end..bytes.len().checked_sub(1)?)?))
 }
 
-/// The value at a path through documents alone.
+/// Returns the value at a path through documents only.
 fn find<'a>(doc: Doc<'a>, parts: &[Box<[u8]>]) -> Option<Value<'a>> {
     let (last, init) = parts.split_last()?;
     init.iter().try_fold(doc, |doc, part| doc.get(part)?.as_doc())?.get(last)

@@ -1,4 +1,4 @@
-//! What a pipeline needs from outside itself while it runs.
+//! The environment of a running pipeline.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::context::Context;
 use crate::update::EmptyTimestamps;
 
 errors! {
-    /// A stage that writes runs where nothing may be written.
+    /// A stage that writes runs in a pipeline that may not write.
     writes_nothing(stage: &str) = IllegalOperation, "{stage} cannot write here";
 }
 
-/// How much memory a blocking stage may use before it must spill to disk.
+/// The memory limit of a blocking stage, beyond which it spills to disk.
 pub const STAGE_BYTES_MAX: usize = 100 * 1024 * 1024;
 
-/// The collections around a pipeline.
+/// Access to other collections for a pipeline.
 pub trait World: Send + Sync {
-    /// Runs a pipeline on another collection, as an `aggregate` on it would.
+    /// Runs a pipeline on another collection, as an `aggregate` on it does.
     ///
-    /// `database` is the pipeline's own where it is `None`. A collection that is not there is
+    /// If `database` is `None`, it is the pipeline's own. A collection that does not exist is
     /// empty.
     fn aggregate(
         self: Arc<Self>,
@@ -30,14 +30,14 @@ pub trait World: Send + Sync {
         pipeline: Pipeline,
     ) -> Result<Box<dyn Source>>;
 
-    /// What there is to know of a collection before its documents are joined on `field`; `None`
-    /// where that is not known, as of a view.
+    /// Returns the facts about a collection that matter for a join on `field`; `None` if they are
+    /// unknown, as for a view.
     fn join_side(&self, _collection: &str, _field: &[u8]) -> Option<JoinSide> {
         None
     }
 
-    /// Begins a collection that takes the place of `collection` when it is complete, for `$out`; a
-    /// time-series collection where there are options of such.
+    /// Creates a collection that replaces `collection` once it is complete, for `$out`; a
+    /// time-series collection if its options are given.
     fn replace_collection(
         &self,
         _database: &str,
@@ -47,8 +47,8 @@ pub trait World: Send + Sync {
         Err(writes_nothing("$out"))
     }
 
-    /// Whether a unique index has exactly these fields, so that `$merge` may find documents by
-    /// them.
+    /// Returns whether a unique index has exactly these fields, so that `$merge` may find documents
+    /// by them.
     fn has_unique_index(
         &self,
         _database: &str,
@@ -58,9 +58,9 @@ pub trait World: Send + Sync {
         Err(writes_nothing("$merge"))
     }
 
-    /// Updates the one document that `filter` finds. Answers whether there was one.
+    /// Updates the one document that matches `filter`. Returns whether there was one.
     ///
-    /// `update` is what an update command takes: a document or a pipeline; `variables` is its
+    /// `update` has the form of an update command's: a document or a pipeline; `variables` is its
     /// `let`.
     fn update_one(
         &self,
@@ -73,7 +73,7 @@ pub trait World: Send + Sync {
         Err(writes_nothing("$merge"))
     }
 
-    /// Inserts a document; an `_id` is made where it has none.
+    /// Inserts a document; a missing `_id` is generated.
     fn insert_one(
         &self,
         _database: &str,
@@ -84,43 +84,43 @@ pub trait World: Send + Sync {
         Err(writes_nothing("$merge"))
     }
 
-    /// Answers an error when the operation was killed or ran out of time.
+    /// Returns an error if the operation was killed or ran out of time.
     fn check_interrupt(&self) -> Result<()>;
 }
 
 /// The other side of a join.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JoinSide {
-    /// How many documents it has.
+    /// The number of documents.
     pub documents: u64,
-    /// How many bytes they have.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// Whether an index finds documents by the field.
+    /// Whether an index on the field exists.
     pub is_indexed: bool,
 }
 
-/// A collection that is written to take the place of another.
+/// A collection that is written to replace another.
 pub trait Replacement: Send {
     /// Adds a document.
     fn insert(&mut self, document: Doc<'_>) -> Result<()>;
 
-    /// Puts the collection in the other's place, with the other's indexes and options.
+    /// Replaces the other collection and takes over its indexes and options.
     fn commit(self: Box<Self>) -> Result<()>;
 }
 
-/// What every running stage holds. It borrows nothing, so that a pipeline can rest between two
-/// batches.
+/// The environment of every running stage. It borrows nothing, so that a pipeline can be suspended
+/// between two batches.
 #[derive(Clone)]
 pub struct Env {
-    /// The surroundings of the operation.
+    /// The context of the operation.
     pub context: Arc<Context>,
-    /// The collections around.
+    /// Access to other collections.
     pub world: Arc<dyn World>,
-    /// How much memory each blocking stage may use.
+    /// The memory limit of each blocking stage.
     pub stage_bytes_max: usize,
 }
 
-/// A world without collections: for the pipelines of updates, which touch none.
+/// A world without collections, for the pipelines of updates, which use none.
 pub struct Nowhere;
 
 impl World for Nowhere {

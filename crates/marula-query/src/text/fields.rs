@@ -1,4 +1,4 @@
-//! The texts of a document that a text index holds, and the scores of their terms.
+//! The texts of a document in a text index, and the scores of their terms.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,16 @@ errors! {
     override_unsupported(name: &BStr) = 17_262, "language override unsupported: {name}";
 }
 
-/// Which fields of a document are searched, how much each of them counts, and in which language
-/// they are.
+/// The indexed fields of a document, with their weights and language.
 #[derive(Clone, Debug)]
 pub struct TextFields {
-    /// How much the text at each path counts.
+    /// The weight of the text at each path.
     pub weights: BTreeMap<Vec<u8>, f64>,
-    /// How much any other text counts; `None` where only the paths above are searched.
+    /// The weight of any other text; `None` if only the paths above are indexed.
     pub wildcard: Option<f64>,
-    /// How what names no language is read.
+    /// The language of texts that name none.
     pub reading: Reading,
-    /// The field by which a document names the language of what it holds.
+    /// The field by which a document names the language of its texts.
     pub language_override: Vec<u8>,
 }
 
@@ -36,18 +35,18 @@ pub(super) struct Text<'a> {
     pub reading: Reading,
 }
 
-/// What is shown every text, until it answers `false`.
+/// The callback for every text, until it returns `false`.
 pub(super) type Visit<'v> = dyn FnMut(Text<'_>) -> Result<bool> + 'v;
 
 /// The terms of a document, each with its score.
 pub type TextScores = HashMap<String, f64>;
 
 impl TextFields {
-    /// The terms of a document, each with its score.
+    /// Computes the terms of a document, each with its score.
     ///
-    /// A term counts 1 when it comes first in a text, half of that the next time, and so on; the
-    /// sum is multiplied by a number between a half and one that tells how much of the text the
-    /// term is, and by the weight of the field.
+    /// A term's first occurrence in a text counts 1, the next half of that, and so on. The sum is
+    /// multiplied by a factor between a half and one that grows with the term's share of the text,
+    /// and by the weight of the field.
     ///
     /// Errors: `override_not_string`, `override_unsupported`.
     pub fn scores(&self, doc: Doc<'_>, scores: &mut TextScores) -> Result<()> {
@@ -69,7 +68,7 @@ impl TextFields {
             }
             for (term, occurrences) in found.drain() {
                 let share = 0.5 * f64::from(occurrences.count) / f64::from(count) + 0.5;
-                // A text that is nothing but the term counts a little more.
+                // A text that consists of the term alone scores slightly higher.
                 let is_whole =
                     text.text.len() == term.len() && text.text.eq_ignore_ascii_case(&term);
                 let boost = if is_whole { 1.1 } else { 1.0 };
@@ -85,8 +84,8 @@ impl TextFields {
         Ok(())
     }
 
-    /// Shows `visit` every text of a document that is searched, until it answers `false`. So
-    /// documents are tried on a search, whatever the version of the index.
+    /// Calls `visit` with every indexed text of a document, until it returns `false`. A document is
+    /// matched with a search in this way, whatever the version of the index.
     pub(super) fn for_each_text(&self, doc: Doc<'_>, visit: &mut Visit<'_>) -> Result<bool> {
         self.object(doc, &mut Vec::new(), false, self.reading, visit)
     }
@@ -108,7 +107,7 @@ impl TextFields {
         };
         for element in doc {
             let is_language = self.wildcard.is_some() && *element.name == self.language_override;
-            // A name with a dot could not be told from a path.
+            // A name with a dot would be ambiguous in a path.
             if is_language || element.name.contains(&b'.') {
                 continue;
             }
@@ -162,12 +161,12 @@ impl TextFields {
         self.weights.get(path).copied().or(self.wildcard)
     }
 
-    /// Whether there may be a text that is searched at this path or below.
+    /// Returns whether texts at this path or in its subfields are indexed.
     fn is_searched(&self, path: &[u8]) -> bool {
         self.weights.contains_key(path) || self.is_searched_below(path)
     }
 
-    /// Whether there may be a text that is searched below this path.
+    /// Returns whether texts in subfields of this path are indexed.
     fn is_searched_below(&self, path: &[u8]) -> bool {
         let leads_on = |known: &Vec<u8>| {
             known.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'.'))
@@ -176,7 +175,7 @@ impl TextFields {
     }
 }
 
-/// Shows a text as far as it is read.
+/// Calls `visit` with the part of a text that is read.
 pub(super) fn show(
     text: &BStr,
     weight: f64,
@@ -187,7 +186,7 @@ pub(super) fn show(
     visit(Text { text: reading.part_of(&text), weight, reading })
 }
 
-/// How often a term has come in one text.
+/// The occurrences of a term in one text.
 struct Occurrences {
     count: u32,
     frequency: f64,

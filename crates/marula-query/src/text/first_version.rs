@@ -1,10 +1,9 @@
-//! Where a text index of version 1 looks for the texts of a document. What its entries do not tell
-//! is looked for as in any version.
+//! Finds the texts of a document for a text index of version 1. A match is checked in the same way
+//! for all versions.
 //!
-//! The document as a whole may name a language, what lies in it may not. A path leads through
-//! documents alone, and a name with dots is found as such; the strings of the array at its end
-//! count. Behind a wildcard each text is looked at, and its field's own name is what a weight is
-//! for.
+//! Only the document as a whole may name a language, not its subdocuments. A path leads through
+//! documents only, and a field name with dots matches it too; the strings of the array at its end
+//! count. With a wildcard every text is indexed, and a weight applies to its field's own name.
 
 use marula_bson::{ByteSlice, Doc, Value};
 use marula_error::Result;
@@ -12,7 +11,7 @@ use marula_error::Result;
 use super::fields::{Visit, show};
 use super::{Reading, TextFields, TextVersion};
 
-/// Shows `visit` every text of a document that is searched, until it answers `false`.
+/// Calls `visit` with every indexed text of a document, until it returns `false`.
 pub(super) fn for_each_text(
     fields: &TextFields,
     doc: Doc<'_>,
@@ -39,7 +38,7 @@ pub(super) fn for_each_text(
     Ok(true)
 }
 
-/// Shows the strings of an array.
+/// Calls `visit` with the strings of an array.
 fn show_all(items: Doc<'_>, weight: f64, reading: Reading, visit: &mut Visit<'_>) -> Result<bool> {
     for item in items.values() {
         if let Value::String(text) = item
@@ -51,8 +50,8 @@ fn show_all(items: Doc<'_>, weight: f64, reading: Reading, visit: &mut Visit<'_>
     Ok(true)
 }
 
-/// The value at a path: that of the field of this name or, where there is none, what its first part
-/// leads to. An array's elements are fields with their numbers for names.
+/// Returns the value at a path: that of the field with this name or, if there is none, the value
+/// that its parts lead to. The elements of an array are fields with their index as name.
 fn value_at<'a>(doc: Doc<'a>, path: &[u8]) -> Option<Value<'a>> {
     doc.get(path).or_else(|| {
         let (first, rest) = path.split_once_str(b".")?;
@@ -63,7 +62,7 @@ fn value_at<'a>(doc: Doc<'a>, path: &[u8]) -> Option<Value<'a>> {
     })
 }
 
-/// Shows the strings of a document, however deep. Validated BSON bounds the depth.
+/// Calls `visit` with the strings of a document at any depth. Validated BSON bounds the depth.
 fn show_every(
     fields: &TextFields,
     doc: Doc<'_>,
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_wildcard_weights_are_of_names() {
+    fn with_a_wildcard_weights_apply_to_names() {
         let all = fields(&[("a", 5.0), ("b", 7.0), ("0", 3.0), ("a.b", 11.0)], Some(1.0));
         check(&all, &doc! { "a": "x" }, "x", Some(5.5));
         check(&all, &doc! { "a": ["x"] }, "x", Some(3.300_000_000_000_000_3));

@@ -1,4 +1,4 @@
-//! Letters without case and without diacritics, character by character, by Unicode's data.
+//! Removes case and diacritics from letters, character by character, by Unicode's data.
 
 use std::borrow::Cow;
 
@@ -7,16 +7,16 @@ use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed}
 use icu_properties::CodePointSetData;
 use icu_properties::props::Diacritic;
 
-/// How letters lose their case.
+/// The rules for removing case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Folding {
-    /// As in most languages.
+    /// The rules of most languages.
     Common,
     /// I is ı and İ is i.
     Turkic,
 }
 
-/// The text without case.
+/// Returns the text in lower case.
 pub(super) fn lower(text: &str, folding: Folding) -> Cow<'_, str> {
     let case = CaseMapper::new();
     let fold = |letter: char| match folding {
@@ -30,11 +30,11 @@ pub(super) fn lower(text: &str, folding: Folding) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(fold).collect())
 }
 
-/// The text without diacritics. A letter that is made of others keeps its parts together unless one
-/// of them is a diacritic.
+/// Returns the text without diacritics. A composed letter is decomposed only if one of its parts is
+/// a diacritic.
 pub(super) fn strip(text: &str) -> Cow<'_, str> {
-    // The ASCII characters ^ and ` count as diacritics; neither is ever part of a word, but of a
-    // phrase.
+    // The ASCII characters ^ and ` count as diacritics; neither is ever part of a word, but may be
+    // part of a phrase.
     if text.is_ascii() && !text.contains(['^', '`']) {
         return Cow::Borrowed(text);
     }

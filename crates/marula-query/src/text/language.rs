@@ -31,12 +31,12 @@ pub enum Language {
     Turkish,
 }
 
-/// A language's names and what stems its words.
-struct Row {
+/// A row of the table of languages: names and the stemmer.
+struct LanguageRow {
     language: Language,
     name: &'static str,
     short: &'static str,
-    /// What its stemmer is also called: Snowball's names, which text indexes of version 1 go by.
+    /// Further names of its stemmer: Snowball's names, which text indexes of version 1 use.
     stemmer: &'static [&'static str],
     algorithm: Option<Algorithm>,
 }
@@ -47,13 +47,19 @@ const fn row(
     short: &'static str,
     stemmer: &'static [&'static str],
     algorithm: Algorithm,
-) -> Row {
-    Row { language, name, short, stemmer, algorithm: Some(algorithm) }
+) -> LanguageRow {
+    LanguageRow { language, name, short, stemmer, algorithm: Some(algorithm) }
 }
 
-/// Every language.
-static LANGUAGES: &[Row] = &[
-    Row { language: Language::None, name: "none", short: "none", stemmer: &[], algorithm: None },
+/// All languages.
+static LANGUAGES: &[LanguageRow] = &[
+    LanguageRow {
+        language: Language::None,
+        name: "none",
+        short: "none",
+        stemmer: &[],
+        algorithm: None,
+    },
     row(Language::Danish, "danish", "da", &["da", "dan"], Algorithm::Danish),
     row(Language::Dutch, "dutch", "nl", &["nl", "dut", "nld"], Algorithm::Dutch),
     row(Language::English, "english", "en", &["en", "eng", "porter"], Algorithm::English),
@@ -72,16 +78,16 @@ static LANGUAGES: &[Row] = &[
 ];
 
 impl Language {
-    /// The language of this name or short name, whatever its case.
+    /// Returns the language with this name or short name, in any case.
     pub fn find(name: &[u8]) -> Option<Language> {
-        let is_named = |row: &&Row| {
+        let is_named = |row: &&LanguageRow| {
             row.name.as_bytes().eq_ignore_ascii_case(name)
                 || row.short.as_bytes().eq_ignore_ascii_case(name)
         };
         LANGUAGES.iter().find(is_named).map(|row| row.language)
     }
 
-    /// The language whose stemmer has this name, and the name; they are told apart by case.
+    /// Returns the language whose stemmer has this name, and the name; case matters.
     pub(super) fn find_stemmer(name: &[u8]) -> Option<(Language, &'static str)> {
         LANGUAGES.iter().find_map(|row| {
             let mut names = [row.name].into_iter().chain(row.stemmer.iter().copied());
@@ -90,39 +96,39 @@ impl Language {
         })
     }
 
-    fn row(self) -> &'static Row {
+    fn row(self) -> &'static LanguageRow {
         let row = LANGUAGES.iter().find(|row| row.language == self);
         row.expect("every language has a row")
     }
 
-    /// Its name, such as `english`.
+    /// Returns its name, such as `english`.
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// How its letters lose their case.
+    /// Returns its rules for removing case.
     pub(super) fn folding(self) -> Folding {
         if self == Language::Turkish { Folding::Turkic } else { Folding::Common }
     }
 
-    /// Whether this word, without case, says too little to be searched for.
+    /// Returns whether this lower-case word is too common to be searched for.
     pub(super) fn is_stop_word(self, word: &str) -> bool {
         stop_words::contains(self, word)
     }
 }
 
-/// What makes terms of the words of one language, for one kind of search.
+/// Converts words of one language to terms, for one kind of search.
 pub(super) struct Terms {
     reading: Reading,
     stemmer: Option<Stemmer>,
-    /// Whether upper and lower case differ.
+    /// Whether case matters.
     is_case_sensitive: bool,
-    /// Whether letters with and without diacritics differ.
+    /// Whether diacritics matter.
     is_diacritic_sensitive: bool,
 }
 
 impl Terms {
-    /// Of the terms that an index holds.
+    /// Creates the conversion for an index's terms.
     pub(super) fn of_index(reading: Reading) -> Self {
         Terms::new(reading, false, false)
     }
@@ -136,7 +142,7 @@ impl Terms {
         Terms { reading, stemmer, is_case_sensitive, is_diacritic_sensitive }
     }
 
-    /// The term of a word; `None` where the language passes it over.
+    /// Returns the term of a word; `None` for a stop word.
     pub(super) fn term<'w>(&self, word: &'w str) -> Option<Cow<'w, str>> {
         let lower = self.reading.lower(word);
         if self.reading.is_stop_word(&lower) {
@@ -165,10 +171,11 @@ fn stem(language: Language, stemmer: &Stemmer, word: &str) -> String {
     }
 }
 
-/// mongod's Hungarian stemmer was made for an alphabet without ő and ű, in which õ and û stood for
-/// them: those it knows as vowels and in endings, and ő and ű are letters like any other to it.
+/// Stems a Hungarian word as mongod does. Its stemmer was made for an alphabet without ő and ű,
+/// with õ and û instead: those are vowels and parts of endings to it, and ő and ű are ordinary
+/// letters.
 fn stem_hungarian(stemmer: &Stemmer, word: &str) -> String {
-    /// Letters that no rule of the stemmer speaks of.
+    /// Letters that no rule of the stemmer uses.
     const STAND_INS: [char; 2] = ['\u{E000}', '\u{E001}'];
     if word.contains(STAND_INS) {
         return stemmer.stem(word).into_owned();

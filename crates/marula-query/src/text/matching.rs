@@ -1,4 +1,4 @@
-//! Trying a document against a search: what is not known from the entries of an index.
+//! Matches a document with a search, for conditions that the entries of an index cannot decide.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::language::Terms;
 use super::words::words;
 use super::{Reading, Search, TextFields, TextQuery, TextScores};
 
-/// A search as an index with these fields answers it.
+/// A search in an index with these fields.
 #[derive(Clone, Debug)]
 pub struct TextMatcher {
     fields: Arc<TextFields>,
@@ -22,7 +22,7 @@ pub struct TextMatcher {
 }
 
 impl TextMatcher {
-    /// The search of `query` in `fields`.
+    /// Creates the search of `query` in `fields`.
     ///
     /// Errors: an unsupported language.
     pub fn new(query: &TextQuery, fields: Arc<TextFields>) -> Result<Self> {
@@ -36,41 +36,41 @@ impl TextMatcher {
         })
     }
 
-    /// The search.
+    /// Returns the search.
     pub fn search(&self) -> &Search {
         &self.search
     }
 
-    /// How the search string is read.
+    /// Returns the language of the search string.
     pub fn reading(&self) -> Reading {
         self.reading
     }
 
-    /// Whether a document matches.
+    /// Returns whether a document matches.
     ///
     /// Errors: those of a document's language.
     pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
         Ok(self.has_a_term(doc, &self.search.terms)? && self.passes(doc)?)
     }
 
-    /// Whether a document matches that has one of the terms in an index.
+    /// Returns whether a document matches that has one of the terms in an index.
     ///
-    /// Errors: as [`TextMatcher::matches`].
+    /// Errors: those of [`TextMatcher::matches`].
     pub fn admits(&self, doc: Doc<'_>) -> Result<bool> {
         let is_certain = !self.is_case_sensitive && !self.is_diacritic_sensitive;
         Ok((is_certain || self.has_a_term(doc, &self.search.terms)?) && self.passes(doc)?)
     }
 
-    /// The score of a document: what its terms that are searched for come to.
+    /// Returns the score of a document: the sum of the scores of the search's terms.
     ///
-    /// Errors: as [`TextMatcher::matches`].
+    /// Errors: those of [`TextMatcher::matches`].
     pub fn score(&self, doc: Doc<'_>) -> Result<f64> {
         let mut scores = TextScores::new();
         self.fields.scores(doc, &mut scores)?;
         Ok(self.search.index_terms.iter().filter_map(|term| scores.get(term)).sum())
     }
 
-    /// Whether nothing speaks against a document that has one of the terms.
+    /// Returns whether a document with one of the terms meets the other conditions.
     fn passes(&self, doc: Doc<'_>) -> Result<bool> {
         if self.has_a_term(doc, &self.search.negated_terms)? {
             return Ok(false);
@@ -103,7 +103,7 @@ impl TextMatcher {
         Ok(is_found)
     }
 
-    /// Whether the letters of a phrase stand in one text, wherever its words begin.
+    /// Returns whether a text contains the letters of a phrase, which need not begin at a word.
     fn has_phrase(&self, doc: Doc<'_>, phrase: &str) -> Result<bool> {
         let phrase = self.folded(phrase);
         let mut is_found = false;
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// The expected answers are mongod 6.0's.
+    /// The expected results are mongod 6.0's.
     #[test]
     fn documents_match_as_in_mongod() {
         let any = (false, false);

@@ -1,13 +1,14 @@
-//! Text search: what `$text` asks, what a text index holds, and whether a document matches.
+//! Text search: the argument of `$text`, the entries of a text index, and whether a document
+//! matches.
 //!
-//! A text is cut into words at what Unicode calls white space, punctuation and the like (`words`).
-//! A word becomes a *term*: without case, stop words left out, stemmed by its language
-//! (`language`), without diacritics (`fold`). An index holds a document's terms, each with a score
-//! (`fields`); a `$text` is read into terms and phrases that must and must not be there (`search`),
-//! and `matching` tries what an index cannot tell.
+//! A text is split into words at characters that Unicode defines as white space, punctuation and
+//! similar (`words`). A word becomes a *term*: in lower case, stemmed by its language, without stop
+//! words (`language`) and without diacritics (`fold`). An index holds a document's terms, each with
+//! a score (`fields`). A `$text` is parsed into terms and phrases that a document must have or must
+//! not have (`search`), and `matching` checks the conditions that an index cannot decide.
 //!
-//! How letters, words and languages are known depends on the version of the index (`reading`);
-//! version 1 also looks for the texts of a document in its own way (`first_version`).
+//! The rules for letters, words and languages depend on the version of the index (`reading`);
+//! version 1 also has its own rules for the texts of a document (`first_version`).
 //!
 //! Source: terms and scores that mongod 6.0 shows, for texts in each of its languages.
 
@@ -29,7 +30,7 @@ pub use matching::TextMatcher;
 pub use reading::{Reading, TextVersion};
 pub use search::{Search, TextQuery};
 
-/// Whether a filter document asks for a text search.
+/// Returns whether a filter document contains a text search.
 pub fn has_search(filter: Doc<'_>) -> bool {
     filter.iter().any(|element| match (element.name.as_bytes(), element.value.get()) {
         (b"$text", _) => true,
@@ -40,7 +41,7 @@ pub fn has_search(filter: Doc<'_>) -> bool {
     })
 }
 
-/// Whether a filter searches by distance.
+/// Returns whether a filter contains a search by distance.
 pub fn has_near(filter: Doc<'_>) -> bool {
     filter.iter().any(|element| match (element.name.as_bytes(), element.value.get()) {
         (b"$and", Value::Array(branches)) => {
@@ -53,8 +54,8 @@ pub fn has_near(filter: Doc<'_>) -> bool {
     })
 }
 
-/// Whether a document asks for metadata of this name, however deep: `{ $meta: "textScore" }`, or
-/// the same as `explain` prints it.
+/// Returns whether a document uses metadata of this name at any depth: `{ $meta: "textScore" }`, or
+/// the form that `explain` prints.
 pub fn asks_for(doc: Doc<'_>, name: &str) -> bool {
     doc.iter().any(|element| match element.value.get() {
         value if *element.name == *b"$meta" => names(value, name),

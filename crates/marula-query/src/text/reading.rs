@@ -1,9 +1,8 @@
-//! How a text is read: in a language, by the version of the text index.
+//! The rules by which a text is read: its language and the version of the text index.
 //!
-//! Version 3 knows letters by Unicode. To versions 1 and 2 a letter beyond ASCII is part of a word
-//! and has neither case nor diacritics. Version 1 takes any name for a language: what its stemmers
-//! have no name for is not stemmed, and a language that is not called by its full name has no stop
-//! words.
+//! Version 3 uses Unicode's letters. In versions 1 and 2 a letter beyond ASCII is part of a word
+//! and has neither case nor diacritics. Version 1 accepts any name as a language: if no stemmer has
+//! the name, words are not stemmed, and a language without its full name has no stop words.
 
 use std::borrow::Cow;
 
@@ -21,14 +20,14 @@ pub enum TextVersion {
 }
 
 impl TextVersion {
-    /// The version with this number.
+    /// Returns the version with this number.
     pub fn find(number: i64) -> Option<Self> {
         [TextVersion::One, TextVersion::Two, TextVersion::Three]
             .into_iter()
             .find(|version| i64::from(version.number()) == number)
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(self) -> i32 {
         match self {
             TextVersion::One => 1,
@@ -38,17 +37,17 @@ impl TextVersion {
     }
 }
 
-/// A language as texts are read in it.
+/// A language with the version's rules for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading {
     pub(super) language: Language,
     pub(super) version: TextVersion,
-    /// The language as the version calls it.
+    /// The name that the version uses for the language.
     name: &'static str,
 }
 
 impl Reading {
-    /// The language of this name; `None` where the version has none.
+    /// Returns the language with this name; `None` if the version has none.
     pub fn find(name: &[u8], version: TextVersion) -> Option<Self> {
         let (language, name) = match version {
             TextVersion::One => Language::find_stemmer(name).unwrap_or((Language::None, "none")),
@@ -60,18 +59,18 @@ impl Reading {
         Some(Reading { language, version, name })
     }
 
-    /// The language of an index that names none.
+    /// Returns the language of an index that names none.
     pub fn default_of(version: TextVersion) -> Self {
         let language = Language::English;
         Reading { language, version, name: language.name() }
     }
 
-    /// The language as it is called.
+    /// Returns the language's name.
     pub fn name(self) -> &'static str {
         self.name
     }
 
-    /// The version of the index.
+    /// Returns the version of the index.
     pub fn version(self) -> TextVersion {
         self.version
     }
@@ -80,18 +79,18 @@ impl Reading {
         self.version == TextVersion::Three
     }
 
-    /// Whether more than the stemmer is known of the language.
+    /// Returns whether the name is the language's full name, so that more than its stemmer applies.
     fn is_called_in_full(self) -> bool {
         self.name == self.language.name()
     }
 
-    /// What of a text is looked at: version 1 reads a document's texts to their ends, the others up
-    /// to the first NUL.
+    /// Returns the part of a text that is read: version 1 reads a document's texts to their ends,
+    /// the others up to the first NUL.
     pub(super) fn part_of(self, text: &str) -> &str {
         if self.version == TextVersion::One { text } else { words::until_nul(text) }
     }
 
-    /// Whether a character parts words.
+    /// Returns whether a character separates words.
     pub(super) fn is_delimiter(self, letter: char) -> bool {
         match letter {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => false,
@@ -101,7 +100,7 @@ impl Reading {
         }
     }
 
-    /// The text without case.
+    /// Returns the text in lower case.
     pub(super) fn lower(self, text: &str) -> Cow<'_, str> {
         if self.knows_unicode() {
             return fold::lower(text, self.language.folding());
@@ -112,12 +111,12 @@ impl Reading {
         }
     }
 
-    /// The text without diacritics.
+    /// Returns the text without diacritics.
     pub(super) fn strip(self, text: &str) -> Cow<'_, str> {
         if self.knows_unicode() { fold::strip(text) } else { Cow::Borrowed(text) }
     }
 
-    /// Whether this word, without case, says too little to be searched for.
+    /// Returns whether this lower-case word is too common to be searched for.
     pub(super) fn is_stop_word(self, word: &str) -> bool {
         self.is_called_in_full() && self.language.is_stop_word(word)
     }

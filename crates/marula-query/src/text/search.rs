@@ -1,4 +1,4 @@
-//! What `$text` asks: the operator's argument, and its search string in terms and phrases.
+//! The argument of `$text`, with its search string parsed into terms and phrases.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -23,20 +23,19 @@ errors! {
 pub struct TextQuery {
     /// The search string.
     pub search: String,
-    /// The language of the search string; empty is that of the index.
+    /// The language of the search string; if empty, that of the index.
     pub language: String,
-    /// Whether upper and lower case differ.
+    /// Whether case matters.
     pub is_case_sensitive: bool,
-    /// Whether letters with and without diacritics differ.
+    /// Whether diacritics matter.
     pub is_diacritic_sensitive: bool,
 }
 
 impl TextQuery {
     /// Parses the argument of `$text`.
     ///
-    /// Shape: `{ $search: <string>, $language: <string>, $caseSensitive: <bool>,
-    /// $diacriticSensitive: <bool> }`.
-    /// Errors: this module's rows.
+    /// Form: `{ $search: <string>, $language: <string>, $caseSensitive: <bool>,
+    /// $diacriticSensitive: <bool> }`. Errors: this module's rows.
     pub fn parse(argument: Value<'_>) -> Result<Self> {
         let Value::Document(argument) = argument else { return Err(not_object()) };
         let search = string(argument, "$search")?.ok_or_else(missing_search)?;
@@ -68,7 +67,7 @@ impl TextQuery {
         out.append("$diacriticSensitive", self.is_diacritic_sensitive);
     }
 
-    /// How the search string is read, for an index whose texts are read so.
+    /// Returns the language of the search string, for an index with this default language.
     ///
     /// Errors: `unsupported_language`.
     pub fn reading_with(&self, default: Reading) -> Result<Reading> {
@@ -97,25 +96,25 @@ fn flag(argument: Doc<'_>, field: &str) -> Result<Option<bool>> {
     }
 }
 
-/// A search string, read.
+/// A parsed search string.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Search {
-    /// The terms of which a document must have one.
+    /// The terms of which a document must have at least one.
     pub terms: BTreeSet<String>,
-    /// The same as an index holds them: without case and diacritics.
+    /// The same in the form of an index: without case and diacritics.
     pub index_terms: BTreeSet<String>,
     /// The terms that a document must not have.
     pub negated_terms: BTreeSet<String>,
-    /// What must stand in a document, letter by letter.
+    /// The phrases that a document must contain, letter by letter.
     pub phrases: Vec<String>,
-    /// What must not.
+    /// The phrases that a document must not contain.
     pub negated_phrases: Vec<String>,
 }
 
 impl Search {
-    /// Reads a search string.
+    /// Parses a search string.
     ///
-    /// A minus behind white space negates what follows up to the next white space; quotes enclose a
+    /// A minus after white space negates the text up to the next white space; quotes enclose a
     /// phrase, whose words are terms too unless it is negated.
     pub fn parse(query: &TextQuery, reading: Reading) -> Self {
         let terms = Terms::new(reading, query.is_case_sensitive, query.is_diacritic_sensitive);
@@ -183,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Checks a search in the words of `explain`: terms, negated terms, phrases, negated phrases.
+    /// Checks a search by the terms of `explain`: terms, negated terms, phrases, negated phrases.
     #[track_caller]
     fn check(text: &str, expected: [&[&str]; 4]) {
         let search = Search::parse(&query(text), english());
@@ -201,7 +200,7 @@ mod tests {
         );
     }
 
-    /// The expected readings are mongod 6.0's.
+    /// The expected results are mongod 6.0's.
     #[test]
     fn a_search_string_is_read_as_mongod_reads_it() {
         check("coffee -tea Running", [&["coffe", "run"], &["tea"], &[], &[]]);

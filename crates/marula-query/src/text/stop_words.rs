@@ -1,8 +1,7 @@
-//! Stop words: the words of a language that are in nearly every text.
+//! Stop words: the words of a language that occur in nearly every text.
 //!
-//! The lists in `stop_words/` were chosen from the lists of the stopwords-iso collection (MIT
-//! licence): those words that mongod 6.0 passes over. One word per line, in the order of their
-//! bytes.
+//! The lists in `stop_words/` are subsets of the lists of the stopwords-iso collection (MIT
+//! licence): those words that mongod 6.0 ignores. One word per line, sorted by bytes.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -38,7 +37,7 @@ lists! {
     Turkish "turkish",
 }
 
-/// Whether a word, without case, is a stop word of the language.
+/// Returns whether a lower-case word is a stop word of the language.
 pub(super) fn contains(language: Language, word: &str) -> bool {
     LISTS.iter().any(|(listed, words)| *listed == language && words.contains(word))
 }

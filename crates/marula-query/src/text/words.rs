@@ -1,4 +1,4 @@
-//! Cutting a text into words.
+//! Splits a text into words.
 
 use icu_properties::CodePointSetData;
 use icu_properties::props::{
@@ -10,30 +10,30 @@ use super::Reading;
 /// A piece of a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Piece<'t> {
-    /// What stands between delimiters.
+    /// The characters between delimiters.
     Word(&'t str),
-    /// A character that is in no word.
+    /// A character that is not part of a word.
     Delimiter(char),
 }
 
-/// The pieces of a text with where they begin, in order.
+/// The pieces of a text with their positions, in order.
 pub(super) struct Pieces<'t> {
     text: &'t str,
     at: usize,
     reading: Reading,
 }
 
-/// Cuts `text`, which is read so.
+/// Splits `text` by the rules of `reading`.
 pub(super) fn pieces(text: &str, reading: Reading) -> Pieces<'_> {
     Pieces { text, at: 0, reading }
 }
 
-/// What of a text is looked at: mongod reads up to the first NUL.
+/// Returns the part of a text that mongod reads: up to the first NUL.
 pub(super) fn until_nul(text: &str) -> &str {
     text.split('\0').next().unwrap_or(text)
 }
 
-/// The words of `text`.
+/// Returns the words of `text`.
 pub(super) fn words(text: &str, reading: Reading) -> impl Iterator<Item = &str> {
     pieces(text, reading).filter_map(|(_, piece)| match piece {
         Piece::Word(word) => Some(word),
@@ -58,8 +58,8 @@ impl<'t> Iterator for Pieces<'t> {
     }
 }
 
-/// Whether a character parts words by Unicode, apart from the apostrophe. Source: manual "Text
-/// Indexes", tokenization delimiters of version 3.
+/// Returns whether a character separates words by Unicode, except the apostrophe. Source: manual
+/// "Text Indexes", tokenization delimiters of version 3.
 pub(super) fn is_delimiter(letter: char) -> bool {
     CodePointSetData::new::<WhiteSpace>().contains(letter)
         || CodePointSetData::new::<PatternSyntax>().contains(letter)
@@ -69,8 +69,8 @@ pub(super) fn is_delimiter(letter: char) -> bool {
         || CodePointSetData::new::<TerminalPunctuation>().contains(letter)
 }
 
-/// Whether a minus may stand behind this character to negate what follows, and whether what is
-/// negated ends here. As in mongod neither a tab nor the white space of other scripts does so.
+/// Returns whether a minus after this character negates the following text, and whether negated
+/// text ends here. As in mongod neither a tab nor the white space of other scripts does so.
 pub(super) fn is_space(letter: char) -> bool {
     matches!(letter, ' ' | '\n'..='\r')
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stand_between_delimiters() {
+    fn delimiters_separate_words() {
         check("tea-time, a_b x@y.com 3,000", &["tea", "time", "a_b", "x", "y", "com", "3", "000"]);
         check("“quoted”—«guill» …", &["quoted", "guill"]);
         check("日本語 テスト。", &["日本語", "テスト"]);

@@ -12,21 +12,21 @@ use crate::filter::{Filter, Node, Purpose};
 errors! {
     /// Two array filters have one identifier.
     same_identifier(id: &BStr) = FailedToParse, "Found multiple array filters with the same top-level field name {id}";
-    /// An array filter speaks of two identifiers.
+    /// An array filter uses two identifiers.
     two_identifiers(first: &BStr, second: &BStr) = FailedToParse, "Expected a single top-level field name, found '{first}' and '{second}'";
     /// An array filter has no identifier.
     no_identifier() = FailedToParse, "Cannot use an expression without a top-level field name in arrayFilters";
-    /// An identifier is not spelled as identifiers are.
+    /// An identifier has an invalid form.
     bad_identifier(id: &BStr) = BadValue, "The top-level field name must be an alphanumeric string beginning with a lowercase letter, found '{id}'";
-    /// An array filter is no object.
+    /// An array filter is not an object.
     not_an_object(place: &str, index: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.arrayFilters.{index}' is the wrong type '{kind}', expected type 'object'";
 }
 
-/// The text before errors of an array filter's own.
+/// The prefix of errors inside an array filter.
 const CONTEXT: &str = "Error parsing array filter";
 
-/// Checks the form of a command's `arrayFilters`; `place` is what messages name before it. Null
-/// counts as no filter.
+/// Checks the form of a command's `arrayFilters`; `place` is the prefix of the field in messages.
+/// Null counts as no filter.
 ///
 /// Errors: `not_an_object`.
 pub fn check_array_filters(place: &str, filters: Doc<'_>) -> Result<()> {
@@ -38,7 +38,7 @@ pub fn check_array_filters(place: &str, filters: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One array filter.
+/// A parsed array filter.
 #[derive(Debug)]
 pub(super) struct ArrayFilter {
     /// The identifier.
@@ -51,7 +51,7 @@ impl ArrayFilter {
     pub(super) fn parse_all(filters: Doc<'_>, context: &Context) -> Result<Vec<ArrayFilter>> {
         let (mut parsed, mut ids) = (Vec::new(), HashSet::new());
         for element in filters {
-            // What else is there is null, as [`check_array_filters`] has seen.
+            // Any other element is null, which [`check_array_filters`] ensures.
             let Value::Document(filter) = element.value.get() else { continue };
             let filter = ArrayFilter::parse(filter, context)?;
             if !ids.insert(filter.id.clone()) {
@@ -76,8 +76,8 @@ impl ArrayFilter {
         Ok(ArrayFilter { id, filter: draft.finish(context).map_err(explained)? })
     }
 
-    /// Whether an array element matches. `scratch` holds the element under the identifier's name
-    /// meanwhile.
+    /// Returns whether an array element matches. `scratch` is a buffer for a document with the
+    /// element under the identifier's name.
     pub(super) fn matches(&self, value: RawValue<'_>, scratch: &mut Vec<u8>) -> Result<bool> {
         scratch.clear();
         DocWriter::new(scratch).append_raw(&self.id, value);

@@ -1,15 +1,14 @@
-//! An update as an oplog has it: what differs between a document before and after,
-//! `{ $v: 2, diff: <difference> }`.
+//! An update in the form of an oplog: the difference between a document before and after, `{ $v: 2,
+//! diff: <difference> }`.
 //!
-//! Shape of a difference of documents: `d: { <field>: false }` for fields that go,
-//! `u: { <field>: <value> }` for those that are set in place, `i: { <field>: <value> }` for those
-//! that are added at the end, `s<field>: <difference>` for what changes inside a field. Of arrays:
-//! `a: true`, `l: <new length>`, `u<index>: <value>`, `s<index>: <difference>`.
+//! Form of a difference of documents: `d: { <field>: false }` for removed fields, `u: { <field>:
+//! <value> }` for fields set in place, `i: { <field>: <value> }` for fields added at the end,
+//! `s<field>: <difference>` for changes inside a field. Of arrays: `a: true`, `l: <new length>`,
+//! `u<index>: <value>`, `s<index>: <difference>`.
 //!
-//! An entry may be applied to a document that has it already, or is newer. What changes inside a
-//! field that is no document or array any more makes it null, as in mongod: a later entry sets it
-//! whole.
-//! Source: entries that mongod 6.0 writes, and what its `applyOps` makes of them.
+//! An entry may be applied to a document that has its change already, or is newer. A field with
+//! changes inside that is no longer a document or array becomes null, as in mongod: a later entry
+//! sets it whole. Source: entries that mongod 6.0 writes, and the results of its `applyOps`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -31,12 +30,12 @@ errors! {
     too_long(length: i64) = 13_548, "BufBuilder attempted to grow() for an array of {length} elements, past the 64MB limit.";
 }
 
-/// The longest array that a difference may make: one of nulls fills a document with it.
+/// The longest array that a difference may create: filled with nulls it fills a document.
 const LENGTH_MAX: usize = 2 * 1024 * 1024;
-/// Sections nest as deep as documents do.
+/// The maximum nesting of sections: that of documents.
 const DEPTH_MAX: u32 = 200;
 
-/// A difference, checked.
+/// A checked difference.
 #[derive(Debug)]
 pub(super) struct Delta(DocBuf);
 
@@ -50,7 +49,7 @@ impl Delta {
         Ok(Delta(diff.to_buf()))
     }
 
-    /// Appends the new document; whether it differs.
+    /// Appends the new document; returns whether it differs.
     pub(super) fn apply(&self, old: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
         let start = out.len();
         let mut writer = DocWriter::new(out);
@@ -128,16 +127,16 @@ fn check_array(diff: Doc<'_>, depth: u32) -> Result<()> {
     Ok(())
 }
 
-/// The place in an array that a section names.
+/// Returns the array index in a section's name.
 fn place(name: &[u8]) -> Option<usize> {
     let place = str::from_utf8(name).ok()?.parse().ok()?;
     (place < LENGTH_MAX).then_some(place)
 }
 
-/// What a difference says of one field or element.
+/// The change of one field or element.
 #[derive(Clone, Copy)]
 enum Section<'d> {
-    /// It goes, or comes at the end.
+    /// It is removed, or added at the end.
     Gone,
     Set(RawValue<'d>),
     Inside(Doc<'d>),
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_such_form_is_refused() {
+    fn malformed_differences_are_rejected() {
         for bad in [
             doc! { "x": { "a": 1 } },
             doc! { "d": 1 },

@@ -2,20 +2,20 @@
 //!
 //! [`Update::parse`] reads the update document or pipeline once. Operators (`$set`, `$push`, …) are
 //! merged into one tree by path, so that [`Update::apply`] walks the tree and the document's bytes
-//! together, rewrites the document once into one buffer and copies what lies between as it is.
-//! [`Update::upsert`] writes the document that is inserted when nothing matched.
+//! together, rewrites the document once into one buffer and copies unchanged parts.
+//! [`Update::upsert`] writes the document to insert if nothing matched.
 //!
-//! Storage, indexes and the reply's counters are the caller's; [`Applied`] says what it needs to
-//! know. `tree` and `walk` are the heart of it, `operator` has a row for each operator.
+//! The caller handles storage, indexes and the reply's counters; [`Applied`] has the facts it
+//! needs. `tree` and `walk` are the core, `operator` has a row for each operator.
 
 mod array_filter;
 mod delta;
 mod difference;
+mod field_order;
 mod operator;
 mod operators;
 mod path;
 mod pipeline;
-mod places;
 mod replacement;
 mod stored;
 #[cfg(test)]
@@ -46,77 +46,75 @@ errors! {
     bad_update() = FailedToParse, "Update argument must be either an object or an array";
     /// A replacement document in an update of many documents.
     multi_replacement() = FailedToParse, "multi update is not supported for replacement-style update";
-    /// Constants beside something that is no pipeline.
+    /// Constants with an update that is not a pipeline.
     constants_without_pipeline() = 51198, "Constant values may only be specified for pipeline updates";
-    /// Array filters beside a pipeline.
-    /// An oplog's update has another form than there are.
+    /// An oplog's update with an unknown form.
     unknown_form(form: &str) = 4_772_600, "Expected _id field or $v field missing or $v:1/$v:2, but got: {form}";
-    /// Array filters beside a pipeline.
+    /// Array filters with a pipeline.
     array_filters_with_pipeline() = FailedToParse, "arrayFilters may not be specified for pipeline-style updates";
 }
 
 /// A parsed update.
 #[derive(Debug)]
 pub struct Update {
-    kind: Kind,
+    kind: UpdateKind,
 }
 
-/// What becomes of the timestamp zero where it is a field at the top of a document that is stored
-/// whole.
+/// The treatment of an empty timestamp in a top-level field of a document that is stored whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EmptyTimestamps {
-    /// The present moment takes its place.
+    /// It is replaced by the current time.
     #[default]
     Filled,
-    /// It is stored as it is, as tools ask that copy documents.
+    /// It is stored unchanged, as tools request that copy documents.
     Kept,
 }
 
-/// Who wrote an update.
+/// The author of an update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Origin {
     /// A client, in an update command.
     #[default]
     Client,
-    /// An oplog's insert: the document, whatever its fields are called.
+    /// An oplog's insert: the document, whatever the names of its fields.
     OplogInsert,
-    /// An oplog's update, which says its form in `$v`.
+    /// An oplog's update, which contains its form in `$v`.
     OplogUpdate,
 }
 
-/// What [`Update::parse`] needs to know beside the update itself.
+/// The inputs of [`Update::parse`] in addition to the update itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpdateOptions<'a> {
     /// The command's `arrayFilters`, if it has any.
     pub array_filters: Option<Doc<'a>>,
     /// The update statement's `c`: constants for a pipeline.
     pub constants: Option<Doc<'a>>,
-    /// Whether the statement is `multi`: a replacement is refused then.
+    /// Whether the statement is `multi`, in which a replacement is rejected.
     pub multi: bool,
-    /// What a replacement does with empty timestamps.
+    /// The treatment of empty timestamps in a replacement.
     pub empty_timestamps: EmptyTimestamps,
-    /// Who wrote it.
+    /// The author of the update.
     pub origin: Origin,
 }
 
-/// What a filter noted of a document when it matched.
+/// The facts that a filter recorded about a document when it matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Matched {
-    /// The array index that the positional `$` stands for.
+    /// The array index that the positional `$` represents.
     pub position: Option<usize>,
 }
 
-/// What applying an update to a document did.
+/// The result of applying an update to a document.
 #[derive(Clone, Debug)]
 pub struct Applied {
-    /// Whether the document counts as modified; if it does not, the output holds no document.
+    /// Whether the document counts as modified; if not, the output has no document.
     pub changed: bool,
-    /// Which paths the update may have written.
+    /// The paths that the update may have written.
     pub touched: Touched,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum UpdateKind {
     Operators(Operators),
     Replacement(Replacement),
     Pipeline(PipelineUpdate),
@@ -148,34 +146,34 @@ impl Update {
                 Self::parse_entry(doc, context)?
             }
             Value::Document(doc) if options.origin == Origin::OplogInsert => {
-                Kind::Replacement(Replacement::new(doc, options.empty_timestamps))
+                UpdateKind::Replacement(Replacement::new(doc, options.empty_timestamps))
             }
             Value::Document(doc) if operators::begins_with_operator(doc) => {
-                Kind::Operators(Operators::parse(doc, array_filters, context)?)
+                UpdateKind::Operators(Operators::parse(doc, array_filters, context)?)
             }
             Value::Document(_) if options.multi => return Err(multi_replacement()),
             Value::Document(doc) => {
-                Kind::Replacement(Replacement::new(doc, options.empty_timestamps))
+                UpdateKind::Replacement(Replacement::new(doc, options.empty_timestamps))
             }
             Value::Array(stages) => {
-                Kind::Pipeline(PipelineUpdate::parse(stages, options.constants, context)?)
+                UpdateKind::Pipeline(PipelineUpdate::parse(stages, options.constants, context)?)
             }
             _ => return Err(bad_update()),
         };
         Ok(Update { kind })
     }
 
-    /// Parses the `o` of an entry that says its form: 1 for operators, 2 for a difference.
-    fn parse_entry(doc: Doc<'_>, context: &Context) -> Result<Kind> {
+    /// Parses the `o` of an entry with a form: 1 for operators, 2 for a difference.
+    fn parse_entry(doc: Doc<'_>, context: &Context) -> Result<UpdateKind> {
         Ok(match doc.get("$v").and_then(|form| form.as_exact_i64()) {
-            Some(2) => Kind::Delta(Delta::parse(doc.get("diff"))?),
+            Some(2) => UpdateKind::Delta(Delta::parse(doc.get("diff"))?),
             Some(1) => {
                 let operators = DocBuf::build(|out| {
                     for element in doc.iter().filter(|element| element.name != "$v") {
                         out.append_raw(element.name, element.value);
                     }
                 });
-                Kind::Operators(Operators::parse(operators.as_doc(), Vec::new(), context)?)
+                UpdateKind::Operators(Operators::parse(operators.as_doc(), Vec::new(), context)?)
             }
             _ => {
                 let form = doc.iter().find(|element| element.name == "$v");
@@ -184,25 +182,25 @@ impl Update {
         })
     }
 
-    /// Whether the update replaces the whole document.
+    /// Returns whether the update replaces the whole document.
     pub fn is_replacement(&self) -> bool {
-        matches!(self.kind, Kind::Replacement(_))
+        matches!(self.kind, UpdateKind::Replacement(_))
     }
 
-    /// Whether the update is a pipeline.
+    /// Returns whether the update is a pipeline.
     pub fn is_pipeline(&self) -> bool {
-        matches!(self.kind, Kind::Pipeline(_))
+        matches!(self.kind, UpdateKind::Pipeline(_))
     }
 
-    /// Whether the update is made of operators such as `$set`.
+    /// Returns whether the update consists of operators such as `$set`.
     pub fn is_operators(&self) -> bool {
-        matches!(self.kind, Kind::Operators(_))
+        matches!(self.kind, UpdateKind::Operators(_))
     }
 
-    /// Whether the positional `$` is used, so that the filter has to note the array index that
-    /// matched.
+    /// Returns whether the positional `$` is used, so that the filter has to record the array index
+    /// that matched.
     pub fn needs_position(&self) -> bool {
-        matches!(&self.kind, Kind::Operators(operators) if operators.needs_position())
+        matches!(&self.kind, UpdateKind::Operators(operators) if operators.needs_position())
     }
 
     /// Appends the updated document to `out`, if it counts as modified.
@@ -215,12 +213,14 @@ impl Update {
     ) -> Result<Applied> {
         let start = out.len();
         let (changed, touched) = match &self.kind {
-            Kind::Operators(operators) => {
+            UpdateKind::Operators(operators) => {
                 (operators.apply(doc, matched, context, out)?, operators.touched())
             }
-            Kind::Replacement(replacement) => (replacement.apply(doc, context, out)?, Touched::All),
-            Kind::Pipeline(pipeline) => (pipeline.apply(doc, context, out)?, Touched::All),
-            Kind::Delta(delta) => (delta.apply(doc, out)?, Touched::All),
+            UpdateKind::Replacement(replacement) => {
+                (replacement.apply(doc, context, out)?, Touched::All)
+            }
+            UpdateKind::Pipeline(pipeline) => (pipeline.apply(doc, context, out)?, Touched::All),
+            UpdateKind::Delta(delta) => (delta.apply(doc, out)?, Touched::All),
         };
         if !changed {
             out.truncate(start);
@@ -229,17 +229,19 @@ impl Update {
         Ok(Applied { changed, touched })
     }
 
-    /// Appends the document that an upsert inserts when nothing matched the query. Where neither
-    /// query nor update gives an `_id`, there is none: the caller adds one as the first field.
+    /// Appends the document that an upsert inserts if nothing matched the query. If neither query
+    /// nor update contains an `_id`, the document has none: the caller adds one as the first field.
     pub fn upsert(&self, query: &Filter, context: &Context, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         match &self.kind {
-            Kind::Operators(operators) => upsert::with_operators(operators, query, context, out)?,
-            Kind::Replacement(replacement) => {
+            UpdateKind::Operators(operators) => {
+                upsert::with_operators(operators, query, context, out)?
+            }
+            UpdateKind::Replacement(replacement) => {
                 upsert::with_replacement(replacement, query, context, out)?;
             }
-            Kind::Pipeline(pipeline) => upsert::with_pipeline(pipeline, query, out)?,
-            Kind::Delta(delta) => upsert::with_delta(delta, query, out)?,
+            UpdateKind::Pipeline(pipeline) => upsert::with_pipeline(pipeline, query, out)?,
+            UpdateKind::Delta(delta) => upsert::with_delta(delta, query, out)?,
         }
         stored::check_insert_size(out.len() - start)
     }

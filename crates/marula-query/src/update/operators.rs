@@ -1,4 +1,4 @@
-//! An update made of operators: `{ $set: { … }, $inc: { … } }`.
+//! An update by operators: `{ $set: { … }, $inc: { … } }`.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use super::{Matched, Touched};
 use crate::context::Context;
 
 errors! {
-    /// A field at the top names no operator.
+    /// A top-level field is not an operator.
     unknown_operator(name: &BStr) = FailedToParse, "Unknown modifier: {name}. Expected a valid update modifier or pipeline-style update specified as an array";
-    /// An operator's operand is no object.
+    /// An operator's operand is not an object.
     operand_not_an_object(name: &BStr, value: Value<'_>, kind: &str) = FailedToParse, "Modifiers operate on fields but we found type {kind} instead. For example: {{$mod: {{<field>: ...}}}} not {{{name}: {value}}}";
     /// `$[id]` names no array filter.
     unknown_identifier(id: &BStr, path: &BStr) = BadValue, "No array filter found for identifier '{id}' in path '{path}'";
@@ -25,7 +25,7 @@ errors! {
     unused_identifier(id: &BStr, update: Doc<'_>) = FailedToParse, "The array filter for identifier '{id}' was not used in the update {update}";
 }
 
-/// Whether a document is of operators rather than a replacement.
+/// Returns whether a document contains operators and is not a replacement.
 pub(super) fn begins_with_operator(doc: Doc<'_>) -> bool {
     doc.iter().next().is_some_and(|first| first.name.starts_with(b"$"))
 }
@@ -38,7 +38,7 @@ pub(super) struct Operators {
     touched: Touched,
 }
 
-/// What is gathered while parsing.
+/// The state of the parser.
 struct Parser<'c> {
     context: &'c Context,
     tree: Fields,
@@ -76,7 +76,7 @@ impl Operators {
         })
     }
 
-    /// The operators by path.
+    /// Returns the operators by path.
     pub(super) fn tree(&self) -> &Fields {
         &self.tree
     }
@@ -89,7 +89,7 @@ impl Operators {
         self.tree.uses_position()
     }
 
-    /// Whether an operator that adds elements to an array stands at the field.
+    /// Returns whether an operator that adds elements to an array is at the field.
     pub(super) fn adds_elements(&self, name: &[u8]) -> bool {
         self.tree.leaf(name).is_some_and(|operation| {
             matches!(operation, Operation::Push(_) | Operation::AddToSet(_))
@@ -100,7 +100,7 @@ impl Operators {
         self.touched.clone()
     }
 
-    /// Appends the updated document; whether it counts as modified.
+    /// Appends the updated document; returns whether it counts as modified.
     pub(super) fn apply(
         &self,
         doc: Doc<'_>,
@@ -112,7 +112,7 @@ impl Operators {
         self.run(doc, matched.position, context, false, id_is_fixed, out)
     }
 
-    /// Appends what the operators make of the document that an upsert begins with.
+    /// Appends the result of the operators on an upsert's base document.
     pub(super) fn apply_to_insert(
         &self,
         doc: Doc<'_>,

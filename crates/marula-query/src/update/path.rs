@@ -8,7 +8,7 @@ use marula_error::{Result, errors};
 use super::stored;
 
 errors! {
-    /// A path has no text.
+    /// A path is empty.
     path_empty() = EmptyFieldName, "An empty update path is not valid.";
     /// A path has an empty part.
     part_empty(path: &BStr) = EmptyFieldName, "The update path '{path}' contains an empty field name, which is not allowed.";
@@ -23,11 +23,11 @@ errors! {
 /// One part of an update's path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part<'p> {
-    /// A field's name, or in an array the index that it spells.
+    /// A field's name, or the index of an array's element.
     Name(&'p [u8]),
-    /// `$`: the array index that the filter noted.
+    /// `$`: the array index that the filter recorded.
     Positional,
-    /// `$[id]`: the elements that an array filter matches; `$[]`, with no identifier, is every
+    /// `$[id]`: the elements that an array filter matches; `$[]`, without an identifier, is every
     /// element.
     Elements(&'p [u8]),
 }
@@ -42,7 +42,7 @@ impl<'p> Part<'p> {
     }
 }
 
-/// Splits a path that [`check_names`] found good.
+/// Splits a path that [`check_names`] has accepted.
 pub(super) fn parts(path: &[u8]) -> Result<Vec<Part<'_>>> {
     let parts: Vec<Part<'_>> = split(path).collect();
     if let Some(Part::Elements(_)) = parts.first() {
@@ -51,7 +51,8 @@ pub(super) fn parts(path: &[u8]) -> Result<Vec<Part<'_>>> {
     Ok(parts)
 }
 
-/// Checks what holds for the paths of all operators: no part is empty, and `$` stands where it may.
+/// Checks the rules for paths of all operators: no part is empty, and `$` is only at valid
+/// positions.
 pub(super) fn check_names(path: &[u8]) -> Result<()> {
     if path.is_empty() {
         return Err(path_empty());
@@ -76,7 +77,7 @@ pub(super) fn check_names(path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the path names elements by anything but names and indexes.
+/// Returns whether a part of the path is neither a name nor an index.
 pub(super) fn is_dynamic(path: &[u8]) -> bool {
     split(path).any(|part| !matches!(part, Part::Name(_)))
 }
@@ -85,14 +86,14 @@ fn split(path: &[u8]) -> impl Iterator<Item = Part<'_>> {
     path.split(|&byte| byte == b'.').map(Part::new)
 }
 
-/// The array index that a part spells; leading zeros are allowed here, unlike in a filter.
+/// Returns the array index of a part; leading zeros are allowed here, unlike in a filter.
 pub(super) fn index(name: &[u8]) -> Option<u32> {
     let is_number = !name.is_empty() && name.iter().all(u8::is_ascii_digit);
     is_number.then(|| name.to_str().ok()?.parse().ok()).flatten()
 }
 
-/// The order in which operators act on fields of one document, and so the order of the fields they
-/// add.
+/// Compares names in the order in which operators act on the fields of one document, which is the
+/// order of the fields they add.
 ///
 /// Names are ordered by their bytes; among those that begin with a digit other than zero, the
 /// shorter comes first, so that numbers are ordered as numbers.

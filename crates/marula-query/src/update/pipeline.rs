@@ -6,7 +6,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, DocWriter, RawValue};
 use marula_error::{Result, errors};
 
-use super::places::Places;
+use super::field_order::FieldOrder;
 use super::replacement::check_same_id;
 use super::stored;
 use crate::context::Context;
@@ -16,20 +16,20 @@ use crate::stage::source::{Documents, Step};
 use crate::stage::world::{Env, Nowhere, STAGE_BYTES_MAX};
 
 errors! {
-    /// A stage that an update may not have.
+    /// A stage that is not permitted in an update.
     stage_not_allowed(name: &str) = InvalidOptions, "{name} is not allowed to be used within an update";
 }
 
-/// The stages that an update may have: each makes one document of one.
+/// The stages that are permitted in an update: each outputs one document for each.
 const STAGES: &[&str] =
     &["$addFields", "$project", "$replaceRoot", "$replaceWith", "$set", "$unset"];
 
-/// A parsed pipeline and the surroundings that it was parsed in.
+/// A parsed pipeline and the context in which it was parsed.
 pub(super) struct PipelineUpdate {
     pipeline: Pipeline,
     context: Arc<Context>,
-    /// Where a field that one stage may take away and a later one sets gets its place back.
-    places: Option<Places>,
+    /// Restores the position of a field that one stage removes and a later one sets.
+    field_order: Option<FieldOrder>,
 }
 
 impl PipelineUpdate {
@@ -43,17 +43,17 @@ impl PipelineUpdate {
         }
         let context = with_constants(context, constants);
         let pipeline = Pipeline::parse_lazily(stages, &context)?;
-        // Looked at is what a stage is made of: a `$fill` of values alone is an `$addFields`.
+        // The check is on the stages it becomes: a `$fill` of values alone is an `$addFields`.
         for stage in pipeline.stages() {
             if !STAGES.contains(&stage.name()) {
                 return Err(stage_not_allowed(stage.name()));
             }
         }
-        let places = Places::of(stages);
-        Ok(PipelineUpdate { pipeline, context: Arc::new(context), places })
+        let field_order = FieldOrder::of(stages);
+        Ok(PipelineUpdate { pipeline, context: Arc::new(context), field_order })
     }
 
-    /// Appends the new document; whether it differs from the old.
+    /// Appends the new document; returns whether it differs from the old.
     pub(super) fn apply(
         &self,
         old: Doc<'_>,
@@ -62,14 +62,14 @@ impl PipelineUpdate {
     ) -> Result<bool> {
         let start = out.len();
         let has_own_id = self.write(old, false, out)?;
-        // mongod compares before it puts the `_id` back.
+        // mongod compares before it restores the `_id`.
         Ok(!has_own_id || &out[start..] != old.as_bytes())
     }
 
-    /// Appends what the pipeline makes of a document, with the document's `_id` unless it makes one
-    /// itself.
+    /// Appends the pipeline's result for a document, with the document's `_id` unless the pipeline
+    /// sets one.
     ///
-    /// Answers whether the pipeline makes an `_id`.
+    /// Returns whether the pipeline sets an `_id`.
     pub(super) fn write(&self, doc: Doc<'_>, is_insert: bool, out: &mut Vec<u8>) -> Result<bool> {
         let input = Documents::new(vec![doc.to_buf()]);
         let env = Env {
@@ -90,7 +90,7 @@ impl PipelineUpdate {
         check_same_id(id, own_id)?;
         stored::check_depth(new)?;
         let id = own_id.or(id);
-        match self.places.as_ref().and_then(|places| places.restore(doc, new)) {
+        match self.field_order.as_ref().and_then(|field_order| field_order.restore(doc, new)) {
             Some(new) => write_id_first(new.as_doc(), id, out),
             None => write_id_first(new, id, out),
         }
@@ -104,7 +104,7 @@ impl fmt::Debug for PipelineUpdate {
     }
 }
 
-/// Appends a document with this `_id` in the first place.
+/// Appends a document with this `_id` as its first field.
 pub(super) fn write_id_first(doc: Doc<'_>, id: Option<RawValue<'_>>, out: &mut Vec<u8>) {
     let mut writer = DocWriter::new(out);
     let Some(id) = id else {
@@ -114,7 +114,7 @@ pub(super) fn write_id_first(doc: Doc<'_>, id: Option<RawValue<'_>>, out: &mut V
     writer.append_raw("_id", id);
     let mut iter = doc.iter();
     let mut before = doc.elements_bytes();
-    // All but the first field of that name stay as they are.
+    // Later fields of that name are copied.
     loop {
         let rest = iter.rest();
         match iter.next() {
@@ -130,7 +130,7 @@ pub(super) fn write_id_first(doc: Doc<'_>, id: Option<RawValue<'_>>, out: &mut V
     writer.append_elements(before);
 }
 
-/// The context with the statement's constants beside the command's variables.
+/// Returns the context with the statement's constants added to the command's variables.
 fn with_constants(context: &Context, constants: Option<Doc<'_>>) -> Context {
     let mut context = Context { keeps_calls: true, ..context.clone() };
     if let Some(constants) = constants {

@@ -1,4 +1,4 @@
-//! An update that gives the whole document anew.
+//! An update that replaces the whole document.
 
 use marula_bson::order;
 use marula_bson::{Doc, DocBuf, DocWriter, Element, RawValue, Type, Value};
@@ -17,7 +17,7 @@ errors! {
 #[derive(Debug)]
 pub(super) struct Replacement {
     doc: DocBuf,
-    /// Whether a field at the top is the timestamp zero that stands for the present moment.
+    /// Whether a top-level field is the zero timestamp, which means the current time.
     has_zero_timestamp: bool,
 }
 
@@ -28,8 +28,8 @@ impl Replacement {
         Replacement { doc: doc.to_buf(), has_zero_timestamp }
     }
 
-    /// Appends the new document; whether it counts as modified, which it does unless every byte was
-    /// given as it is.
+    /// Appends the new document; returns whether it counts as modified, which it does unless every
+    /// byte is the same.
     pub(super) fn apply(&self, old: Doc<'_>, context: &Context, out: &mut Vec<u8>) -> Result<bool> {
         if self.doc.as_doc() == old && !self.has_zero_timestamp {
             return Ok(false);
@@ -38,7 +38,7 @@ impl Replacement {
         Ok(true)
     }
 
-    /// Appends the new document with an `_id`, its own or else the given one, in the first place.
+    /// Appends the new document with an `_id` as its first field: its own, or else the given one.
     pub(super) fn write(
         &self,
         id: Option<RawValue<'_>>,
@@ -81,8 +81,8 @@ impl Replacement {
     }
 }
 
-/// Checks that an `_id` that is there already is not given another value. An equal number of
-/// another type is the same here.
+/// Checks that an existing `_id` does not change. An equal number of another type counts as the
+/// same.
 pub(super) fn check_same_id(
     fixed: Option<RawValue<'_>>,
     given: Option<RawValue<'_>>,

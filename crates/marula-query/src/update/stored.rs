@@ -1,19 +1,19 @@
-//! What a document must be to be stored, as far as an update can break it: depth, size, names.
+//! The rules for stored documents that an update can violate: depth, size, names.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, RawValue, Type, Value};
 use marula_error::{Result, errors};
 
-/// How many parts the path to any value of a stored document may have.
-/// Source: mongod 6.0, whose limit for stored documents is 20 below that for messages.
+/// The maximum number of parts of the path to a value of a stored document. Source: mongod 6.0,
+/// whose limit for stored documents is 20 below that for messages.
 pub(super) const DEPTH_MAX: usize = 180;
-/// How many parts the path of an operator may have. A document that deep cannot be stored; the
-/// bound keeps recursion along paths small.
+/// The maximum number of parts of an operator's path. A document of that depth cannot be stored;
+/// the limit keeps recursion along paths small.
 pub(super) const PATH_PARTS_MAX: usize = 250;
-/// How large a stored document may be. Source: manual "MongoDB Limits and Thresholds".
+/// The maximum size of a stored document. Source: manual "MongoDB Limits and Thresholds".
 pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// How large a document may become while it is made: what is allowed beside it in a message.
+/// The maximum size of a document while it is built: a message may have this much more.
 const BUFFER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX + 16 * 1024;
 
 errors! {
@@ -21,11 +21,11 @@ errors! {
     pub(super) too_deep() = Overflow, "Document exceeds maximum nesting depth of {DEPTH_MAX}";
     /// The document is too large.
     too_large() = 17419, "Resulting document after update is larger than {DOCUMENT_BYTES_MAX}";
-    /// The document is larger than the buffer that documents are made in.
+    /// The document is larger than the buffer in which documents are built.
     past_buffer(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {BUFFER_BYTES_MAX}(16MB)";
-    /// A name that begins with a dollar sign stands where it may not.
+    /// A name that begins with a dollar sign is at an invalid position.
     dollar_name(name: &BStr, path: &str) = DollarPrefixedFieldName, "The dollar ($) prefixed field '{name}' in '{path}' is not allowed in the context of an update's replacement document. Consider using an aggregation pipeline with $replaceWith.";
-    /// `$ref` or `$db` is no string.
+    /// `$ref` or `$db` is not a string.
     dbref_not_a_string(name: &BStr, kind: &str) = InvalidDBRef, "The DBRef {name} field must be a String, not a {kind}";
     /// `$ref` without `$id`.
     dbref_ref_alone() = InvalidDBRef, "The DBRef $ref field must be followed by a $id field";
@@ -35,9 +35,9 @@ errors! {
     dbref_db_alone() = InvalidDBRef, "Found $db field without a $id before it, which is invalid.";
     /// The document to insert is too large.
     insert_too_large() = 17420, "Document to upsert is larger than {DOCUMENT_BYTES_MAX}";
-    /// `_id` has a type that it cannot have.
+    /// `_id` has an invalid type.
     id_type(kind: &str) = InvalidIdField, "The '_id' value cannot be of type {kind}";
-    /// `_id` is an array, where the whole document is given anew.
+    /// `_id` is an array, in a replacement.
     id_array() = NotSingleValueField, "After applying the update to the document, the (immutable) field '_id' was found to be an array or array descendant.";
 }
 
@@ -52,7 +52,7 @@ pub(super) fn check_size(bytes: usize) -> Result<()> {
     }
 }
 
-/// Checks the size of a whole document that is to be inserted.
+/// Checks the size of a whole document to insert.
 pub(super) fn check_insert_size(bytes: usize) -> Result<()> {
     if bytes > DOCUMENT_BYTES_MAX {
         return Err(insert_too_large());
@@ -60,11 +60,9 @@ pub(super) fn check_insert_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks a field at the top of a document whose name begins with a dollar sign, where it was just
-/// written.
+/// Checks a top-level field whose name begins with a dollar sign, after it was written.
 ///
-/// The parts of a DBRef are taken where they stand in their order. A document that is inserted may
-/// have any such fields.
+/// The parts of a DBRef are accepted in their order. A document to insert may have any such fields.
 pub(super) fn check_dollar_name(name: &[u8], kind: Type, neighbours: Neighbours<'_>) -> Result<()> {
     match name {
         b"$ref" | b"$db" if kind != Type::String => {
@@ -86,8 +84,8 @@ pub(super) struct Neighbours<'d> {
 }
 
 impl<'d> Neighbours<'d> {
-    /// The neighbours of a field; those that it would have at the end, where there is none of that
-    /// name.
+    /// Returns the neighbours of a field; if there is none of that name, those that it would have
+    /// at the end.
     pub(super) fn of(name: &[u8], doc: Doc<'d>) -> Self {
         let mut previous = None;
         let mut names = doc.iter().map(|element| element.name.as_bytes());
@@ -101,7 +99,7 @@ impl<'d> Neighbours<'d> {
     }
 }
 
-/// Checks the names at the top of a document that is to replace another.
+/// Checks the top-level names of a replacement.
 pub(super) fn check_dollar_names(doc: Doc<'_>) -> Result<()> {
     doc.iter().filter(|element| element.name.starts_with(b"$")).try_for_each(|element| {
         let neighbours = Neighbours::of(element.name, doc);
@@ -127,7 +125,7 @@ pub(super) fn check_id_names(id: RawValue<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks the `_id` of a document that is to be inserted.
+/// Checks the `_id` of a document to insert.
 pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
     match id.kind() {
         kind @ (Type::Array | Type::Regex | Type::Undefined) => Err(id_type(kind.alias())),
@@ -135,7 +133,7 @@ pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
     }
 }
 
-/// Checks that the `_id` of a document that is given anew is no array.
+/// Checks that the `_id` of a replacement is not an array.
 pub(super) fn check_id_no_array(id: RawValue<'_>) -> Result<()> {
     if id.kind() == Type::Array {
         return Err(id_array());
@@ -143,7 +141,7 @@ pub(super) fn check_id_no_array(id: RawValue<'_>) -> Result<()> {
     Ok(())
 }
 
-/// How many parts the longest path inside a value has: zero for a scalar.
+/// Returns the number of parts of the longest path inside a value: zero for a scalar.
 pub(super) fn inner_depth(value: RawValue<'_>) -> usize {
     match value.get() {
         Value::Document(doc) | Value::Array(doc) => depth_of(doc),
@@ -151,9 +149,9 @@ pub(super) fn inner_depth(value: RawValue<'_>) -> usize {
     }
 }
 
-/// How many parts the longest path in a document has.
+/// Returns the number of parts of the longest path in a document.
 fn depth_of(doc: Doc<'_>) -> usize {
-    /// Messages nest less deep; this bounds the recursion on bytes that are not from a message.
+    /// Messages nest less; this bounds the recursion on bytes that are not from a message.
     const SCAN_MAX: usize = 256;
     fn below(doc: Doc<'_>, depth: usize) -> usize {
         if depth > SCAN_MAX {

@@ -1,10 +1,10 @@
-//! Updates, replayed as a real server answered them.
+//! Updates, compared with a real server's results.
 //!
-//! `tests/recorded.bson` holds documents one after another, recorded from mongod 6.0.27 over
-//! generated documents, queries and updates: `d` the document, `q` the query, `u` the update, `f`
-//! the array filters, `x` whether it was an upsert into an empty collection; and the answer: `r`
-//! the document afterwards (of an upsert without the `_id` that the server made) and `n` whether it
-//! counted as modified, or `e` with the error's code and message.
+//! `tests/recorded.bson` is a sequence of documents, recorded from mongod 6.0.27 over generated
+//! documents, queries and updates: `d` the document, `q` the query, `u` the update, `f` the array
+//! filters, `x` whether it was an upsert into an empty collection; and the result: `r` the document
+//! afterwards (of an upsert without the `_id` that the server made) and `n` whether it counted as
+//! modified, or `e` with the error's code and message.
 
 use marula_bson::{Doc, DocBuf, Value, doc};
 
@@ -13,7 +13,7 @@ use crate::filter::{Filter, Purpose};
 
 static RECORDED: &[u8] = include_bytes!("tests/recorded.bson");
 
-/// The documents of a file of documents.
+/// Iterates over the documents of a file.
 fn documents(mut bytes: &[u8]) -> impl Iterator<Item = Doc<'_>> {
     std::iter::from_fn(move || {
         let length = bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length))?;
@@ -30,7 +30,8 @@ fn sub<'a>(record: Doc<'a>, name: &str) -> Doc<'a> {
     }
 }
 
-/// What the update makes of a record: modified or not, and the document afterwards.
+/// Applies a record's update: returns whether it modified the document, and the document
+/// afterwards.
 fn run(record: Doc<'_>) -> Result<(bool, Vec<u8>)> {
     let context = Context::default();
     let query = sub(record, "q");
@@ -59,7 +60,7 @@ fn run(record: Doc<'_>) -> Result<(bool, Vec<u8>)> {
     Ok((applied.changed, out))
 }
 
-/// What is wrong with the answer to a record, if anything.
+/// Returns the difference to a record's result, if there is one.
 fn difference(record: Doc<'_>) -> Option<String> {
     let answer = run(record);
     let error = record.get("e").and_then(|error| error.as_doc());
@@ -102,7 +103,7 @@ fn updates_do_what_mongod_does() {
     assert!(differences.is_empty(), "{} of {count} differ:\n{shown}", differences.len());
 }
 
-/// The context of a moment, with a variable.
+/// Returns a context with a fixed time and a variable.
 fn moment() -> Context {
     Context { now_ms: 1_600_000_000_500, ..Context::default() }
 }
@@ -124,7 +125,7 @@ const PLAIN: UpdateOptions<'static> = UpdateOptions {
 };
 
 #[test]
-fn the_present_moment_comes_from_the_context() {
+fn the_current_time_comes_from_the_context() {
     let seconds = 1_600_000_000_u64;
     let old = doc! { "_id": 1 };
     let update = doc! { "$currentDate": { "a": true, "b": { "$type": "timestamp" } } };
@@ -132,7 +133,7 @@ fn the_present_moment_comes_from_the_context() {
     assert_eq!(new.as_doc().get("a"), Some(Value::DateTime(1_600_000_000_500)));
     assert_eq!(new.as_doc().get("b"), Some(Value::Timestamp(seconds << 32 | 1)));
 
-    // Only at the top, and only zero.
+    // Only top-level fields, and only zero.
     let replacement = doc! {
         "a": Value::Timestamp(0),
         "b": { "c": Value::Timestamp(0) },
@@ -147,7 +148,7 @@ fn the_present_moment_comes_from_the_context() {
     };
     assert_eq!(new, expected);
 
-    // Not where the client says to keep it.
+    // Not if the client asks to keep it.
     let kept = UpdateOptions { empty_timestamps: EmptyTimestamps::Kept, ..PLAIN };
     let new = applied(Value::from(&replacement), &old, &kept).unwrap();
     assert_eq!(new.as_doc().get("a"), Some(Value::Timestamp(0)));
@@ -207,15 +208,15 @@ fn depth_size_and_padding_have_limits() {
     assert_eq!(set("a.1500002", Value::Null), Err(34));
     let text = "x".repeat(16 * 1024 * 1024);
     assert_eq!(set("b", Value::from(text.as_str())), Err(17419));
-    // Two spellings of one index.
+    // Two notations of one index.
     let update = doc! { "$set": { "a.0": 5, "a.00": 6 } };
     assert_eq!(applied(Value::from(&update), &old, &PLAIN).unwrap_err().code().number(), 40);
 }
 
-/// A law over values of every type: what `$set` has written, a filter for it finds, however the
-/// path gets there.
+/// A law over values of every type: a filter for the value that `$set` wrote matches, whatever the
+/// path.
 #[test]
-fn what_is_set_is_found() {
+fn a_set_value_is_found() {
     let id = marula_bson::ObjectId::from_bytes([7; 12]);
     let inner = doc! { "x": 1, "y": [1, 2] };
     let array = doc! { "0": 1, "1": "a" };

@@ -1,4 +1,5 @@
-//! Which parts of documents an update may write, so that indexes elsewhere are left alone.
+//! The parts of documents that an update may write, so that indexes on other fields are not
+//! updated.
 
 use std::sync::Arc;
 
@@ -9,16 +10,16 @@ use marula_bson::FieldPath;
 pub enum Touched {
     /// Any path.
     All,
-    /// These paths and what is below them.
+    /// These paths and their subfields.
     Paths(Arc<[FieldPath]>),
 }
 
 impl Touched {
-    /// Whether what an index on `path` sees of a document may have changed.
+    /// Returns whether the keys of an index on `path` may have changed.
     ///
-    /// Array indexes and positional parts name no field, so they are passed over on both sides.
-    /// What is written by number may make an element, and with it each field that an index expects
-    /// in an element: it counts as the whole array.
+    /// Array indexes and positional parts are not field names, so they are skipped on both sides. A
+    /// write to a numbered element may add an element, and with it each field that an index expects
+    /// in an element: it counts as a write to the whole array.
     pub fn may_affect(&self, path: &FieldPath) -> bool {
         match self {
             Touched::All => true,
@@ -27,7 +28,7 @@ impl Touched {
     }
 }
 
-/// Whether one path leads to the other or to a part of it.
+/// Returns whether one path is a prefix of the other, or they are equal.
 fn overlaps(written: &FieldPath, index: &FieldPath) -> bool {
     let mut written = names(up_to_number(written));
     let mut index = names(index.parts());
@@ -40,8 +41,8 @@ fn overlaps(written: &FieldPath, index: &FieldPath) -> bool {
     }
 }
 
-/// The parts before the first that may be a place in an array. The first of all is a field: a
-/// document is no array.
+/// Returns the parts before the first that may be an array index. The first part is always a field:
+/// a document is not an array.
 fn up_to_number(path: &FieldPath) -> &[Box<[u8]>] {
     let parts = path.parts();
     let number = parts.iter().skip(1).position(|part| is_number(part));
@@ -52,7 +53,7 @@ fn is_number(part: &[u8]) -> bool {
     part.iter().all(u8::is_ascii_digit)
 }
 
-/// The parts of a path that can only be field names.
+/// Returns the parts of a path that can only be field names.
 fn names(parts: &[Box<[u8]>]) -> impl Iterator<Item = &[u8]> {
     parts.iter().map(|part| &**part).filter(|part| {
         let positional = *part == b"$" || part.starts_with(b"$[");

@@ -1,4 +1,5 @@
-//! Where in a document a walk is: a chain of names on the stack, written out only for messages.
+//! The position of a walk in a document: a chain of names on the stack, written out only for
+//! messages.
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ pub(super) struct Trail<'t> {
 }
 
 impl<'t> Trail<'t> {
-    /// The path one part below `parent`.
+    /// Returns the path one part longer than `parent`.
     #[inline]
     pub(super) fn below(parent: Option<&'t Trail<'t>>, name: &'t [u8]) -> Self {
         match parent {
@@ -23,17 +24,17 @@ impl<'t> Trail<'t> {
         }
     }
 
-    /// The last part.
+    /// Returns the last part.
     pub(super) fn name(&self) -> &'t [u8] {
         self.name
     }
 
-    /// How many parts there are.
+    /// Returns the number of parts.
     pub(super) fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Whether the path is `_id` or inside it.
+    /// Returns whether the path is `_id` or inside it.
     pub(super) fn is_under_id(&self) -> bool {
         self.under_id
     }

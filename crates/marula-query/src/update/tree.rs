@@ -1,9 +1,10 @@
 //! An update's operators as a tree by path.
 //!
-//! A [`Node`] is what is done at one place: a [`Leaf`](Node::Leaf) is one operator, [`Fields`] are
-//! the children of a document or the chosen indexes of an array, [`Elements`] speak of array
-//! elements by array filter. Paths that meet are merged while parsing; `$` and `$[id]` stand for
-//! places that only the document decides, so nodes may have to be merged again for one document.
+//! An [`UpdateNode`] has the operators at one path: a [`Leaf`](UpdateNode::Leaf) is one operator,
+//! [`Fields`] are the children of a document or elements of an array by index, [`Elements`] are the
+//! elements that array filters choose. Paths with a common prefix are merged while parsing. `$` and
+//! `$[id]` mean positions that only the document decides, so nodes may have to be merged again for
+//! one document.
 
 use std::sync::Arc;
 
@@ -16,17 +17,17 @@ use super::trail::Trail;
 use crate::field_map::FieldMap;
 
 errors! {
-    /// Two operators write the same place, or one inside another's.
+    /// Two operators write at the same path, or one inside another's.
     conflict(path: &BStr, at: &BStr) = ConflictingUpdateOperators, "Updating the path '{path}' would create a conflict at '{at}'";
-    /// For this document, two paths are the same place.
+    /// For this document, two paths are the same.
     pub(super) conflict_at(at: &Trail<'_>) = ConflictingUpdateOperators, "Update created a conflict at '{at}'";
-    /// `$` is used, and the filter noted no array index.
+    /// `$` is used, and the filter recorded no array index.
     no_position() = BadValue, "The positional operator did not find the match needed from the query.";
 }
 
-/// What is done at one place.
+/// The operators at one path.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum UpdateNode {
     /// An operator writes the value.
     Leaf(Operation),
     /// Parts of the value, by name or index.
@@ -35,52 +36,53 @@ pub(super) enum Node {
     Elements(Elements),
 }
 
-/// What is done with the fields of a document, or with elements of an array by index.
+/// The operators on the fields of a document, or on elements of an array by index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields {
     /// By name, in the order of [`path::compare`].
-    pub(super) children: FieldMap<Arc<Node>>,
-    /// The children whose names are array indexes, ascending: index and place in `children`.
+    pub(super) children: FieldMap<Arc<UpdateNode>>,
+    /// The children whose names are array indexes, ascending: the index and the position in
+    /// `children`.
     pub(super) by_index: Vec<(u32, usize)>,
-    /// What is done at `$`.
-    positional: Option<Arc<Node>>,
+    /// The operators at `$`.
+    positional: Option<Arc<UpdateNode>>,
 }
 
-/// What is done with the elements of an array that array filters choose.
+/// The operators on the elements of an array that array filters choose.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Elements {
     /// By identifier, ascending; the empty one is every element.
-    pub(super) children: Vec<(Box<[u8]>, Arc<Node>)>,
+    pub(super) children: Vec<(Box<[u8]>, Arc<UpdateNode>)>,
 }
 
 impl Fields {
     /// Adds an operator at a path.
     pub(super) fn add(&mut self, path: &[u8], parts: &[Part<'_>], leaf: Operation) -> Result<()> {
-        let full = Full { path, parts };
+        let full = FullPath { path, parts };
         add_to_fields(self, &full, 0, leaf)
     }
 
-    /// The operator that writes the field itself.
+    /// Returns the operator that writes the field itself.
     pub(super) fn leaf(&self, name: &[u8]) -> Option<&Operation> {
         let (_, node) = &self.children.entries()[self.children.find(name)?];
         match &**node {
-            Node::Leaf(operation) => Some(operation),
+            UpdateNode::Leaf(operation) => Some(operation),
             _ => None,
         }
     }
 
-    /// Whether `$` is used anywhere below.
+    /// Returns whether `$` is used in the subtree.
     pub(super) fn uses_position(&self) -> bool {
         self.positional.is_some()
             || self.children.entries().iter().any(|(_, node)| node.uses_position())
     }
 
-    /// Whether `$` stands among the fields themselves.
+    /// Returns whether `$` is one of the fields.
     pub(super) fn has_positional(&self) -> bool {
         self.positional.is_some()
     }
 
-    /// The fields with the place of `$` decided.
+    /// Returns the fields with `$` replaced by its position.
     pub(super) fn with_position(
         &self,
         position: Option<usize>,
@@ -91,11 +93,16 @@ impl Fields {
         let mut fields =
             Fields { children: self.children.clone(), by_index: Vec::new(), positional: None };
         fields.merge_child(position.to_string().as_bytes(), node, at)?;
-        fields.settle();
+        fields.sort_children();
         Ok(fields)
     }
 
-    fn merge_child(&mut self, name: &[u8], node: &Arc<Node>, at: Option<&Trail<'_>>) -> Result<()> {
+    fn merge_child(
+        &mut self,
+        name: &[u8],
+        node: &Arc<UpdateNode>,
+        at: Option<&Trail<'_>>,
+    ) -> Result<()> {
         match self.children.find(name) {
             None => self.children.push(name, Arc::clone(node)),
             Some(place) => {
@@ -106,8 +113,8 @@ impl Fields {
         Ok(())
     }
 
-    /// Orders the children, of which some were added.
-    fn settle(&mut self) {
+    /// Sorts the children after some were added.
+    fn sort_children(&mut self) {
         self.children.sort_by(path::compare);
         let entries = self.children.entries().iter().enumerate();
         self.by_index =
@@ -115,7 +122,7 @@ impl Fields {
         self.by_index.sort_unstable();
     }
 
-    /// Orders all children when everything was added.
+    /// Sorts all children once everything is added.
     pub(super) fn finish(&mut self) {
         for place in 0..self.children.len() {
             finish(self.children.item_mut(place));
@@ -123,37 +130,43 @@ impl Fields {
         if let Some(node) = &mut self.positional {
             finish(node);
         }
-        self.settle();
+        self.sort_children();
     }
 }
 
-fn finish(node: &mut Arc<Node>) {
+fn finish(node: &mut Arc<UpdateNode>) {
     match Arc::get_mut(node).expect(NOT_SHARED) {
-        Node::Leaf(_) => {}
-        Node::Fields(fields) => fields.finish(),
-        Node::Elements(elements) => elements.children.iter_mut().for_each(|(_, node)| finish(node)),
+        UpdateNode::Leaf(_) => {}
+        UpdateNode::Fields(fields) => fields.finish(),
+        UpdateNode::Elements(elements) => {
+            elements.children.iter_mut().for_each(|(_, node)| finish(node))
+        }
     }
 }
 
-/// Why a node can be changed while the tree is built.
+/// The reason why a node can be changed while the tree is built.
 const NOT_SHARED: &str = "the tree is not shared while it is built";
 
-impl Node {
+impl UpdateNode {
     fn uses_position(&self) -> bool {
         match self {
-            Node::Leaf(_) => false,
-            Node::Fields(fields) => fields.uses_position(),
-            Node::Elements(elements) => {
+            UpdateNode::Leaf(_) => false,
+            UpdateNode::Fields(fields) => fields.uses_position(),
+            UpdateNode::Elements(elements) => {
                 elements.children.iter().any(|(_, node)| node.uses_position())
             }
         }
     }
 }
 
-/// Merges what two paths that turned out to be the same place do there.
-pub(super) fn merge(a: &Arc<Node>, b: &Arc<Node>, at: &Trail<'_>) -> Result<Arc<Node>> {
+/// Merges the operators of two paths that are the same in this document.
+pub(super) fn merge(
+    a: &Arc<UpdateNode>,
+    b: &Arc<UpdateNode>,
+    at: &Trail<'_>,
+) -> Result<Arc<UpdateNode>> {
     match (&**a, &**b) {
-        (Node::Fields(a), Node::Fields(b)) => {
+        (UpdateNode::Fields(a), UpdateNode::Fields(b)) => {
             let mut merged = a.clone();
             for (name, node) in b.children.entries() {
                 merged.merge_child(name, node, Some(at))?;
@@ -162,10 +175,10 @@ pub(super) fn merge(a: &Arc<Node>, b: &Arc<Node>, at: &Trail<'_>) -> Result<Arc<
                 (Some(a), Some(b)) => Some(merge(a, b, &Trail::below(Some(at), b"$"))?),
                 (a, b) => a.clone().or_else(|| b.clone()),
             };
-            merged.settle();
-            Ok(Arc::new(Node::Fields(merged)))
+            merged.sort_children();
+            Ok(Arc::new(UpdateNode::Fields(merged)))
         }
-        (Node::Elements(a), Node::Elements(b)) => {
+        (UpdateNode::Elements(a), UpdateNode::Elements(b)) => {
             let mut merged = a.clone();
             for (id, node) in &b.children {
                 match merged.children.binary_search_by(|(other, _)| other.cmp(id)) {
@@ -177,20 +190,20 @@ pub(super) fn merge(a: &Arc<Node>, b: &Arc<Node>, at: &Trail<'_>) -> Result<Arc<
                     }
                 }
             }
-            Ok(Arc::new(Node::Elements(merged)))
+            Ok(Arc::new(UpdateNode::Elements(merged)))
         }
         _ => Err(conflict_at(at)),
     }
 }
 
-/// A path as it was given, and its parts.
-struct Full<'p> {
+/// A path as the client wrote it, and its parts.
+struct FullPath<'p> {
     path: &'p [u8],
     parts: &'p [Part<'p>],
 }
 
-impl Full<'_> {
-    /// The text of the first `count` parts.
+impl FullPath<'_> {
+    /// Returns the text of the first `count` parts.
     fn prefix(&self, count: usize) -> &BStr {
         let mut ends = self.path.find_iter(b".");
         match count.checked_sub(1).and_then(|dots| ends.nth(dots)) {
@@ -203,27 +216,37 @@ impl Full<'_> {
         conflict(self.path.as_bstr(), self.prefix(count))
     }
 
-    /// The tree that the parts from `at` on make.
-    fn chain(&self, at: usize, leaf: Operation) -> Result<Node> {
+    /// Returns the tree of the parts from `at` on.
+    fn chain(&self, at: usize, leaf: Operation) -> Result<UpdateNode> {
         let mut node = match self.parts.get(at) {
-            None => return Ok(Node::Leaf(leaf)),
-            Some(Part::Elements(_)) => Node::Elements(Elements::default()),
-            Some(_) => Node::Fields(Fields::default()),
+            None => return Ok(UpdateNode::Leaf(leaf)),
+            Some(Part::Elements(_)) => UpdateNode::Elements(Elements::default()),
+            Some(_) => UpdateNode::Fields(Fields::default()),
         };
         add_to(&mut node, self, at, leaf)?;
         Ok(node)
     }
 }
 
-fn add_to(container: &mut Node, full: &Full<'_>, at: usize, leaf: Operation) -> Result<()> {
+fn add_to(
+    container: &mut UpdateNode,
+    full: &FullPath<'_>,
+    at: usize,
+    leaf: Operation,
+) -> Result<()> {
     match container {
-        Node::Leaf(_) => Err(full.conflict(at)),
-        Node::Fields(fields) => add_to_fields(fields, full, at, leaf),
-        Node::Elements(elements) => add_to_elements(elements, full, at, leaf),
+        UpdateNode::Leaf(_) => Err(full.conflict(at)),
+        UpdateNode::Fields(fields) => add_to_fields(fields, full, at, leaf),
+        UpdateNode::Elements(elements) => add_to_elements(elements, full, at, leaf),
     }
 }
 
-fn add_to_fields(fields: &mut Fields, full: &Full<'_>, at: usize, leaf: Operation) -> Result<()> {
+fn add_to_fields(
+    fields: &mut Fields,
+    full: &FullPath<'_>,
+    at: usize,
+    leaf: Operation,
+) -> Result<()> {
     match full.parts[at] {
         Part::Name(name) => match fields.children.find(name) {
             Some(place) => add_below(fields.children.item_mut(place), full, at, leaf)?,
@@ -240,7 +263,7 @@ fn add_to_fields(fields: &mut Fields, full: &Full<'_>, at: usize, leaf: Operatio
 
 fn add_to_elements(
     elements: &mut Elements,
-    full: &Full<'_>,
+    full: &FullPath<'_>,
     at: usize,
     leaf: Operation,
 ) -> Result<()> {
@@ -255,7 +278,12 @@ fn add_to_elements(
     }
 }
 
-fn add_below(node: &mut Arc<Node>, full: &Full<'_>, at: usize, leaf: Operation) -> Result<()> {
+fn add_below(
+    node: &mut Arc<UpdateNode>,
+    full: &FullPath<'_>,
+    at: usize,
+    leaf: Operation,
+) -> Result<()> {
     if at + 1 == full.parts.len() {
         return Err(full.conflict(at + 1));
     }

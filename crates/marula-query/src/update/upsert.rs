@@ -1,9 +1,9 @@
-//! The document that an upsert inserts when nothing matched: what the query says of it, then the
-//! update.
+//! The document that an upsert inserts if nothing matched: the values that the query requires, then
+//! the update.
 //!
-//! The query says what it demands by equality: `{ a: 1, "b.c": 2 }`, also inside `$and`, `$or` with
-//! one branch, `$in` with one value and `$all`. Its canonical form is read, in which what can never
-//! hold is gone: a query that can match nothing demands nothing.
+//! The query requires values by equality: `{ a: 1, "b.c": 2 }`, also inside `$and`, `$or` with one
+//! branch, `$in` with one value and `$all`. The canonical form is read, without conditions that
+//! never hold: a query that can match nothing requires nothing.
 
 use std::collections::HashSet;
 
@@ -20,15 +20,15 @@ use crate::context::Context;
 use crate::filter::{CompareOp, Filter, Node, PathNode, Predicate};
 
 errors! {
-    /// The query demands two values of one path.
+    /// The query requires two values of one path.
     matched_twice(path: &BStr) = NotSingleValueField, "cannot infer query fields to set, path '{path}' is matched twice";
-    /// The query demands values of a path and of a part of it.
+    /// The query requires values of a path and of a part of it.
     matched_inside(inner: &BStr, outer: &BStr) = NotSingleValueField, "cannot infer query fields to set, both paths '{inner}' and '{outer}' are matched";
-    /// A replacement needs the whole `_id`, and the query speaks of a part.
+    /// A replacement needs the whole `_id`, and the query has only a part.
     id_not_exact(path: &BStr) = NotExactValueField, "field at '_id' must be exactly specified, field at sub-path '{path}'found";
     /// An operator adds an element to `_id`.
     id_element() = NotSingleValueField, "After applying the update to the document, the field '_id' was found to be an array or array descendant.";
-    /// The query demands a value of the empty path.
+    /// The query requires a value of the empty path.
     empty_path() = IllegalOperation, "Cannot call setValue on the root object";
 }
 
@@ -93,7 +93,8 @@ pub(super) fn with_delta(delta: &Delta, query: &Filter, out: &mut Vec<u8>) -> Re
     delta.apply(Doc::trusted(&base), out).map(drop)
 }
 
-/// The document that has just what the query demands, its fields in the order of their paths.
+/// Returns the document of just the values that the query requires, its fields in the order of
+/// their paths.
 fn base_document(query: &Filter) -> Result<Vec<u8>> {
     let mut equalities = Equalities::default();
     equalities.find(query.root());
@@ -103,7 +104,7 @@ fn base_document(query: &Filter) -> Result<Vec<u8>> {
     Ok(base)
 }
 
-/// The values that a query demands, by path.
+/// The values that a query requires, by path.
 #[derive(Default)]
 struct Equalities<'q> {
     found: Vec<(BString, RawValue<'q>)>,
@@ -122,16 +123,16 @@ impl<'q> Equalities<'q> {
         }
     }
 
-    /// Sorts by path, and refuses paths that meet.
+    /// Sorts by path, and rejects paths that contain each other.
     fn sort(&mut self) -> Result<()> {
         self.found.sort_by(|(a, _), (b, _)| a.cmp(b));
         let mut before = HashSet::with_capacity(self.found.len());
         for (path, _) in &self.found {
             let path = path.as_bstr();
-            // What a path leads through sorts before it.
+            // A prefix of a path sorts before it.
             let outer = path.find_iter(".").map(|dot| path[..dot].as_bstr());
             if let Some(outer) = outer.into_iter().find(|outer| before.contains(outer)) {
-                // A path that adds an empty name alone to another is taken for the same.
+                // A path that adds only an empty name to another counts as the same.
                 let is_same = path.len() == outer.len() + 1;
                 return Err(if is_same {
                     matched_twice(path)

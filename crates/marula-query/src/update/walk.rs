@@ -1,9 +1,9 @@
-//! Applying the tree of operators to a document's bytes.
+//! Applies the tree of operators to a document's bytes.
 //!
 //! A [`Walk`] goes through tree and document together and writes the new document once: runs of
-//! elements that no operator names are copied as they are. Operators act in the order of the tree,
-//! while the walk meets fields in the order of the document; where several fail, the error of the
-//! first in the tree's order is the one that counts.
+//! elements that no operator names are copied unchanged. Operators act in the order of the tree,
+//! but the walk reads fields in the order of the document; of several errors the first in the
+//! tree's order is reported.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,42 +16,42 @@ use super::operator::Operation;
 use super::path;
 use super::stored;
 use super::trail::Trail;
-use super::tree::{Elements, Fields, Node, merge};
+use super::tree::{Elements, Fields, UpdateNode, merge};
 use crate::context::Context;
 use crate::field_map::Met;
 
-/// How many nulls an update may put between the end of an array and a new element.
-/// Source: mongod 6.0.
+/// The maximum number of nulls that an update may put between the end of an array and a new
+/// element. Source: mongod 6.0.
 const PADDING_MAX: usize = 1_500_000;
 
 errors! {
-    /// A field is set below a value that is neither a document nor an array, or an array that has
+    /// A field is set in a value that is neither a document nor an array, or in an array that has
     /// no such part.
     cannot_create(name: &bstr::BStr, parent: Element<'_>) = PathNotViable, "Cannot create field '{name}' in element {{{parent}}}";
-    /// An element far behind the end of its array is set.
+    /// An element far after the end of its array is set.
     too_much_padding() = CannotBackfillArray, "can't backfill more than {PADDING_MAX} elements";
-    /// `$[]` or `$[id]` at a value that is no array.
+    /// `$[]` or `$[id]` at a value that is not an array.
     not_an_array(element: Element<'_>) = BadValue, "Cannot apply array updates to non-array element {element}";
-    /// `$[]` or `$[id]` where there is nothing.
+    /// `$[]` or `$[id]` where there is no value.
     array_missing(path: &dyn std::fmt::Display) = BadValue, "The path '{path}' must exist in the document in order to apply array updates.";
     /// `_id`, or a part of it, would change.
     pub(super) id_changed(path: &dyn std::fmt::Display) = ImmutableField, "Performing an update on the path '{path}' would modify the immutable field '_id'";
-    /// Something would be added to `_id`.
+    /// A field would be added to `_id`.
     id_extended(path: &Trail<'_>, element: Element<'_>) = ImmutableField, "Updating the path '{path}' to {element} would modify the immutable field '_id'";
 }
 
-/// What became of a value.
+/// The effect on a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
-    /// It stays; what was written of it is taken back.
+pub(super) enum WriteStep {
+    /// It stays; bytes that were written for it are removed.
     Keep,
-    /// It was written anew, as a value of this type.
+    /// It was written, as a value of this type.
     Write(Type),
     /// It is removed.
     Remove,
 }
 
-/// What became of an element that was there: what a [`Step`] is to a value.
+/// The effect on an existing element: corresponds to a value's [`WriteStep`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Kept,
@@ -59,40 +59,40 @@ enum Fate {
     Removed,
 }
 
-/// One application of an update to one document.
+/// The application of an update to one document.
 pub(super) struct Walk<'r> {
     /// The document before the update.
     pub(super) root: Doc<'r>,
-    /// The array index that the filter noted.
+    /// The array index that the filter recorded.
     pub(super) position: Option<usize>,
-    /// Whether the document is about to be inserted by an upsert.
+    /// Whether the document is to be inserted by an upsert.
     pub(super) is_insert: bool,
-    /// Whether the document has an `_id`, which must not change then.
+    /// Whether the document has an `_id`, which must not change.
     pub(super) id_is_fixed: bool,
     pub(super) context: &'r Context,
     pub(super) array_filters: &'r [ArrayFilter],
-    /// A buffer for the documents that array filters and conditions are tried on.
+    /// A buffer for the documents that array filters and conditions are evaluated on.
     pub(super) scratch: Vec<u8>,
 }
 
-/// What a path runs into where it cannot go on: a scalar, or an array that has no such part.
+/// The value at which a path cannot go on: a scalar, or an array that has no such part.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'b> {
-    /// The value in the way, with its name.
+    /// The value, with its name.
     pub(super) parent: Element<'b>,
-    /// The first part of the path that has no place.
+    /// The first part of the path that does not exist.
     pub(super) part: &'b [u8],
 }
 
 impl Block<'_> {
-    /// The error of an operator that would create the field.
+    /// Returns the error of an operator that would create the field.
     pub(super) fn cannot_create(&self) -> Error {
         cannot_create(self.part.into(), self.parent)
     }
 }
 
 impl Walk<'_> {
-    /// Appends the updated document to `out`; whether anything changed.
+    /// Appends the updated document to `out`; returns whether anything changed.
     pub(super) fn document(
         &mut self,
         fields: &Fields,
@@ -111,7 +111,7 @@ impl Walk<'_> {
         while met.left() > 0 {
             let from = body.len() - iter.rest().len();
             let Some(element) = iter.next() else { break };
-            // The first of several fields of one name is the one that is meant.
+            // Of several fields with one name, the first is updated.
             let Some(place) = fields.children.find(element.name).filter(|&place| met.note(place))
             else {
                 continue;
@@ -147,7 +147,7 @@ impl Walk<'_> {
         Ok(changed)
     }
 
-    /// Appends the updated array to `out`; whether anything changed.
+    /// Appends the updated array to `out`; returns whether anything changed.
     fn array(
         &mut self,
         fields: &Fields,
@@ -209,17 +209,17 @@ impl Walk<'_> {
         }
         first_failure.result()?;
         end(start, out);
-        // The message shows the array with what was done to it so far.
+        // The message shows the array with the changes so far.
         let value = RawValue::new(Type::Array, &out[start..]);
         self.blocked_names(&entries[before_indexes..], Element { value, ..element }, at)?;
         Ok(changed)
     }
 
-    /// Puts what `node` makes at `index`, behind the end of an array of `count` elements; the new
-    /// count, or `None` when nothing is made.
+    /// Appends the result of `node` at `index`, after the end of an array of `count` elements;
+    /// returns the new count, or `None` if there is no result.
     fn extend_array(
         &mut self,
-        node: &Node,
+        node: &UpdateNode,
         index: usize,
         count: usize,
         at: &Trail<'_>,
@@ -240,8 +240,8 @@ impl Walk<'_> {
         if is_possible { Ok(Some(index + 1)) } else { Err(too_much_padding()) }
     }
 
-    /// Appends the updated array to `out`, its elements chosen by array filters; whether anything
-    /// changed.
+    /// Appends the updated array to `out`, with elements chosen by array filters; returns whether
+    /// anything changed.
     fn elements(
         &mut self,
         elements: &Elements,
@@ -273,15 +273,14 @@ impl Walk<'_> {
         Ok(changed)
     }
 
-    /// What is done with one element: the nodes of all identifiers whose array filter it matches,
-    /// merged.
+    /// Returns the merged nodes of all identifiers whose array filter the element matches.
     fn chosen<'n>(
         &mut self,
         elements: &'n Elements,
         value: RawValue<'_>,
         at: &Trail<'_>,
-    ) -> Result<Option<Cow<'n, Arc<Node>>>> {
-        let mut chosen: Option<Cow<'n, Arc<Node>>> = None;
+    ) -> Result<Option<Cow<'n, Arc<UpdateNode>>>> {
+        let mut chosen: Option<Cow<'n, Arc<UpdateNode>>> = None;
         for (id, node) in &elements.children {
             if !id.is_empty() && !self.matches_array_filter(id, value)? {
                 continue;
@@ -300,10 +299,10 @@ impl Walk<'_> {
         filter.matches(value, &mut self.scratch)
     }
 
-    /// Appends what becomes of an element that is there.
+    /// Appends the new state of an existing element.
     fn element(
         &mut self,
-        node: &Node,
+        node: &UpdateNode,
         element: Element<'_>,
         at: &Trail<'_>,
         out: &mut Vec<u8>,
@@ -312,19 +311,21 @@ impl Walk<'_> {
         let inner = Doc::trusted(value.bytes());
         let mark = header(value.kind(), element.name, out);
         let changed = match (node, value.kind()) {
-            (Node::Leaf(operation), _) => {
+            (UpdateNode::Leaf(operation), _) => {
                 return self.leaf(operation, value, at, mark, out);
             }
-            (Node::Fields(fields), Type::Document) => {
+            (UpdateNode::Fields(fields), Type::Document) => {
                 self.document(fields, inner, Some(at), out)?
             }
-            (Node::Fields(fields), Type::Array) => self.array(fields, element, at, out)?,
-            (Node::Fields(fields), _) => {
+            (UpdateNode::Fields(fields), Type::Array) => self.array(fields, element, at, out)?,
+            (UpdateNode::Fields(fields), _) => {
                 self.blocked_fields(fields, element, at)?;
                 false
             }
-            (Node::Elements(elements), Type::Array) => self.elements(elements, inner, at, out)?,
-            (Node::Elements(_), _) => return Err(not_an_array(element)),
+            (UpdateNode::Elements(elements), Type::Array) => {
+                self.elements(elements, inner, at, out)?
+            }
+            (UpdateNode::Elements(_), _) => return Err(not_an_array(element)),
         };
         Ok(if changed { Fate::Changed } else { Fate::Kept })
     }
@@ -339,15 +340,15 @@ impl Walk<'_> {
     ) -> Result<Fate> {
         let value_start = out.len();
         let step = operation.change(self, value, at, out)?;
-        // What `$rename` takes away is refused at the new path, in whose turn that is.
+        // A `$rename` of a part of `_id` is rejected at the new path, whose turn comes later.
         let is_renamed = matches!(operation, Operation::RenameFrom);
-        if step != Step::Keep && at.is_under_id() && self.id_is_fixed && !is_renamed {
+        if step != WriteStep::Keep && at.is_under_id() && self.id_is_fixed && !is_renamed {
             return Err(id_changed(at));
         }
         match step {
-            Step::Keep => Ok(Fate::Kept),
-            Step::Remove => Ok(Fate::Removed),
-            Step::Write(kind) => {
+            WriteStep::Keep => Ok(Fate::Kept),
+            WriteStep::Remove => Ok(Fate::Removed),
+            WriteStep::Write(kind) => {
                 out[mark] = kind.tag();
                 self.check_written(operation, at, RawValue::new(kind, &out[value_start..]))?;
                 Ok(Fate::Changed)
@@ -355,10 +356,10 @@ impl Walk<'_> {
         }
     }
 
-    /// Appends an element that is not there yet, if an operator makes it; whether one does.
+    /// Appends a missing element, if an operator creates it; returns whether one does.
     fn create(
         &mut self,
-        node: &Node,
+        node: &UpdateNode,
         name: &[u8],
         at: &Trail<'_>,
         out: &mut Vec<u8>,
@@ -367,8 +368,8 @@ impl Walk<'_> {
         let mark = header(Type::Document, name, out);
         let value_start = out.len();
         let created = match node {
-            Node::Leaf(operation) => operation.make(self, out)?,
-            Node::Fields(fields) => {
+            UpdateNode::Leaf(operation) => operation.make(self, out)?,
+            UpdateNode::Fields(fields) => {
                 let fields = &*self.resolve(fields, Some(at))?;
                 let doc = begin(out);
                 let mut created = false;
@@ -378,7 +379,7 @@ impl Walk<'_> {
                 end(doc, out);
                 created.then_some(Type::Document)
             }
-            Node::Elements(_) => return Err(array_missing(at)),
+            UpdateNode::Elements(_) => return Err(array_missing(at)),
         };
         let Some(kind) = created else {
             out.truncate(start);
@@ -387,16 +388,16 @@ impl Walk<'_> {
         out[mark] = kind.tag();
         let value = RawValue::new(kind, &out[value_start..]);
         match node {
-            Node::Leaf(operation) => self.check_written(operation, at, value)?,
+            UpdateNode::Leaf(operation) => self.check_written(operation, at, value)?,
             _ => self.check_name(at, kind)?,
         }
         Ok(true)
     }
 
-    /// Asks the operators at names that are no indexes of the array `parent`.
+    /// Checks the operators at names that are not indexes of the array `parent`.
     fn blocked_names(
         &mut self,
-        entries: &[(Box<[u8]>, Arc<Node>)],
+        entries: &[(Box<[u8]>, Arc<UpdateNode>)],
         parent: Element<'_>,
         at: &Trail<'_>,
     ) -> Result<()> {
@@ -420,12 +421,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Asks the operators below a path that cannot go on whether that is an error.
-    fn blocked(&mut self, node: &Node, block: &Block<'_>, at: &Trail<'_>) -> Result<()> {
+    /// Checks whether an operator on a path that cannot go on has an error.
+    fn blocked(&mut self, node: &UpdateNode, block: &Block<'_>, at: &Trail<'_>) -> Result<()> {
         match node {
-            Node::Leaf(operation) => operation.blocked(self, block, at),
-            Node::Elements(_) => Err(array_missing(at)),
-            Node::Fields(fields) => {
+            UpdateNode::Leaf(operation) => operation.blocked(self, block, at),
+            UpdateNode::Elements(_) => Err(array_missing(at)),
+            UpdateNode::Fields(fields) => {
                 let fields = &*self.resolve(fields, Some(at))?;
                 for (name, node) in fields.children.entries() {
                     self.blocked(node, block, &Trail::below(Some(at), name))?;
@@ -435,7 +436,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The fields with `$` put in its place.
+    /// Returns the fields with `$` replaced by its position.
     fn resolve<'f>(&self, fields: &'f Fields, at: Option<&Trail<'_>>) -> Result<Cow<'f, Fields>> {
         if fields.has_positional() {
             return fields.with_position(self.position, at).map(Cow::Owned);
@@ -463,7 +464,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Refuses a document or array under a fixed `_id` that an element was just added to.
+    /// Rejects a document or array under a fixed `_id` that an element was just added to.
     fn check_id_extended(
         &self,
         at: Option<&Trail<'_>>,
@@ -499,7 +500,7 @@ impl FirstFailure {
     }
 }
 
-/// Two spellings of one index are one place.
+/// Checks that two notations of one index are not both used.
 fn check_distinct(next: Option<&&(u32, usize)>, index: u32, at: &Trail<'_>) -> Result<()> {
     if next.is_some_and(|&&(other, _)| other == index) {
         let name = index.to_string();
@@ -508,7 +509,7 @@ fn check_distinct(next: Option<&&(u32, usize)>, index: u32, at: &Trail<'_>) -> R
     Ok(())
 }
 
-/// Begins a document or array at the end of `out`; where it is.
+/// Begins a document or array at the end of `out`; returns its start.
 #[inline]
 fn begin(out: &mut Vec<u8>) -> usize {
     let start = out.len();
@@ -524,7 +525,7 @@ fn end(start: usize, out: &mut Vec<u8>) {
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Appends the head of an element; where its tag is.
+/// Appends the head of an element; returns the position of its tag.
 #[inline]
 fn header(kind: Type, name: &[u8], out: &mut Vec<u8>) -> usize {
     let mark = out.len();
@@ -534,7 +535,7 @@ fn header(kind: Type, name: &[u8], out: &mut Vec<u8>) -> usize {
     mark
 }
 
-/// Writes a null element in place of what stands from `mark` on.
+/// Writes a null element in place of the bytes from `mark` on.
 fn write_null(mark: usize, name: &[u8], out: &mut Vec<u8>) {
     out.truncate(mark);
     header(Type::Null, name, out);

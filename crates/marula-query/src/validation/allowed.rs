@@ -1,5 +1,4 @@
-//! What may stand in a validator: nothing that needs an index, runs JavaScript or is different
-//! every time.
+//! The operators permitted in a validator: none that needs an index, runs JavaScript or is random.
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, Element, RawValue, Value};
@@ -8,11 +7,11 @@ use marula_error::{Result, errors};
 use crate::filter::{is_dbref_name, is_operators};
 
 errors! {
-    /// An operator that a validator cannot carry out.
+    /// An operator that a validator does not support.
     not_in_this_context(name: &str) = BadValue, "{name} is not allowed in this context";
-    /// A search for what is near.
+    /// A search by distance.
     pub near_not_allowed() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
-    /// An expression that differs each time.
+    /// A random expression.
     rand_not_allowed() = 3040500, "$rand not allowed inside collection validators";
     /// An expression in JavaScript.
     function_not_allowed() = 4660800, "$function cannot be used inside a validator.";
@@ -20,7 +19,7 @@ errors! {
     emit_not_allowed() = 4660801, "$_internalJsEmit cannot be used inside a validator.";
 }
 
-/// Checks that a filter may be a validator.
+/// Checks that a filter is permitted as a validator.
 ///
 /// Errors: those of this module.
 pub fn check(filter: Doc<'_>) -> Result<()> {
@@ -31,7 +30,7 @@ pub fn check(filter: Doc<'_>) -> Result<()> {
             }
             (b"$where", _) => return Err(not_in_this_context("$where")),
             (b"$text", _) => return Err(not_in_this_context("$text")),
-            // Every rate but the ends asks `$rand`.
+            // Every rate but 0 and 1 uses `$rand`.
             (b"$sampleRate", rate)
                 if rate.as_f64().is_some_and(|rate| rate > 0.0 && rate < 1.0) =>
             {

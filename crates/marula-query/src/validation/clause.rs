@@ -1,7 +1,7 @@
-//! Operators of queries: reading a validator in the order of its text, and saying why a clause
+//! Operators of queries: parses a validator in the order of its text, and reports why a clause
 //! fails.
 //!
-//! A report is *inverted* beneath `$nor` and `$not`: there a clause is reported because it holds.
+//! A report is *inverted* inside `$nor` and `$not`: there a clause is reported because it holds.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, DocBuf, DocWriter, Element, FieldPath, RawValue, Type, Value};
@@ -13,27 +13,27 @@ use crate::context::Context;
 use crate::filter::{Filter, Node, is_dbref_name, is_operators};
 
 errors! {
-    /// A clause that says nothing of documents and so has no reason to give.
+    /// A clause that tests nothing in documents and so has no reason to report.
     no_annotation(expression: Doc<'_>) = 4994600, "Cannot generate validation error details: no annotation found for expression {expression}";
 }
 
 /// A part of a validator.
 pub(super) enum Clause {
-    /// `$and`, `$or`, `$nor`, or conditions side by side, which are an `$and`.
+    /// `$and`, `$or`, `$nor`, or several conditions, which are an `$and`.
     Logical { op: Logical, clauses: Vec<Clause> },
     /// `$not` under a path.
     Not(Box<Clause>),
     /// An operator under a path.
-    Path { row: &'static Row, path: Box<FieldPath>, leaf: Leaf },
+    Path { row: &'static ClauseRow, path: Box<FieldPath>, leaf: Leaf },
     /// `$expr` or `$sampleRate`.
     Expr { name: &'static str, leaf: Leaf },
     /// `$jsonSchema`.
     Schema(Leaf),
-    /// `$alwaysTrue` and the like.
+    /// `$alwaysTrue` and similar operators.
     Other(Leaf),
 }
 
-/// A condition by itself: as it was written, and as it is tried.
+/// A single condition: as the client wrote it, and as a filter.
 pub(super) struct Leaf {
     pub(super) written: DocBuf,
     pub(super) filter: Filter,
@@ -46,28 +46,28 @@ pub(super) enum Logical {
     Nor,
 }
 
-/// An operator under a path, and how its failure is told.
-pub(super) struct Row {
+/// A row of the table of path operators, with the report of a failure.
+pub(super) struct ClauseRow {
     name: &'static str,
-    /// Why the operator fails, and why it holds.
+    /// The reasons why the operator fails, and why it holds.
     reasons: [&'static str; 2],
-    /// Whether the operator is the negation of another, whose reasons these are.
+    /// Whether the operator is the negation of another, which the reasons belong to.
     is_negation: bool,
     looks_at: LooksAt,
-    /// The types of which values the operator speaks, in the order of their names.
+    /// The types of the values that the operator applies to, in the order of their names.
     expects: &'static [Type],
 }
 
-/// What an operator looks at.
+/// The subject of an operator's test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LooksAt {
-    /// Whether the path exists, no values.
+    /// Whether the path exists, without the values.
     Path,
-    /// Values, and elements in place of arrays.
+    /// Values, with the elements of arrays.
     Elements,
-    /// Values, arrays as they are.
+    /// Values, with arrays as a whole.
     Arrays,
-    /// As `Elements`, telling the types too.
+    /// As `Elements`, with the types in the report too.
     Types,
 }
 
@@ -85,15 +85,15 @@ const fn row(
     reasons: [&'static str; 2],
     looks_at: LooksAt,
     expects: &'static [Type],
-) -> Row {
-    Row { name, reasons, is_negation: false, looks_at, expects }
+) -> ClauseRow {
+    ClauseRow { name, reasons, is_negation: false, looks_at, expects }
 }
 
-const fn negation(name: &'static str, reasons: [&'static str; 2], looks_at: LooksAt) -> Row {
-    Row { name, reasons, is_negation: true, looks_at, expects: &[] }
+const fn negation(name: &'static str, reasons: [&'static str; 2], looks_at: LooksAt) -> ClauseRow {
+    ClauseRow { name, reasons, is_negation: true, looks_at, expects: &[] }
 }
 
-static ROWS: &[Row] = &[
+static ROWS: &[ClauseRow] = &[
     row("$eq", COMPARISON, LooksAt::Elements, &[]),
     negation("$ne", COMPARISON, LooksAt::Elements),
     row("$gt", COMPARISON, LooksAt::Elements, &[]),
@@ -158,11 +158,11 @@ static ROWS: &[Row] = &[
     ),
 ];
 
-/// `$exists: false`, which negates the other.
-static DOES_NOT_EXIST: Row = negation("$exists", EXISTENCE, LooksAt::Path);
+/// `$exists: false`, the negation of `$exists: true`.
+static DOES_NOT_EXIST: ClauseRow = negation("$exists", EXISTENCE, LooksAt::Path);
 
 impl Clause {
-    /// Reads a filter document: one condition stands for itself, others are an `$and`.
+    /// Parses a filter document: several conditions are an `$and`.
     pub(super) fn parse(filter: Doc<'_>, context: &Context) -> Result<Clause> {
         let mut clauses = Vec::new();
         for Element { name, value } in filter {
@@ -270,8 +270,8 @@ impl Clause {
         Ok(Clause::Path { row, path: Box::new(FieldPath::new(path)), leaf })
     }
 
-    /// Whether the clause has something to report: that it does not hold or, inverted, that it
-    /// does. An expression that fails has always.
+    /// Returns whether the clause has a report: that it does not hold or, if inverted, that it
+    /// does. An expression that fails always has one.
     fn is_reported(&self, inverted: bool, doc: Doc<'_>) -> bool {
         let (clauses, inverted, every) = match self {
             Clause::Logical { op: Logical::And, clauses } => (clauses, inverted, inverted),
@@ -292,7 +292,7 @@ impl Clause {
         }
     }
 
-    /// The first clause that gives no reasons, whether it holds or not.
+    /// Returns the first clause that has no reasons, whether it holds or not.
     fn silent(&self) -> Option<&Leaf> {
         match self {
             Clause::Logical { clauses, .. } => clauses.iter().find_map(Clause::silent),
@@ -308,7 +308,7 @@ impl Leaf {
         Ok(Leaf { filter: Filter::parse_validator(written.as_doc(), context)?, written })
     }
 
-    /// The operand of the operator.
+    /// Returns the operator's operand.
     pub(super) fn operand(&self) -> Option<RawValue<'_>> {
         let first = self.written.as_doc().iter().next()?;
         if first.name.starts_with(b"$") {
@@ -348,8 +348,8 @@ impl Report<'_> {
         inverted: bool,
         out: &mut DocWriter<'_>,
     ) {
-        // Where every clause has its part in the failure, every one is told.
-        let (name, inverted, tells_every) = match op {
+        // If every clause contributes to the failure, every one is reported.
+        let (name, inverted, reports_every) = match op {
             Logical::And => ("$and", inverted, inverted),
             Logical::Or => ("$or", inverted, !inverted),
             Logical::Nor => ("$nor", !inverted, inverted),
@@ -361,7 +361,7 @@ impl Report<'_> {
             if self.is_full() {
                 return;
             }
-            if tells_every || clause.is_reported(inverted, self.doc) {
+            if reports_every || clause.is_reported(inverted, self.doc) {
                 let mut entry = array.begin_doc();
                 entry.append("index", index);
                 if let Clause::Schema(leaf) = clause {
@@ -375,7 +375,7 @@ impl Report<'_> {
 
     fn path(
         &mut self,
-        row: &Row,
+        row: &ClauseRow,
         path: &FieldPath,
         leaf: &Leaf,
         inverted: bool,

@@ -1,4 +1,4 @@
-//! The values that an operator on a path looked at.
+//! The values that an operator on a path tested.
 
 use std::ops::ControlFlow;
 
@@ -6,16 +6,16 @@ use marula_bson::{Doc, DocWriter, FieldPath, RawValue, Type};
 
 use super::Report;
 
-/// What a path reached.
+/// The values at a path.
 pub(super) struct Considered<'a> {
     /// The values, in order.
     pub(super) values: Vec<RawValue<'a>>,
-    /// Whether an array was looked into, so that there may be no value though the field is there.
+    /// Whether an array was entered, so that there may be no value although the field exists.
     saw_array: bool,
 }
 
 impl<'a> Considered<'a> {
-    /// Collects what `path` reaches; with `expands`, the elements of an array in its place.
+    /// Collects the values at `path`; with `expands`, the elements of an array instead of it.
     pub(super) fn find(path: &FieldPath, doc: Doc<'a>, expands: bool) -> Self {
         let mut found = Considered { values: Vec::new(), saw_array: false };
         let _stopped = path.walk(doc, |leaf| {
@@ -25,7 +25,7 @@ impl<'a> Considered<'a> {
                     found.values.extend(array.iter().map(|element| element.value));
                 }
                 (None, Some(value)) => found.values.push(value),
-                // mongod looks no further than the first branch without the field.
+                // mongod stops at the first branch without the field.
                 (None, None) => return ControlFlow::Break(()),
             }
             ControlFlow::Continue(())
@@ -33,17 +33,17 @@ impl<'a> Considered<'a> {
         found
     }
 
-    /// Whether there was nothing to look at.
+    /// Returns whether there was nothing to test.
     pub(super) fn is_missing(&self) -> bool {
         self.values.is_empty() && !self.saw_array
     }
 
-    /// Whether a value is of one of the types.
+    /// Returns whether a value has one of the types.
     pub(super) fn has_type(&self, kinds: &[Type]) -> bool {
         self.values.iter().any(|value| kinds.contains(&value.kind()))
     }
 
-    /// Writes the values: one as `consideredValue`, others as `consideredValues`.
+    /// Writes the values: one as `consideredValue`, several as `consideredValues`.
     pub(super) fn write_values(&self, report: &mut Report<'_>, out: &mut DocWriter<'_>) {
         if let [value] = *self.values {
             report.considered_value(value, out);
@@ -58,8 +58,8 @@ impl<'a> Considered<'a> {
         }
     }
 
-    /// Writes the types of the values: one as `consideredType`, others as `consideredTypes`, by
-    /// name.
+    /// Writes the types of the values, by name: one as `consideredType`, several as
+    /// `consideredTypes`.
     pub(super) fn write_types(&self, out: &mut DocWriter<'_>) {
         let mut names: Vec<&str> = self.values.iter().map(|value| value.kind().alias()).collect();
         names.sort_unstable();

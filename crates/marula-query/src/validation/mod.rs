@@ -1,11 +1,12 @@
-//! Why a document failed its collection's validator: the `errInfo` of error 121.
+//! Reports why a document failed its collection's validator: the `errInfo` of error 121.
 //!
-//! A validator is read again as a tree of [`clause::Clause`]s in the order of its text, since the
+//! A validator is parsed again as a tree of [`clause::Clause`]s in the order of its text, since the
 //! report shows operators as the client wrote them, not in a filter's canonical form. This costs
-//! time only where a write fails. [`allowed`] says what may stand in a validator at all.
+//! time only if a write fails. [`allowed`] checks which operators are permitted in a validator at
+//! all.
 //!
-//! `clause` reads and reports operators of queries, `considered` finds the values that an operator
-//! looked at, `schema` reports rules of `$jsonSchema`.
+//! `clause` parses and reports operators of queries, `considered` finds the values that an operator
+//! tested, `schema` reports rules of `$jsonSchema`.
 
 pub mod allowed;
 mod clause;
@@ -20,14 +21,13 @@ use marula_error::Result;
 use crate::context::Context;
 use clause::Clause;
 
-/// The largest `errInfo`. One that is larger is written again without the values; if that is too
-/// large as well, a note takes the place of the details. Source: mongod 6.0, asked with growing
-/// documents.
+/// The maximum size of `errInfo`. A larger one is written again without the values; if that is too
+/// large as well, a note replaces the details. Source: mongod 6.0, tried with growing documents.
 const BYTES_MAX: usize = 12 * 1024 * 1024;
 
 /// Describes why `doc` does not match `validator`.
 ///
-/// Shape: `{ failingDocumentId: …, details: { operatorName: …, … } }`.
+/// Form: `{ failingDocumentId: …, details: { operatorName: …, … } }`.
 pub fn failure(validator: Doc<'_>, context: &Context, doc: Doc<'_>) -> Result<DocBuf> {
     let clause = Clause::parse(validator, context)?;
     let id = doc.get("_id").unwrap_or(Value::Null);
@@ -53,15 +53,15 @@ pub fn failure(validator: Doc<'_>, context: &Context, doc: Doc<'_>) -> Result<Do
 /// A report that is being written.
 struct Report<'r> {
     doc: Doc<'r>,
-    /// Whether values and operands are left out.
+    /// Whether values and operands are omitted.
     is_truncated: bool,
-    /// The bytes taken from the document. It may be shown once for each clause, so writing stops at
-    /// the limit rather than after it.
+    /// The number of bytes written from the document. Each clause may show the document, so writing
+    /// stops at the limit, not after it.
     spent: usize,
 }
 
 impl Report<'_> {
-    /// Counts bytes that come from the document; whether there is still room for them.
+    /// Counts bytes from the document; returns whether there is room for them.
     fn spend(&mut self, bytes: usize) -> bool {
         self.spent += bytes;
         !self.is_full()
@@ -71,7 +71,7 @@ impl Report<'_> {
         self.spent > BYTES_MAX
     }
 
-    /// Writes what was asked for, as the client wrote it.
+    /// Writes the operand, as the client wrote it.
     fn specified(&mut self, out: &mut DocWriter<'_>, write: impl FnOnce(&mut DocWriter<'_>)) {
         if !self.is_truncated {
             let before = out.size();
@@ -87,7 +87,7 @@ impl Report<'_> {
         }
     }
 
-    /// Writes a value that a truncated report leaves out.
+    /// Writes a value that a truncated report omits.
     fn considered_value(&mut self, value: RawValue<'_>, out: &mut DocWriter<'_>) {
         if !self.is_truncated {
             self.value("consideredValue", value, out);

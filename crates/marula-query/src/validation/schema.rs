@@ -1,6 +1,7 @@
-//! Rules of `$jsonSchema` that a document breaks.
+//! Rules of `$jsonSchema` that a document violates.
 //!
-//! A schema's rules are reported beside its text, which has the operands as the client wrote them.
+//! A schema's rules are reported together with its text, which has the operands as the client wrote
+//! them.
 
 use marula_bson::{ArrayWriter, Doc, DocWriter, FieldPath, RawValue, Type, Value};
 
@@ -26,7 +27,8 @@ pub(super) fn write_annotations(text: Doc<'_>, out: &mut DocWriter<'_>) {
     }
 }
 
-/// The schema in the text of another under a keyword and, where it has several, at a name or place.
+/// Returns the schema in the text of another under a keyword and, if the keyword has several, at a
+/// name or index.
 fn inner<'a>(text: Doc<'a>, keyword: &str, name: Option<&[u8]>) -> Doc<'a> {
     let value = text.get_raw(keyword.as_bytes());
     let value = match (name, value) {
@@ -42,11 +44,11 @@ fn listed<'a>(text: Doc<'a>, keyword: &str) -> impl Iterator<Item = Doc<'a>> {
     list.values().map(|schema| schema.as_doc().unwrap_or(Doc::EMPTY))
 }
 
-/// The items of an array that one schema is for: all of them, or those that no place's own is for.
+/// The items of an array to which a schema applies: all, or those without a schema for their index.
 struct Items<'a> {
     schema: &'a Schema,
     array: Doc<'a>,
-    /// How many items in front it is not for.
+    /// The number of first items to which it does not apply.
     from: usize,
 }
 
@@ -168,7 +170,7 @@ impl Report<'_> {
                     }
                 }
             }
-            // These may be none or two, so the caller reports them.
+            // These may have no report or two, so the caller writes them.
             Rule::Properties(_) | Rule::OtherProperties(_) => {}
             Rule::Required(paths) => {
                 self.begin(&["required"], text, out);
@@ -204,7 +206,7 @@ impl Report<'_> {
         }
     }
 
-    /// Writes the rule's name, the first of `keywords`, and what all of them are given as.
+    /// Writes the rule's name, which is the first of `keywords`, and the values of all of them.
     fn begin(&mut self, keywords: &[&str], text: Doc<'_>, out: &mut DocWriter<'_>) {
         if let Some(name) = keywords.first() {
             out.append("operatorName", *name);
@@ -329,7 +331,7 @@ impl Report<'_> {
         }
     }
 
-    /// Reports `additionalProperties` and `patternProperties`, either or both.
+    /// Reports `additionalProperties`, `patternProperties` or both.
     fn others(
         &mut self,
         others: &OtherProperties,
@@ -477,14 +479,13 @@ impl Report<'_> {
     }
 }
 
-/// Whether the rule has something to tell: of a value that is missing, its type and its equality
-/// have not.
+/// Returns whether the rule has a report: for a missing value, its type and its equality have none.
 fn is_reported(rule: &Rule, value: RawValue<'_>) -> bool {
     let is_silent = value == MISSING && matches!(rule, Rule::Types { .. } | Rule::Enum(_));
     !is_silent && !rule.holds(value)
 }
 
-/// A property that is required and missing, where its schema has something to tell of that.
+/// Returns a property that is required and missing, if its schema has a report for that.
 fn missing(property: &Property, object: Doc<'_>) -> Option<RawValue<'static>> {
     if !property.is_required || exists(&property.path, object) {
         return None;
@@ -507,7 +508,7 @@ fn write_missing(paths: &[FieldPath], object: Doc<'_>, out: &mut DocWriter<'_>) 
     }
 }
 
-/// A count of elements, which a document's size bounds far below the limit of an int.
+/// Converts a count of elements, which a document's size keeps far below the limit of an int.
 fn number(count: u64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

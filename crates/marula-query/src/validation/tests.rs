@@ -1,11 +1,11 @@
-//! Validators against mongod's answers.
+//! Validators, compared with mongod.
 //!
-//! `tests/recorded.jsonl` was recorded from mongod 6.0.27. Its first line holds documents. Each
-//! other line holds a validator, and either the error that `create` answered, or which documents
-//! were stored and which were not, those with the `details` of their failure.
+//! `tests/recorded.jsonl` was recorded from mongod 6.0.27. Its first line has documents. Each other
+//! line has a validator, and either the error of `create`, or which documents were stored and which
+//! were not, those with the `details` of their failure.
 //!
-//! Left out is how mongod tells of `properties` with dotted names that lead through arrays of
-//! documents, where one element decides about the match and another is shown.
+//! Not included: how mongod reports `properties` with dotted names that lead through arrays of
+//! documents, where one element decides the match and another is shown.
 
 use marula_bson::{Doc, Value, ext_json};
 use marula_error::Result;
@@ -27,7 +27,7 @@ fn parse(validator: Doc<'_>) -> Result<Filter> {
     filter
 }
 
-/// What is asked of a line; each answers what differs.
+/// A check of a line; returns the differences.
 type Check = fn(&[Doc<'_>], Doc<'_>, Doc<'_>) -> Vec<String>;
 
 /// Runs `check` on every line that has the field `field`, and fails with the first differences.
@@ -57,7 +57,7 @@ fn check_lines(field: &str, count_min: usize, check: Check) {
     );
 }
 
-/// The document that a number stands for.
+/// Returns the document with a number.
 fn numbered<'d>(docs: &[Doc<'d>], number: Option<Value<'_>>) -> Doc<'d> {
     docs[usize::try_from(number.and_then(|number| number.as_exact_i64()).unwrap()).unwrap()]
 }
@@ -80,7 +80,7 @@ fn validators_hold_for_the_documents_that_mongod_stores() {
 }
 
 #[test]
-fn failures_are_told_as_mongod_tells_them() {
+fn failures_are_reported_as_in_mongod() {
     check_lines("failed", 300, |docs, validator, case| {
         let filter = parse(validator).unwrap();
         let mut differences = Vec::new();

@@ -1,4 +1,4 @@
-//! Which documents around one a window function sees: by position, or by the value of `sortBy`.
+//! The documents that a window function reads: by position, or by the value of `sortBy`.
 
 use std::ops::Range;
 
@@ -40,11 +40,11 @@ errors! {
 /// One end of a window.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Bound<T> {
-    /// The partition's first or last document.
+    /// The first or last document of the partition.
     Unbounded,
     /// The document itself.
     Current,
-    /// So far from it.
+    /// At this distance from it.
     At(T),
 }
 
@@ -58,20 +58,20 @@ impl<T> Bound<T> {
     }
 }
 
-/// The documents that a window function sees.
+/// The documents that a window function reads.
 #[derive(Debug)]
 pub(crate) enum Bounds {
     /// By position.
     Documents(Bound<i64>, Bound<i64>),
     /// By the distance of the sort value.
     Range {
-        /// The least distance.
+        /// The minimum distance.
         lower: Bound<ValueBuf>,
-        /// The greatest distance.
+        /// The maximum distance.
         upper: Bound<ValueBuf>,
-        /// What distances of dates count.
+        /// The unit of distances of dates.
         unit: Option<Unit>,
-        /// Where the sort value is.
+        /// The path of the sort value.
         sort_by: SortBy,
     },
 }
@@ -103,7 +103,7 @@ impl Bounds {
         }
     }
 
-    /// Whether documents leave the window again as it moves.
+    /// Returns whether documents leave the window as it moves.
     pub(crate) fn start_moves(&self) -> bool {
         match self {
             Bounds::Documents(lower, _) => *lower != Bound::Unbounded,
@@ -111,7 +111,7 @@ impl Bounds {
         }
     }
 
-    /// Writes them as `explain` shows them.
+    /// Writes them in the form that `explain` shows.
     pub(super) fn print(&self, out: &mut DocWriter<'_>) {
         let mut window = out.begin_doc("window");
         match self {
@@ -134,8 +134,8 @@ impl Bounds {
         }
     }
 
-    /// The window of each document of a partition, as positions; lower and upper ends never go
-    /// back.
+    /// Returns the window of each document of a partition, as positions; the lower and upper ends
+    /// never move back.
     pub(crate) fn windows(&self, partition: &Partition<'_>) -> Result<Vec<Range<usize>>> {
         let count = partition.documents.len();
         match self {
@@ -161,7 +161,7 @@ impl Bounds {
     }
 }
 
-/// The position that a bound means, plus `past`, inside the partition.
+/// Returns the position of a bound, plus `past`, inside the partition.
 fn position(bound: &Bound<i64>, at: usize, past: i64, count: usize) -> usize {
     let offset = match bound {
         Bound::Unbounded => return 0,
@@ -173,7 +173,7 @@ fn position(bound: &Bound<i64>, at: usize, past: i64, count: usize) -> usize {
     usize::try_from(position).unwrap_or(usize::MAX).min(count)
 }
 
-/// A bound as mongod's messages show it.
+/// Returns a bound in the form of mongod's messages.
 fn shown(value: Value<'_>) -> String {
     print::value(value)
 }
@@ -188,7 +188,7 @@ fn pair<'v>(name: &str, value: Value<'v>) -> Result<[Value<'v>; 2]> {
     }
 }
 
-/// Reads a bound: one of two names, or an expression of constants.
+/// Parses a bound: one of two names, or a constant expression.
 fn parse_bound<T>(
     value: Value<'_>,
     scope: &mut Scope<'_>,
@@ -206,7 +206,7 @@ fn parse_bound<T>(
     }
 }
 
-/// A number that an int could be, whatever its type.
+/// Returns a number of any type that fits into an int.
 fn as_int(value: Value<'_>) -> Option<i64> {
     value.as_exact_i64().filter(|number| i32::try_from(*number).is_ok())
 }
@@ -293,7 +293,7 @@ fn check_sort_value(value: Option<ValueBuf>, unit: Option<Unit>) -> Result<Value
     }
 }
 
-/// The value so far from another.
+/// Returns the value at a distance from another.
 fn shifted(value: Value<'_>, distance: Value<'_>, unit: Option<Unit>) -> ValueBuf {
     match (value, unit) {
         (Value::DateTime(ms), Some(unit)) => {
@@ -316,11 +316,11 @@ fn range_windows(
     partition: &Partition<'_>,
 ) -> Result<Vec<Range<usize>>> {
     let collator = partition.context.collator();
-    // The document itself is meant by its position: those of equal value are not.
+    // The current document is meant by its position: others with an equal value are not included.
     let lower_is_here = *lower == Bound::Current;
     let upper_is_here = *upper == Bound::Current;
     let (lower, upper) = (distance(lower), distance(upper));
-    // The values are sorted, so that both ends only move forward.
+    // The values are sorted, so both ends only move forward.
     let (mut start, mut end) = (0, 0);
     let mut windows = Vec::with_capacity(values.len());
     for (at, value) in values.iter().enumerate() {

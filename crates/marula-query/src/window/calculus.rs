@@ -7,7 +7,7 @@ use std::ops::Range;
 use marula_bson::{Decimal128, DocWriter, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
+use super::function::{Function, FunctionRow, Part, Spec, only_sort_field, shown};
 use super::removable::Totals;
 use super::{Bounds, Partition, SortBy, text};
 use crate::context::Context;
@@ -17,11 +17,11 @@ use crate::expression::{Expression, Scope};
 use crate::meter;
 use crate::stage::needs::Needs;
 
-pub(super) static ROWS: &[Row] = &[
-    Row { name: "$covariancePop", parse: parse_covariance },
-    Row { name: "$covarianceSamp", parse: parse_covariance },
-    Row { name: "$derivative", parse: parse_slope },
-    Row { name: "$integral", parse: parse_slope },
+pub(super) static ROWS: &[FunctionRow] = &[
+    FunctionRow { name: "$covariancePop", parse: parse_covariance },
+    FunctionRow { name: "$covarianceSamp", parse: parse_covariance },
+    FunctionRow { name: "$derivative", parse: parse_slope },
+    FunctionRow { name: "$integral", parse: parse_slope },
 ];
 
 errors! {
@@ -48,7 +48,7 @@ errors! {
 
 /// `$derivative` or `$integral`: over the sort value as time.
 #[derive(Debug)]
-struct Slope {
+struct SlopeFunction {
     is_integral: bool,
     input: Expression,
     unit: Option<Unit>,
@@ -83,10 +83,10 @@ fn parse_slope(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Functio
     if window.is_none() && !is_integral {
         return Err(needs_window(name));
     }
-    Ok(Box::new(Slope { is_integral, input, unit, sort_by, bounds }))
+    Ok(Box::new(SlopeFunction { is_integral, input, unit, sort_by, bounds }))
 }
 
-/// The input of a derivative or an integral, and its unit.
+/// Parses the input of a derivative or an integral, and its unit.
 fn parse_rise(
     name: &str,
     argument: Value<'_>,
@@ -117,8 +117,8 @@ fn parse_rise(
     Ok((input, unit))
 }
 
-impl Slope {
-    /// The sort value as a number: of a date, its milliseconds.
+impl SlopeFunction {
+    /// Returns the sort value as a number: of a date, its milliseconds.
     fn time(&self, value: Option<&ValueBuf>) -> Result<Number> {
         let value = value.map(ValueBuf::get);
         match (value, self.unit) {
@@ -132,7 +132,7 @@ impl Slope {
         }
     }
 
-    /// The rise from one document to another over the run of the sort value.
+    /// Returns the rise from one document to another divided by the run of the sort value.
     fn derivative(
         &self,
         first: (&Option<ValueBuf>, &Option<ValueBuf>),
@@ -153,7 +153,7 @@ impl Slope {
             (Value::DateTime(low), Value::DateTime(high)) => {
                 Number::Long(high).subtract(Number::Long(low))
             }
-            // A number less than a date is another date, which nothing divides.
+            // A number minus a date is a date, which cannot be divided.
             (low, Value::DateTime(_)) if low.kind().is_number() => {
                 return Err(cannot_divide(Value::from(run).kind().alias()));
             }
@@ -173,7 +173,7 @@ impl Slope {
         Ok(Value::from(slope).to_buf())
     }
 
-    /// The time and the input of a document as numbers.
+    /// Returns the time and the input of a document as numbers.
     fn point(&self, time: &Option<ValueBuf>, input: &Option<ValueBuf>) -> Result<(Number, Number)> {
         let kind = time.as_ref().map(|time| time.kind());
         let is_time = kind.is_some_and(|kind| kind.is_number() || kind == Type::DateTime);
@@ -182,8 +182,8 @@ impl Slope {
         Ok((self.time(time.as_ref())?, input))
     }
 
-    /// The area under the inputs of each window, by trapezoids that are added and taken out as the
-    /// window moves.
+    /// Returns the area under the inputs of each window, by trapezoids that are added and removed
+    /// as the window moves.
     fn integrals(
         &self,
         times: &[Option<ValueBuf>],
@@ -231,13 +231,13 @@ impl Slope {
     }
 }
 
-/// The area between two points, each a time and an input.
+/// Returns the area between two points, each a time and an input.
 fn trapezoid(left: (Number, Number), right: (Number, Number)) -> Number {
     let run = right.0.subtract(left.0);
     right.1.add(left.1).multiply(run).divide(Number::Double(2.0))
 }
 
-impl Function for Slope {
+impl Function for SlopeFunction {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.input.optimize(context)
     }
@@ -304,13 +304,13 @@ fn parse_covariance(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Fu
     Ok(Box::new(Covariance { is_sample: spec.name == "$covarianceSamp", input, bounds }))
 }
 
-/// The two numbers of an input that is an array of two numbers, both of them finite.
+/// Returns the two numbers of an input that is an array of two finite numbers.
 fn pair(input: &Option<ValueBuf>) -> Option<(Number, Number)> {
     let (x, y) = any_pair(input)?;
     (x.to_f64().is_finite() && y.to_f64().is_finite()).then_some((x, y))
 }
 
-/// The two numbers of an input that is an array of two numbers.
+/// Returns the two numbers of an input that is an array of two numbers.
 fn any_pair(input: &Option<ValueBuf>) -> Option<(Number, Number)> {
     let items = input.as_ref()?.get().as_array()?;
     let mut values = items.values();
@@ -320,8 +320,8 @@ fn any_pair(input: &Option<ValueBuf>) -> Option<(Number, Number)> {
     }
 }
 
-/// The pairs that are not finite: they are only added up, and stand for the covariance once there
-/// are two others.
+/// The pairs that are not finite: they are only summed, and their sum is the covariance once there
+/// are two of them.
 #[derive(Default)]
 struct Infinite {
     count: i64,
@@ -329,7 +329,7 @@ struct Infinite {
 }
 
 impl Infinite {
-    /// Adds the pairs among the inputs, or takes them out where `sign` is negative.
+    /// Adds the pairs among the inputs, or removes them if `sign` is negative.
     fn change(&mut self, inputs: &[Option<ValueBuf>], sign: i64) {
         for (x, y) in inputs.iter().filter(|input| pair(input).is_none()).filter_map(any_pair) {
             self.count += sign;
@@ -338,7 +338,7 @@ impl Infinite {
         }
     }
 
-    /// The sum, which is no number or infinite.
+    /// Returns the sum, which is NaN or infinite.
     fn value(&self, is_decimal: bool) -> ValueBuf {
         match self.sum.total() {
             sum if is_decimal && !sum.is_nan() => Value::from(sum.to_decimal()).to_buf(),
@@ -347,7 +347,7 @@ impl Infinite {
     }
 }
 
-/// The sums of the pairs so far, and that of the products of their distances from the means.
+/// The sums of the pairs, and the sum of the products of their distances from the means.
 #[derive(Default)]
 struct Moments {
     count: i64,
@@ -367,8 +367,7 @@ impl Moments {
         }
     }
 
-    /// Adds a pair: its product is of the distance from the mean of x before it and from the mean
-    /// of y with it.
+    /// Adds a pair: its product uses the mean of x before it and the mean of y with it.
     fn add(&mut self, (x, y): (Number, Number)) {
         let (before, _) = self.means();
         self.count += 1;
@@ -379,7 +378,7 @@ impl Moments {
         self.products.change(product.into(), 1);
     }
 
-    /// Takes a pair out again, in the reverse order of [`Moments::add`].
+    /// Removes a pair, in the reverse order of [`Moments::add`].
     fn remove(&mut self, (x, y): (Number, Number)) {
         let (_, before) = self.means();
         self.count -= 1;
@@ -402,7 +401,7 @@ impl Moments {
     }
 }
 
-/// Whether a decimal is among the numbers of a pair.
+/// Returns whether a number of a pair is a decimal.
 fn has_decimal(input: &Option<ValueBuf>) -> bool {
     let items = input.as_ref().and_then(|input| input.get().as_array());
     any_pair(input).is_some()
@@ -410,7 +409,7 @@ fn has_decimal(input: &Option<ValueBuf>) -> bool {
 }
 
 impl Covariance {
-    /// The covariance of pairs among which are decimals: it is one.
+    /// Returns the covariance of pairs with decimals, as a decimal.
     fn in_decimals(&self, inputs: &[Option<ValueBuf>]) -> Value<'static> {
         use DecContext as Dec;
         let zero = Decimal128::ZERO;
@@ -427,7 +426,7 @@ impl Covariance {
             return Value::Null;
         }
         if count == 1 {
-            // One pair alone is not looked at.
+            // A single pair is not evaluated.
             return Value::Double(0.0);
         }
         let both = decimal_with(sum_x, sum_y, Dec::mul);
@@ -480,8 +479,7 @@ impl Function for Covariance {
                 values.push(infinite.value(decimals > 0));
                 continue;
             }
-            // Decimals cannot be taken out again without a trace: their window is gone through
-            // anew.
+            // Decimals cannot be removed exactly: their window is computed again.
             let value = if decimals > 0 {
                 self.in_decimals(&inputs[held.clone()])
             } else {

@@ -23,20 +23,19 @@ errors! {
     count_takes_nothing() = FailedToParse, "$count only accepts an empty object as input";
 }
 
-/// What a window function is parsed from.
+/// The text of a window function.
 pub(super) struct Spec<'s> {
     /// The name with its dollar sign.
     pub(super) name: &'s str,
     /// The argument.
     pub(super) argument: Value<'s>,
-    /// The function and what stands beside it.
+    /// The function and the fields next to it.
     pub(super) fields: Doc<'s>,
     /// The stage's `sortBy`.
     pub(super) sort: Option<Doc<'s>>,
 }
 
-/// What a function may have, in the order in which it is given: where several are wrong, the first
-/// is told.
+/// A part of a function, in the order of the text: of several errors the first is reported.
 pub(super) enum Part<'s> {
     /// The function's argument.
     Argument(Value<'s>),
@@ -45,10 +44,10 @@ pub(super) enum Part<'s> {
 }
 
 impl<'s> Spec<'s> {
-    /// Takes the argument and the window, in the order in which they stand.
+    /// Calls `take` with the argument and the window, in the order of the text.
     ///
-    /// Errors: those of `take`; `two_functions`, `unknown_argument` and their like for anything
-    /// else.
+    /// Errors: those of `take`; `two_functions`, `unknown_argument` and similar ones for other
+    /// fields.
     pub(super) fn for_each(&self, mut take: impl FnMut(Part<'s>) -> Result<()>) -> Result<()> {
         let mut has_argument = false;
         for element in self.fields {
@@ -65,7 +64,7 @@ impl<'s> Spec<'s> {
         Ok(())
     }
 
-    /// The error for a field that the function does not take.
+    /// Returns the error for a field that the function does not accept.
     fn unexpected(&self, field: &[u8]) -> Error {
         if accumulator::keeps_some(self.name.as_bytes()) {
             unexpected_argument(self.name, &text(field))
@@ -81,26 +80,26 @@ impl<'s> Spec<'s> {
 
 /// Computes a value for each document of a partition.
 pub(super) trait Function: std::fmt::Debug + Send + Sync {
-    /// One value per document.
+    /// Returns one value per document.
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>>;
 
-    /// Computes what needs no document.
+    /// Computes the parts that need no document.
     fn optimize(&mut self, context: &Context) -> Result<()>;
 
-    /// Notes what is read of each document, but for the fields of `sortBy`.
+    /// Records the fields that are read of each document, except those of `sortBy`.
     fn reads(&self, needs: &mut Needs);
 
-    /// Writes the function as `explain` shows it.
+    /// Writes the function in the form that `explain` shows.
     fn print(&self, out: &mut DocWriter<'_>);
 
-    /// Whether the function can start at all; asked before the first document is read.
+    /// Checks that the function can start; called before the first document is read.
     fn check_start(&self, _: &Context) -> Result<()> {
         Ok(())
     }
 }
 
-/// A window function that a user can name and that is not an accumulator: its row.
-pub(super) struct Row {
+/// A row of the table of window functions that are not accumulators.
+pub(super) struct FunctionRow {
     /// The name with its dollar sign.
     pub(super) name: &'static str,
     /// Parses the function.
@@ -108,12 +107,12 @@ pub(super) struct Row {
 }
 
 /// The functions of all kinds.
-static FUNCTIONS: &[&[Row]] = &[calculus::ROWS, rank::ROWS, smooth::ROWS];
+static FUNCTIONS: &[&[FunctionRow]] = &[calculus::ROWS, rank::ROWS, smooth::ROWS];
 
 /// Accumulators that are not window functions.
 const NOT_IN_WINDOWS: &[&[u8]] = &[b"$accumulator", b"$mergeObjects"];
 
-/// A window function, parsed.
+/// A parsed window function.
 #[derive(Debug)]
 pub(crate) struct WindowFunction(Box<dyn Function>);
 
@@ -151,27 +150,27 @@ impl WindowFunction {
         Ok(WindowFunction(function))
     }
 
-    /// One value for each document of a partition.
+    /// Returns one value for each document of a partition.
     pub(crate) fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
         self.0.values(partition)
     }
 
-    /// Computes what needs no document.
+    /// Computes the parts that need no document.
     pub(crate) fn optimize(&mut self, context: &Context) -> Result<()> {
         self.0.optimize(context)
     }
 
-    /// Notes what is read of each document, but for the fields of `sortBy`.
+    /// Records the fields that are read of each document, except those of `sortBy`.
     pub(crate) fn reads(&self, needs: &mut Needs) {
         self.0.reads(needs);
     }
 
-    /// Whether the function can start at all; to be asked before the first document is read.
+    /// Checks that the function can start; must be called before the first document is read.
     pub(crate) fn check_start(&self, context: &Context) -> Result<()> {
         self.0.check_start(context)
     }
 
-    /// The function as `explain` shows it.
+    /// Returns the function in the form that `explain` shows.
     pub(crate) fn print(&self) -> DocBuf {
         DocBuf::build(|out| self.0.print(out))
     }
@@ -181,7 +180,7 @@ fn parse_accumulated(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn F
     let (mut accumulator, mut bounds) = (Accumulator::counting(), Bounds::ALL);
     spec.for_each(|part| {
         match part {
-            // A count is made of nothing, and is there already.
+            // A count has no input and is complete already.
             Part::Argument(argument) if spec.name == "$count" => {
                 if argument.as_doc().is_none_or(|doc| !doc.is_empty()) {
                     return Err(count_takes_nothing());
@@ -214,7 +213,7 @@ impl Accumulated {
     ) -> Result<()> {
         arena.reset();
         let frame = Frame::new(document, arena, context);
-        // A state that wants nothing more is not asked: the argument may fail all the same.
+        // The argument is evaluated even if the state needs no more values, because it may fail.
         let value = self.accumulator.evaluate(&frame)?;
         self.accumulator.add_value(state, value, &frame).map(drop)
     }
@@ -259,7 +258,7 @@ impl Function for Accumulated {
         let mut held = 0..0;
         for window in windows {
             meter::spend(meter::CALL)?;
-            // Nothing is taken out of a state: a window whose start moved is computed anew.
+            // No value can be removed from the state: a window whose start moved is computed again.
             if window.start != held.start {
                 state = start()?;
                 held = window.start..window.start;
@@ -284,7 +283,7 @@ impl Function for Accumulated {
     }
 }
 
-/// The only field of `sortBy`, or the error of a function that needs one.
+/// Returns the only field of `sortBy`, or the error of a function that needs one.
 pub(super) fn only_sort_field(
     sort: Option<Doc<'_>>,
     error: impl FnOnce() -> marula_error::Error,
@@ -292,7 +291,7 @@ pub(super) fn only_sort_field(
     SortBy::only(sort)?.ok_or_else(error)
 }
 
-/// A field's name and value as mongod's messages show them.
+/// Returns a field's name and value in the form of mongod's messages.
 pub(super) fn shown(name: &str, value: Value<'_>) -> String {
     format!("{name}: {}", print::element(value))
 }

@@ -1,7 +1,8 @@
-//! Window functions: what `$setWindowFields` computes for a document from its neighbours.
+//! Window functions: the values that `$setWindowFields` computes for a document from its
+//! neighbours.
 //!
-//! A [`WindowFunction`] is parsed once: an accumulator or a function of its own, and the [`Bounds`]
-//! of the documents that it sees. It computes one value per document of a [`Partition`].
+//! A [`WindowFunction`] is parsed once: an accumulator or another function, and the [`Bounds`] of
+//! the documents that it reads. It computes one value per document of a [`Partition`].
 //!
 //! Start with [`bounds`], then [`function`].
 
@@ -30,22 +31,22 @@ use crate::meter;
 pub(crate) struct Partition<'p> {
     /// The documents.
     pub(crate) documents: &'p [DocBuf],
-    /// The surroundings of the operation.
+    /// The context of the operation.
     pub(crate) context: &'p Context,
-    /// What the function remembers of the partitions before.
-    pub(crate) memory: &'p Memory,
+    /// The function's state from earlier partitions.
+    pub(crate) memory: &'p FunctionState,
 }
 
-/// What mongod's functions remember from one partition to the next.
+/// The state that mongod's functions keep from one partition to the next.
 #[derive(Default)]
-pub(crate) struct Memory {
-    /// Whether `$expMovingAvg` has met a decimal.
+pub(crate) struct FunctionState {
+    /// Whether `$expMovingAvg` has read a decimal.
     met_decimal: Cell<bool>,
-    /// The last value that `$linearFill` has met of the sort field.
+    /// The last value of the sort field that `$linearFill` has read.
     last_place: RefCell<Option<ValueBuf>>,
 }
 
-/// What `sortBy` says, as far as functions ask.
+/// The parts of `sortBy` that functions need.
 #[derive(Debug)]
 pub(crate) struct SortBy {
     /// The path of the only field.
@@ -55,7 +56,7 @@ pub(crate) struct SortBy {
 }
 
 impl SortBy {
-    /// The only field of a sort document, if it has one.
+    /// Returns the only field of a sort document, if it has one.
     pub(crate) fn only(spec: Option<Doc<'_>>) -> Result<Option<SortBy>> {
         let mut fields = spec.unwrap_or(Doc::EMPTY).iter();
         let (Some(field), None) = (fields.next(), fields.next()) else {
@@ -67,7 +68,7 @@ impl SortBy {
 }
 
 impl Partition<'_> {
-    /// The value of an expression on each document.
+    /// Returns the value of an expression for each document.
     fn values(&self, expression: &Expression) -> Result<Vec<Option<ValueBuf>>> {
         let mut arena = Arena::new();
         let mut values = Vec::with_capacity(self.documents.len());
@@ -79,8 +80,8 @@ impl Partition<'_> {
         Ok(values)
     }
 
-    /// As [`values`](Partition::values), on the documents that are wanted alone: others are never
-    /// computed, so that they cannot fail.
+    /// As [`values`](Partition::values), but only for the documents in `wanted`: others are never
+    /// computed, so they cannot fail.
     fn values_of(&self, expression: &Expression, wanted: &[bool]) -> Result<Vec<Option<ValueBuf>>> {
         let mut arena = Arena::new();
         let mut values = vec![None; self.documents.len()];
@@ -94,7 +95,7 @@ impl Partition<'_> {
         Ok(values)
     }
 
-    /// As [`values_of`](Partition::values_of) the documents that are in some window.
+    /// As [`values_of`](Partition::values_of), for the documents that are in at least one window.
     fn values_in(
         &self,
         expression: &Expression,
@@ -108,23 +109,23 @@ impl Partition<'_> {
         self.values_of(expression, &wanted)
     }
 
-    /// The value at the path of `sortBy` on each document.
+    /// Returns the value at the path of `sortBy` for each document.
     fn sort_values(&self, sort_by: &SortBy) -> Result<Vec<Option<ValueBuf>>> {
         self.values(&Expression::Field(sort_by.path.clone()))
     }
 }
 
-/// A value that may be missing, as null.
+/// Returns a value, or null if it is missing.
 fn or_null(value: Option<ValueBuf>) -> ValueBuf {
     value.unwrap_or_else(|| Value::Null.to_buf())
 }
 
-/// A name that may not be UTF-8.
+/// Returns a name as text, which may not be UTF-8.
 fn text(name: &[u8]) -> String {
     name.to_str_lossy().into_owned()
 }
 
-/// A value to keep for as long as its partition is there.
+/// Returns a value to store as long as its partition exists.
 ///
 /// Errors: those of an operation that must end, and of a server without memory for it.
 fn kept(value: Value<'_>) -> Result<ValueBuf> {

@@ -3,7 +3,7 @@
 use marula_bson::{Doc, DocWriter, Type, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
-use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
+use super::function::{Function, FunctionRow, Part, Spec, only_sort_field, shown};
 use super::{Partition, SortBy};
 use crate::context::Context;
 use crate::expression::number::int_or_long;
@@ -11,11 +11,11 @@ use crate::expression::{Expression, Scope};
 use crate::meter;
 use crate::stage::needs::Needs;
 
-pub(super) static ROWS: &[Row] = &[
-    Row { name: "$denseRank", parse: parse_rank },
-    Row { name: "$documentNumber", parse: parse_rank },
-    Row { name: "$rank", parse: parse_rank },
-    Row { name: "$shift", parse: parse_shift },
+pub(super) static ROWS: &[FunctionRow] = &[
+    FunctionRow { name: "$denseRank", parse: parse_rank },
+    FunctionRow { name: "$documentNumber", parse: parse_rank },
+    FunctionRow { name: "$rank", parse: parse_rank },
+    FunctionRow { name: "$shift", parse: parse_shift },
 ];
 
 errors! {
@@ -88,7 +88,7 @@ impl Function for Rank {
             let before = at.checked_sub(1).and_then(|before| sorted.get(before));
             let is_tie = before.is_some_and(|before| match (before, value) {
                 (Some(before), Some(value)) => order::equal(before.get(), value.get(), collator),
-                // Between what is missing and undefined no comparison tells a difference.
+                // Missing and undefined compare as equal.
                 (before, value) => [before, value].into_iter().flatten().all(is_undefined),
             });
             if !is_tie {

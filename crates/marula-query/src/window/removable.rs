@@ -1,9 +1,9 @@
-//! Accumulators over windows that move: each value is added once and taken out once, however wide
-//! the window is.
+//! Accumulators over moving windows: each value is added once and removed once, however wide the
+//! window is.
 //!
-//! `$sum` and its like, `$stdDevPop` and `$stdDevSamp` keep totals, `$min` and `$max` the values
-//! that may still become the extreme, `$first` and `$last` nothing. The others are computed anew
-//! for each window.
+//! `$sum`, `$avg`, `$stdDevPop` and `$stdDevSamp` keep totals, `$min` and `$max` the values that
+//! may still become the extreme, `$first` and `$last` nothing. The others are computed again for
+//! each window.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -14,24 +14,25 @@ use marula_error::Result;
 
 use super::{Partition, or_null};
 use crate::accumulator::sum::DoubleDouble;
-use crate::accumulator::{Accumulator, Wanted, counted, percentile};
+use crate::accumulator::{Accumulator, Percentiles, counted, percentile};
 use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal, int_or_long};
 use crate::meter;
 
-/// Values come in at the end of the window and go out at its start.
+/// An accumulator of a moving window: values are added at the window's end and removed at its
+/// start.
 trait Moving {
     /// Adds the value at a position.
     fn add(&mut self, at: usize, value: Value<'_>);
 
-    /// Takes out the value at a position, the oldest that is in.
+    /// Removes the value at a position, the oldest in the window.
     fn remove(&mut self, at: usize, value: Value<'_>);
 
-    /// What the values in the window come to.
+    /// Returns the result for the values in the window.
     fn value(&mut self, inputs: &[Option<ValueBuf>]) -> ValueBuf;
 }
 
-/// One value per window, whose ends never go back; `None` for an accumulator that nothing can be
-/// taken out of.
+/// Returns one value per window, whose ends never move back; `None` for an accumulator from which
+/// no value can be removed.
 pub(super) fn values(
     accumulator: &Accumulator,
     windows: &[Range<usize>],
@@ -91,7 +92,7 @@ fn ends(
     Ok(windows.iter().map(value).collect())
 }
 
-/// How many numbers there are that no sum comes back from, and the sum of the others.
+/// The sum of the finite numbers, and the counts of the others, which a sum cannot remove.
 #[derive(Default)]
 pub(super) struct Totals {
     is_mean: bool,
@@ -107,7 +108,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds a value, or takes it out where `sign` is negative.
+    /// Adds a value, or removes it if `sign` is negative.
     pub(super) fn change(&mut self, value: Value<'_>, sign: i64) {
         let Some(number) = Number::of(value) else { return };
         self.count += sign;
@@ -150,7 +151,7 @@ impl Totals {
         }
     }
 
-    /// The sum.
+    /// Returns the sum.
     pub(super) fn total(&self) -> Number {
         let is_nan =
             self.nans > 0 || (self.positive_infinities > 0 && self.negative_infinities > 0);
@@ -211,7 +212,7 @@ impl Moving for Totals {
     }
 }
 
-/// The sum, and the sum of the squared differences from the mean, as mongod carries them on.
+/// The sum, and the sum of the squared differences from the mean, updated in mongod's way.
 #[derive(Default)]
 struct Spread {
     is_sample: bool,
@@ -270,8 +271,7 @@ impl Moving for Spread {
     }
 }
 
-/// The positions of the values that may still become the extreme: each is further from it than the
-/// one before.
+/// The positions of the values that may still become the extreme, the most extreme first.
 struct Extremes<'c> {
     wanted: Ordering,
     collator: Option<&'c dyn Collator>,
@@ -291,7 +291,7 @@ impl Moving for Extremes<'_> {
         }
         while let Some((_, last)) = self.candidates.back() {
             let order = order::compare(last.get(), value, self.collator);
-            // Of equals the oldest is the least and the newest the greatest.
+            // Of equal values the oldest is the least and the newest the greatest.
             let stays = order == self.wanted || (order.is_eq() && self.wanted.is_lt());
             if stays {
                 break;
@@ -312,19 +312,20 @@ impl Moving for Extremes<'_> {
     }
 }
 
-/// The numbers in order, of which percentiles are read.
+/// The numbers in order, from which percentiles are read.
 struct Sorted<'w> {
-    wanted: &'w Wanted,
+    wanted: &'w Percentiles,
     numbers: Vec<f64>,
-    /// Numbers that have no place among the others yet.
+    /// Numbers that are not sorted in yet.
     added: Vec<f64>,
 }
 
 impl Sorted<'_> {
-    /// How many numbers are put in one by one; sorting more at once is less work.
+    /// The maximum number of numbers that are inserted one by one; it costs less to sort more at
+    /// once.
     const ONE_BY_ONE_MAX: usize = 8;
 
-    fn settle(&mut self) {
+    fn sort_in(&mut self) {
         if self.added.len() > Self::ONE_BY_ONE_MAX {
             self.numbers.append(&mut self.added);
             self.numbers.sort_by(f64::total_cmp);
@@ -344,14 +345,14 @@ impl Moving for Sorted<'_> {
 
     fn remove(&mut self, _: usize, value: Value<'_>) {
         let Some(number) = counted(value) else { return };
-        self.settle();
+        self.sort_in();
         if let Ok(at) = self.numbers.binary_search_by(|held| held.total_cmp(&number)) {
             self.numbers.remove(at);
         }
     }
 
     fn value(&mut self, _: &[Option<ValueBuf>]) -> ValueBuf {
-        self.settle();
+        self.sort_in();
         let list = self.wanted.list();
         let found: Option<Vec<f64>> = list.iter().map(|&p| percentile(&self.numbers, p)).collect();
         self.wanted.to_value(found.as_deref())

@@ -6,7 +6,7 @@ use marula_bson::value::LONG_END;
 use marula_bson::{Decimal128, DocWriter, Type, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
-use super::function::{Function, Part, Row, Spec, only_sort_field, shown};
+use super::function::{Function, FunctionRow, Part, Spec, only_sort_field, shown};
 use super::kept;
 use super::{Partition, SortBy};
 use crate::context::Context;
@@ -15,10 +15,10 @@ use crate::expression::{Expression, Scope};
 use crate::meter;
 use crate::stage::needs::Needs;
 
-pub(super) static ROWS: &[Row] = &[
-    Row { name: "$expMovingAvg", parse: parse_moving_average },
-    Row { name: "$linearFill", parse: parse_linear_fill },
-    Row { name: "$locf", parse: parse_locf },
+pub(super) static ROWS: &[FunctionRow] = &[
+    FunctionRow { name: "$expMovingAvg", parse: parse_moving_average },
+    FunctionRow { name: "$linearFill", parse: parse_linear_fill },
+    FunctionRow { name: "$locf", parse: parse_locf },
 ];
 
 errors! {
@@ -38,17 +38,17 @@ errors! {
     fill_repeated() = 6050106, "There can be no repeated values in the sort field";
 }
 
-/// The average in which older values count less and less.
+/// An average in which older values count less.
 #[derive(Debug)]
 struct MovingAverage {
     input: Expression,
     weight: Weight,
 }
 
-/// How much the newest value counts.
+/// The weight of the newest value.
 #[derive(Debug)]
 enum Weight {
-    /// Two of one more than so many.
+    /// 2 / (n + 1).
     Count(i64),
     Alpha(Decimal128),
 }
@@ -77,17 +77,17 @@ fn parse_moving_average(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dy
     Ok(Box::new(MovingAverage { input, weight }))
 }
 
-/// `N` of a moving average.
+/// Parses `N` of a moving average.
 fn count(value: Value<'_>) -> Result<i64> {
     let number = value.as_f64().ok_or_else(|| n_not_number(value.kind().alias()))?;
     #[allow(clippy::cast_possible_truncation)]
     let n = match whole_number(value) {
-        // mongod calls no decimal a whole number that is not above zero.
+        // To mongod a decimal that is not positive is not a whole number.
         Some(n) if n <= 0 && value.kind() == Type::Decimal128 => {
             return Err(n_not_integer(&shown("N", value)));
         }
         Some(n) => n,
-        // What is too great for a long is the greatest, and what is no number is zero.
+        // A number beyond the range of a long becomes its maximum, and NaN becomes zero.
         None if number.is_nan() || number.abs() >= LONG_END => number as i64,
         None => return Err(n_not_integer(&shown("N", value))),
     };
@@ -113,8 +113,8 @@ impl Function for MovingAverage {
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
-        // It is carried on in decimals, as mongod does; a double unless a decimal was among the
-        // values. That one was, mongod remembers for the partitions that follow.
+        // The average is computed in decimals, as in mongod; the result is a double unless a value
+        // was a decimal. mongod remembers a decimal for later partitions.
         let mut average: Option<Decimal128> = None;
         let mut is_decimal = partition.memory.met_decimal.get();
         let mut values = Vec::new();
@@ -156,7 +156,7 @@ impl MovingAverage {
     }
 }
 
-/// Nulls between two numbers become what lies on the line between them.
+/// Replaces nulls between two numbers by the values on the line between them.
 #[derive(Debug)]
 struct LinearFill {
     input: Expression,
@@ -169,7 +169,7 @@ fn parse_linear_fill(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn F
     Ok(Box::new(LinearFill { input, sort_by }))
 }
 
-/// The expression whose gaps are filled; no window may stand beside it.
+/// Parses the expression whose gaps are filled; a window is not permitted.
 fn parse_filled(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
     let mut input = Expression::Missing;
     spec.for_each(|part| match part {
@@ -182,7 +182,7 @@ fn parse_filled(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
     Ok(input)
 }
 
-/// The sort value as a number: of a date, its milliseconds.
+/// Returns the sort value as a number: of a date, its milliseconds.
 fn place(value: &Option<ValueBuf>) -> Option<Number> {
     match value.as_ref()?.get() {
         Value::DateTime(ms) => Some(Number::Long(ms)),
@@ -211,7 +211,7 @@ impl Function for LinearFill {
             let kind = other.as_ref().map_or("missing", |value| value.kind().alias());
             return Err(fill_sort_type(kind));
         }
-        // As in mongod, the last of the partition before counts too.
+        // As in mongod, the last value of the previous partition counts too.
         let mut before = partition.memory.last_place.borrow_mut();
         for place in places.iter().flatten() {
             meter::spend(meter::CALL)?;
@@ -258,14 +258,14 @@ impl Function for LinearFill {
     }
 }
 
-/// Nulls become the last value that was none.
+/// Replaces nulls by the last value that is not null.
 #[derive(Debug)]
 struct LastObserved {
     input: Expression,
 }
 
 fn parse_locf(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Function>> {
-    // The expression comes first, wherever a window stands.
+    // Errors of the expression come first, wherever the window is.
     Expression::parse(spec.argument, scope)?;
     Ok(Box::new(LastObserved { input: parse_filled(spec, scope)? }))
 }

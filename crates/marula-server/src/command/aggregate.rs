@@ -147,7 +147,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if first_name(stages) == "$changeStream" {
         change_stream::check(&ctx.server.db, &ns)?;
     }
-    let pipeline = match Pipeline::parse_behind(stages, &context, below) {
+    let pipeline = match Pipeline::parse_after(stages, &context, below) {
         // That the first stage needs a collection is said before what is wrong with the places of
         // others.
         Err(error) if is_collectionless && error.code().number() == MISPLACED => {
@@ -313,7 +313,7 @@ pub(super) fn find_on_view(
     context.subject = Some(subject(ns, false));
     let stages = stages_of_find(request)?;
     let below = || view::check_constants(&ctx.server.db, ns, &context);
-    let pipeline = Pipeline::parse_behind(stages.as_doc(), &context, below)?;
+    let pipeline = Pipeline::parse_after(stages.as_doc(), &context, below)?;
     let hint = query_args::parse_hint(request.arg("hint"))?;
     let options = PipelineOptions { hint, ..PipelineOptions::default() };
     let source = PipelineSource::start(ctx, ns, pipeline, context, options)?;

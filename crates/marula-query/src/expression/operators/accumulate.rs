@@ -1,4 +1,4 @@
-//! Accumulators as expressions: over a list of values, or over the elements of one array.
+//! Accumulators as expression operators: over a list of values, or over the elements of one array.
 
 use marula_bson::{Value, order};
 use marula_error::Result;
@@ -25,7 +25,7 @@ pub(super) static OPERATORS: &[Operator] = &[
     }),
 ];
 
-/// Visits each value; a single argument that is an array stands for its elements.
+/// Visits each value; a single array argument is replaced by its elements.
 fn for_each<'a>(
     args: &'a [Expression],
     frame: &Frame<'a>,

@@ -36,7 +36,7 @@ errors! {
     pub(super) not_a_number(operator: &str, kind: &str) = 28765, "{operator} only supports numeric types, not {kind}";
 }
 
-/// The number that the only argument of a numeric function is; `None` for missing and null.
+/// The number in the only argument of a numeric function; `None` for missing and null.
 pub(super) fn only_number<'a>(
     operator: &str,
     args: &'a [Expression],
@@ -52,11 +52,11 @@ pub(super) fn only_number<'a>(
 }
 
 fn add<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    // Ints are added as longs, and only their sum need fit an int.
+    // Ints are added as longs; only their sum must fit an int.
     let mut sum = Number::Long(0);
     let mut only_ints = true;
-    // What stands before a date counts as one number of whole milliseconds, each behind it as one
-    // of its own.
+    // Everything before a date is summed up and rounded to whole milliseconds; each number after it
+    // is rounded separately.
     let mut date = None;
     for arg in args {
         match arg.eval(frame)? {
@@ -83,12 +83,12 @@ fn add<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     }))
 }
 
-/// The moment so many milliseconds after another.
+/// The time `number` milliseconds after `ms`.
 fn later(ms: i64, number: Number) -> Result<i64> {
     to_date_ms(number).and_then(|delta| ms.checked_add(delta)).ok_or_else(date_overflow)
 }
 
-/// The milliseconds that a number is, rounded half away from zero.
+/// A number as milliseconds, rounded half away from zero.
 fn to_date_ms(number: Number) -> Option<i64> {
     match number {
         Number::Int(number) => Some(number.into()),
@@ -99,7 +99,7 @@ fn to_date_ms(number: Number) -> Option<i64> {
 }
 
 fn multiply<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    // As in a sum, only the product of ints need fit one.
+    // As in a sum, only the product of ints must fit an int.
     let mut product = Number::Long(1);
     let mut only_ints = true;
     for arg in args {
@@ -117,7 +117,7 @@ fn multiply<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
 }
 
 fn subtract<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    // Of two arguments that fail, the second is told.
+    // If both arguments fail, the second error is reported.
     let right = super::known(&args[1], frame)?;
     let left = super::known(&args[0], frame)?;
     let (Some(left), Some(right)) = (left, right) else {
@@ -134,7 +134,7 @@ fn subtract<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
 
 fn subtract_from_date<'a>(ms: i64, right: Value<'a>) -> Result<Value<'a>> {
     match right {
-        // As in mongod, what is more than a long wraps.
+        // As in mongod, an overflow wraps around.
         Value::DateTime(other) => Some(Value::Int64(ms.wrapping_sub(other))),
         _ => {
             let number = Number::of(right)
@@ -186,7 +186,7 @@ fn modulo<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
     }
 }
 
-/// An integer by a double that is a whole number, and fits an int, stays an integer.
+/// An integer modulo a double that is a whole number in the range of int stays an integer.
 fn modulo_doubles<'a>(left: Number, x: f64, y: f64) -> Value<'a> {
     let divisor = super::array::exact_i32(Value::Double(y)).map(i64::from);
     match (left, divisor) {
@@ -224,7 +224,7 @@ fn floor<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     Ok(Some(number.map_or(Value::Null, |number| whole(number, f64::floor, Rounding::Floor).into())))
 }
 
-/// A number rounded to a whole one; of decimals, those beyond 34 digits give NaN, as in mongod.
+/// Rounds a number to a whole one; as in mongod, decimals beyond 34 digits give NaN.
 fn whole(number: Number, double: fn(f64) -> f64, rounding: Rounding) -> Number {
     match number {
         Number::Double(number) => Number::Double(double(number)),
@@ -233,7 +233,7 @@ fn whole(number: Number, double: fn(f64) -> f64, rounding: Rounding) -> Number {
     }
 }
 
-/// A decimal rounded to a whole number.
+/// Rounds a decimal to a whole number.
 pub(super) fn round_decimal(
     number: marula_bson::Decimal128,
     rounding: Rounding,

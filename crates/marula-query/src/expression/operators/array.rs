@@ -1,4 +1,4 @@
-//! Array operators that look at an array: its elements, parts and size.
+//! Array operators that read an array: its elements, parts and size.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -56,9 +56,9 @@ pub(super) static OPERATORS: &[Operator] = &[
 
 const N: &[&str] = &["n", "input"];
 
-/// How large the result of `$range` may be.
+/// The maximum size of the result of `$range`.
 const RANGE_BYTES_MAX: u64 = 100 * 1024 * 1024;
-/// What mongod counts per element of a `$range`.
+/// mongod's size of one element of a `$range`.
 const RANGE_ELEMENT_BYTES: u64 = 16;
 
 errors! {
@@ -91,17 +91,17 @@ errors! {
     slice_third_not_positive(count: i32) = 28729, "Third argument to $slice must be positive: {count}";
 }
 
-/// The number as an i32, where it is exactly one.
+/// The number as an i32 if it is exactly one.
 pub(super) fn exact_i32(value: Value<'_>) -> Option<i32> {
     i32::try_from(value.as_exact_i64()?).ok()
 }
 
-/// A number as the messages of `$arrayElemAt` and `$slice` show it: as a double.
+/// A number in the messages of `$arrayElemAt` and `$slice`: as a double.
 fn number_text(value: Value<'_>) -> String {
     Number::of(value).map(Number::short_text).unwrap_or_default()
 }
 
-/// The element at `index`, which counts from the end where it is negative.
+/// The element at `index`, which counts from the end if it is negative.
 fn element_at(items: Doc<'_>, index: i32) -> Option<Value<'_>> {
     let at = match usize::try_from(index) {
         Ok(at) => at,
@@ -190,7 +190,7 @@ fn n<'a>(keep: Keep, args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
     frame.arena.array(kept.into_values()).map(Some)
 }
 
-/// A value in its order among others; of equals, the one that came first is the least.
+/// A value with its position; of equal values, the earlier one is less.
 struct Ranked<'a, 'c> {
     value: Value<'a>,
     at: usize,
@@ -217,8 +217,8 @@ impl PartialEq for Ranked<'_, '_> {
 
 impl Eq for Ranked<'_, '_> {}
 
-/// The `count` greatest, the greatest first. One that is equal to the least of so many does not
-/// take its place, and of several least ones the first has to go.
+/// The `count` greatest values, greatest first. A value equal to the least of them does not replace
+/// it; of several least values the first is removed.
 fn greatest<'a>(
     items: Doc<'a>,
     count: usize,
@@ -256,7 +256,7 @@ fn is_in<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     Ok(Some(false.into()))
 }
 
-/// Whether an item is what is looked for; undefined is what is missing.
+/// Returns whether an item equals the wanted value; undefined equals missing.
 fn is_same(item: Value<'_>, wanted: Option<Value<'_>>, collator: Option<&dyn Collator>) -> bool {
     match wanted {
         Some(wanted) => order::equal(item, wanted, collator),
@@ -264,7 +264,7 @@ fn is_same(item: Value<'_>, wanted: Option<Value<'_>>, collator: Option<&dyn Col
     }
 }
 
-/// The start or end index of a search, which a search that gives none leaves open.
+/// The start or end index of a search; `None` if it is not given.
 pub(super) fn search_index<'a>(
     name: &str,
     which: &str,
@@ -288,7 +288,7 @@ fn check_index_of_array(args: &[Expression]) -> Result<()> {
     let is_constant =
         |arg: &Expression| matches!(arg, Expression::Constant(_) | Expression::Missing);
     match args[0].as_constant() {
-        // Where all is constant, evaluation says the same in its own words.
+        // If all arguments are constant, evaluation reports the error with its own message.
         _ if args.iter().all(is_constant) => Ok(()),
         None | Some(Value::Array(_) | Value::Null | Value::Undefined) => Ok(()),
         Some(other) => Err(index_of_constant_not_array(other.kind().alias())),
@@ -344,8 +344,8 @@ fn range<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     let (start, end, step) = (i64::from(start), i64::from(end), i64::from(step));
     let steps = (end - start + step - step.signum()) / step;
     let count = u64::try_from(steps).unwrap_or(0);
-    // mongod counts the list itself too, and not the last element where the end is no whole number
-    // of steps away.
+    // mongod also counts the list itself, and omits the last element if the end is not a whole
+    // number of steps away.
     let bytes = u64::try_from((end - start) / step).unwrap_or(0) * RANGE_ELEMENT_BYTES + 40;
     if count > 0 && bytes > RANGE_BYTES_MAX {
         return Err(range_too_large(bytes));
@@ -378,7 +378,7 @@ fn size<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
 /// Returns the part of an array that `$slice` selects.
 ///
 /// Shape: `{ $slice: [<array>, <n>] }` or `{ $slice: [<array>, <position>, <n>] }`; a negative `n`
-/// in the first form takes from the end, a negative position counts from the end.
+/// in the first form selects from the end, a negative position counts from the end.
 fn slice<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let list = known(&args[0], frame)?;
     let second = known(&args[1], frame)?;

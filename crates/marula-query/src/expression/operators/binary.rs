@@ -1,5 +1,5 @@
-//! Conversions of binary data, which `$convert` has since 8.0: from and to text in a format, from
-//! and to the bytes of a number.
+//! Conversions of binary data in `$convert` since 8.0: between text and binary data in a format,
+//! and between numbers and their bytes.
 //!
 //! Source: manual "$convert", "Convert to BinData"; the conversions of numbers are 8.1's.
 
@@ -29,10 +29,10 @@ errors! {
 
 /// The subtype of a UUID.
 const UUID: u8 = 4;
-/// The subtype whose content begins with its own length, once more.
+/// The old subtype, whose content begins with a second length.
 const OLD: u8 = 2;
 
-/// How text stands for bytes.
+/// The text format of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Format {
     Base64,
@@ -40,11 +40,11 @@ pub(super) enum Format {
     Hex,
     Utf8,
     Uuid,
-    /// What suits the bytes: `uuid` for a UUID, otherwise `base64`.
+    /// Depends on the bytes: `uuid` for a UUID, otherwise `base64`.
     Auto,
 }
 
-/// Every format by its name.
+/// All formats with their names.
 const FORMATS: &[(&str, Format)] = &[
     ("auto", Format::Auto),
     ("base64", Format::Base64),
@@ -55,7 +55,7 @@ const FORMATS: &[(&str, Format)] = &[
 ];
 
 impl Format {
-    /// Reads the argument `format`.
+    /// Parses the argument `format`.
     pub(super) fn read(value: Value<'_>) -> Result<Format> {
         let Value::String(name) = value else {
             return Err(format_type(value.kind().alias(), &print::value(value)));
@@ -96,7 +96,7 @@ impl Format {
     }
 }
 
-/// Base64 with padding; base64url without, which is read with it too.
+/// Base64 with padding; base64url without, whose decoder accepts padding too.
 fn engine(alphabet: &Alphabet, is_padded: bool) -> GeneralPurpose {
     let padding = match is_padded {
         true => DecodePaddingMode::RequireCanonical,
@@ -137,7 +137,7 @@ fn encode_hex(bytes: &[u8], has_dashes: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads the argument `byteOrder`; answers whether the greatest byte comes first.
+/// Parses the argument `byteOrder`; returns whether it is big-endian.
 pub(super) fn read_order(value: Value<'_>) -> Result<bool> {
     match value {
         Value::String(name) if name == "big" => Ok(true),
@@ -147,7 +147,7 @@ pub(super) fn read_order(value: Value<'_>) -> Result<bool> {
     }
 }
 
-/// Reads the field `subtype` of the argument `to`.
+/// Parses the field `subtype` of the argument `to`.
 pub(super) fn read_subtype(value: Value<'_>) -> Result<u8> {
     if !value.kind().is_number() {
         return Err(subtype_type(value.kind().alias()));
@@ -158,21 +158,20 @@ pub(super) fn read_subtype(value: Value<'_>) -> Result<u8> {
         .ok_or_else(|| bad_subtype(&print::value(value)))
 }
 
-/// What a conversion from or to binary data goes by.
+/// The parameters of a conversion from or to binary data.
 #[derive(Clone, Copy)]
 pub(super) struct Form {
-    /// The subtype of what is made.
+    /// The subtype of the result.
     pub(super) subtype: u8,
-    /// The format of the text; `None` where it is not given.
+    /// The format of the text; `None` if not given.
     pub(super) format: Option<Format>,
-    /// Whether the greatest byte of a number comes first.
+    /// Whether numbers are big-endian.
     pub(super) is_big_endian: bool,
 }
 
 /// Converts binary data to a type, or a value to binary data.
 ///
-/// Errors: of code `ConversionFailure` where the value does not convert; `no` is that of types
-/// which never do.
+/// Errors: code `ConversionFailure` if the value cannot be converted; `no` if its type never can.
 pub(super) fn convert<'a>(
     input: Value<'a>,
     to: Type,
@@ -226,8 +225,8 @@ fn to_text<'a>(binary: Binary<'a>, form: Form, frame: &Frame<'a>) -> Result<Valu
     frame.arena.string(|out| format.encode(content(binary), out))
 }
 
-/// The number that bytes are: of one, two or four an int, of those or eight a long, of four or
-/// eight a double.
+/// The number encoded in bytes: an int in one, two or four bytes, a long in these or eight, a
+/// double in four or eight.
 fn to_number<'a>(bytes: &[u8], to: Type, is_big_endian: bool) -> Option<Value<'a>> {
     let mut bytes = bytes.to_vec();
     if is_big_endian {
@@ -262,7 +261,7 @@ fn of_number<'a>(mut bytes: Vec<u8>, form: Form, frame: &Frame<'a>) -> Result<Va
     keep(form.subtype, &bytes, frame)
 }
 
-/// The bytes that a client sees.
+/// The content as seen by a client.
 fn content(binary: Binary<'_>) -> &[u8] {
     match binary.subtype {
         OLD => binary.bytes.get(4..).unwrap_or_default(),

@@ -1,8 +1,7 @@
 //! Bitwise operators: `$bitAnd`, `$bitOr`, `$bitXor`, `$bitNot`, of ints and longs.
 //!
-//! Where a long is among the operands the others are extended with their sign, and the result is a
-//! long.
-//! Source: manual "Bitwise Operators", new in 6.3.
+//! If an operand is a long, the others are sign-extended and the result is a long. Source: manual
+//! "Bitwise Operators", new in 6.3.
 
 use marula_bson::Value;
 use marula_error::{Result, errors};
@@ -27,8 +26,8 @@ errors! {
     not_whole_alone(kind: &str) = TypeMismatch, "$bitNot takes a value of the type int or long, not {kind}";
 }
 
-/// Joins the operands from left to right, beginning with what changes nothing; null where one is
-/// null.
+/// Combines the operands from left to right, starting with the neutral element; null if one of them
+/// is null.
 fn fold<'a>(
     name: &str,
     args: &'a [Expression],
@@ -51,7 +50,7 @@ fn fold<'a>(
         joined = join(joined, operand);
     }
     Ok(Some(match i32::try_from(joined) {
-        // Ints alone give an int: their upper halves are all sign.
+        // Only ints give an int: their upper halves are all sign bits.
         Ok(int) if !has_long => Value::Int32(int),
         _ => Value::Int64(joined),
     }))

@@ -37,7 +37,7 @@ pub(in crate::expression) fn compare_optional(
 ) -> Ordering {
     match (left, right) {
         (Some(left), Some(right)) => order::compare(left, right, frame.context.collator()),
-        // Missing sorts with undefined: above MinKey, below null.
+        // Missing sorts like undefined: above MinKey, below null.
         (None, None) => Ordering::Equal,
         (None, Some(value)) => missing_against(value),
         (Some(value), None) => missing_against(value).reverse(),

@@ -87,7 +87,7 @@ fn if_null<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value
     last.eval(frame)
 }
 
-/// The arguments are case, then, case, then, …, and the default last where there is one.
+/// The arguments are case, then, case, then, …, followed by the default if there is one.
 fn parse_switch(
     operator: &'static Operator,
     value: Value<'_>,
@@ -136,14 +136,14 @@ fn parse_branch(item: Value<'_>, scope: &mut Scope<'_>) -> Result<[Expression; 2
     Ok([case, then.ok_or_else(switch_branch_no_then)?])
 }
 
-/// Computes the constants of a `$switch`: a branch that is never taken goes, and its `then` is not
-/// looked at. Answers what the call comes to where no branch is left.
+/// Folds the constants of a `$switch`: removes branches that are never taken, without optimizing
+/// their `then`. Returns the result of the call if no branch is left.
 pub(in crate::expression) fn optimize_switch(
     call: &mut Call,
     context: &Context,
 ) -> Result<Option<Expression>> {
     let (branches, default) = call.args.as_chunks_mut::<2>();
-    // The default comes first, wherever it stands and whether it is ever asked.
+    // The default is optimized first, wherever it is written and whether or not it is used.
     default.iter_mut().try_for_each(|default| default.optimize(context))?;
     let mut kept = Vec::new();
     let mut decided = None;

@@ -68,14 +68,14 @@ errors! {
     bad_object_id(text: &str, why: &str) = ConversionFailure, "Failed to parse objectId '{text}' in $convert with no onError value: {why}";
 }
 
-/// How the short forms convert binary data.
+/// The parameters of the short forms for binary data.
 const AUTO: Form = Form { subtype: 0, format: Some(Format::Auto), is_big_endian: false };
 
 const fn to(name: &'static str, eval: crate::expression::operator::Eval) -> Operator {
     Operator::special(name, parse_short, eval)
 }
 
-/// Parses `{ $toInt: <expression> }`; of an array, its only element.
+/// Parses `{ $toInt: <expression> }`; an array must have exactly one element.
 fn parse_short(
     operator: &'static Operator,
     value: Value<'_>,
@@ -99,7 +99,7 @@ fn short<'a>(args: &'a [Expression], to: Type, frame: &Frame<'a>) -> Result<Opti
     }
 }
 
-/// Whether a conversion is one of those from or to binary data that there are since 8.0.
+/// Returns whether a conversion is one of those from or to binary data introduced in 8.0.
 fn is_binary(input: Value<'_>, to: Type, frame: &Frame<'_>) -> bool {
     frame.context.version >= FeatureVersion::V8_0
         && to != Type::Boolean
@@ -131,7 +131,8 @@ fn parse_convert(
     }
     let input = input.ok_or_else(missing_input)?;
     let to = to.ok_or_else(missing_to)?;
-    // Whether onError is given matters even where it gives nothing, so it is a list of none or one.
+    // It matters whether onError is given, even if its value is missing, so it is a list of zero or
+    // one expressions.
     let on_error = Expression::Array(on_error.into_iter().collect());
     let on_null = on_null.unwrap_or_else(|| Value::Null.into());
     let mut args = vec![input, to, on_error, on_null];
@@ -178,7 +179,7 @@ fn convert<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value
         Err(error) if error.code() == ConversionFailure => match &args[2] {
             Expression::Array(items) if items.is_empty() => Err(error),
             Expression::Array(items) => items[0].eval(frame),
-            // Computed at parse time.
+            // Computed during parsing.
             other => match other.as_constant() {
                 Some(Value::Array(items)) => {
                     items.values().next().map_or(Err(error), |v| Ok(Some(v)))
@@ -190,7 +191,7 @@ fn convert<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value
     }
 }
 
-/// The type of `to: { type: …, subtype: … }`; the subtype goes into the form.
+/// Parses `to: { type: …, subtype: … }`; returns the type and stores the subtype in the form.
 fn to_of_parts<'a>(parts: Doc<'a>, form: &mut Form) -> Result<Option<Value<'a>>> {
     let mut to = None;
     for element in parts {
@@ -209,7 +210,7 @@ fn to_of_parts<'a>(parts: Doc<'a>, form: &mut Form) -> Result<Option<Value<'a>>>
     }
 }
 
-/// Reads `format` and `byteOrder`; answers whether neither of them is null.
+/// Parses `format` and `byteOrder`; returns whether neither is null.
 fn read_form<'a>(
     form: &mut Form,
     format: &'a Expression,
@@ -227,7 +228,7 @@ fn read_form<'a>(
     Ok(true)
 }
 
-/// The type that `to` names; `None` is the type "missing", to which nothing converts.
+/// The type in `to`; `None` is the type "missing", to which nothing converts.
 fn target(to: Value<'_>) -> Result<Option<Type>> {
     match to {
         Value::String(name) => {
@@ -259,7 +260,7 @@ fn all_types() -> impl Iterator<Item = Type> {
 
 /// Converts a value to a type.
 ///
-/// Errors: of code `ConversionFailure` where the value does not convert.
+/// Errors: code `ConversionFailure` if the value cannot be converted.
 fn converted<'a>(input: Value<'a>, to: Type, frame: &Frame<'a>) -> Result<Value<'a>> {
     let no = || unsupported(input.kind().alias(), to.alias());
     match to {
@@ -283,7 +284,7 @@ fn converted<'a>(input: Value<'a>, to: Type, frame: &Frame<'a>) -> Result<Value<
     }
 }
 
-/// `None` where the type does not convert.
+/// `None` if the type cannot be converted.
 fn to_double(input: Value<'_>) -> Option<Result<f64>> {
     Some(match input {
         Value::Double(number) => Ok(number),
@@ -324,7 +325,7 @@ fn to_date(input: Value<'_>, no: &dyn Fn() -> Error) -> Result<i64> {
     match input {
         Value::DateTime(ms) | Value::Int64(ms) => Ok(ms),
         Value::Double(_) | Value::Decimal128(_) => to_integer(input, no, i64::MIN, i64::MAX),
-        // As in mongod, the seconds have a sign.
+        // As in mongod, the seconds are signed.
         Value::ObjectId(id) => Ok(i64::from(id.unix_seconds().cast_signed()) * 1000),
         Value::Timestamp(bits) => Ok(i64::try_from(bits >> 32).unwrap_or(0) * 1000),
         Value::String(text) => super::date_text::parse(&text.to_string()),
@@ -332,25 +333,25 @@ fn to_date(input: Value<'_>, no: &dyn Fn() -> Error) -> Result<i64> {
     }
 }
 
-/// The whole number from `min` to `max` that a value converts to.
+/// Converts a value to a whole number from `min` to `max`.
 fn to_integer(input: Value<'_>, no: &dyn Fn() -> Error, min: i64, max: i64) -> Result<i64> {
     let whole = match input {
         Value::Int32(number) => Some(i64::from(number)),
         Value::Int64(number) => {
-            // mongod prints nothing for a long that overflows.
+            // mongod's message is empty for a long that overflows.
             return if (min..=max).contains(&number) { Ok(number) } else { Err(overflow("")) };
         }
         Value::Boolean(flag) => Some(i64::from(flag)),
         Value::Double(number) if number.is_nan() => return Err(nan_to_integer()),
         Value::Double(number) if number.is_infinite() => return Err(infinity_to_integer()),
-        // A fraction beyond the end of an int is beyond it.
+        // Even a fraction beyond the limit of int is out of range.
         #[allow(clippy::cast_precision_loss)]
         Value::Double(number) if !(min as f64..=max as f64).contains(&number) => None,
         Value::Double(number) => marula_bson::value::exact_i64_of_double(number.trunc()),
         Value::Decimal128(number) if number.is_nan() => return Err(nan_to_integer()),
         Value::Decimal128(number) if number.is_infinite() => return Err(infinity_to_integer()),
         Value::Decimal128(number) => {
-            // Beyond 34 digits nothing is an integer that fits either.
+            // A decimal with more than 34 integer digits is out of range of both types.
             super::arithmetic::round_decimal(number, dec::Rounding::Down).to_exact_i64()
         }
         Value::String(text) => return parse_integer(&text.to_string(), min, max),
@@ -396,9 +397,9 @@ fn parse_integer(text: &str, min: i64, max: i64) -> Result<i64> {
     }
 }
 
-/// Reads at the front of `text` what C's `strtod` knows beside plain numbers: hexadecimal digits
-/// behind a sign, perhaps with a point and a power of two, `inf`, and `nan`, perhaps with something
-/// in brackets. Answers the number and what is behind.
+/// Parses numbers at the front of `text` that C's `strtod` accepts in addition to plain ones:
+/// signed hexadecimal digits with an optional point and power of two, `inf`, and `nan` with an
+/// optional bracketed part. Returns the number and the rest of the text.
 fn uncommon_double(text: &str) -> Option<(f64, &str)> {
     let (sign, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
@@ -443,7 +444,7 @@ fn uncommon_double(text: &str) -> Option<(f64, &str)> {
             rest = end;
         }
     }
-    // In two steps, so that a small number is not lost on the way.
+    // Two steps, so that a small number does not underflow in between.
     let half = power / 2;
     Some((sign * mantissa * 2.0_f64.powi(half) * 2.0_f64.powi(power - half), rest))
 }

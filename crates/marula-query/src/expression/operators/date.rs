@@ -1,4 +1,4 @@
-//! Date operators that read a date: its parts, its text.
+//! Date operators that read a date: its parts and its text.
 
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ pub(super) static OPERATORS: &[Operator] = &[
 
 const TO_STRING_ARGUMENTS: &[&str] = &["date", "format", "timezone", "onNull"];
 
-/// `$dateToString` where no `onNull` is given: null it is then, which is not shown.
+/// `$dateToString` without `onNull`: it is null, and not shown by `explain`.
 static TO_STRING_WITHOUT_ON_NULL: Operator =
     Operator::named("$dateToString", TO_STRING_ARGUMENTS, parse_to_string, |args, frame| {
         string_or(args, frame, || Ok(Some(Value::Null)))
@@ -63,19 +63,19 @@ errors! {
     to_parts_not_object() = 40524, "$dateToParts only supports an object as its argument";
 }
 
-/// The default format; the Z stands there whatever the zone.
+/// The default format; it ends with Z in every zone.
 const ISO_FORMAT: &[u8] = b"%Y-%m-%dT%H:%M:%S.%LZ";
 
 const fn part(name: &'static str, eval: crate::expression::operator::Eval) -> Operator {
     Operator::named(name, &["date", "timezone"], parse_part, eval)
 }
 
-/// The milliseconds of a value that stands for a date: a date, a timestamp, an ObjectId.
+/// The milliseconds of a date, a timestamp or an ObjectId.
 pub(super) fn as_date(value: Value<'_>) -> Option<i64> {
     match value {
         Value::DateTime(ms) => Some(ms),
         Value::Timestamp(bits) => Some(i64::try_from(bits >> 32).unwrap_or(0) * 1000),
-        // As in mongod, the seconds have a sign.
+        // As in mongod, the seconds are signed.
         Value::ObjectId(id) => Some(i64::from(id.unix_seconds().cast_signed()) * 1000),
         _ => None,
     }
@@ -114,7 +114,7 @@ fn parse_part(
     }
 }
 
-/// As [`given`], for an argument that may not be there.
+/// Same as [`given`], for an optional argument.
 pub(super) fn given_or_missing(
     value: Option<Value<'_>>,
     scope: &mut Scope<'_>,
@@ -122,8 +122,8 @@ pub(super) fn given_or_missing(
     value.map_or(Ok(Expression::Missing), |value| given(value, scope))
 }
 
-/// Parses an optional argument so that one that is missing on a document is null, and is told from
-/// one that was not given.
+/// Parses an optional argument such that a missing value is null, which distinguishes it from an
+/// omitted argument.
 pub(super) fn given(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
     let parsed = Expression::parse(value, scope)?;
     Ok(match parsed {
@@ -134,7 +134,7 @@ pub(super) fn given(value: Value<'_>, scope: &mut Scope<'_>) -> Result<Expressio
     })
 }
 
-/// What a clock shows, `None` where date or zone is null.
+/// The local time; `None` if date or zone is null.
 fn civil<'a>(name: &str, args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Civil>> {
     let Some(date) = super::known(&args[0], frame)? else {
         return Ok(None);
@@ -159,12 +159,12 @@ fn int_part<'a>(
 ) -> Result<Option<Value<'a>>> {
     let civil = civil(name, args, frame)?;
     Ok(Some(civil.map_or(Value::Null, |civil| {
-        // A year may be beyond the ints only where a date could not be.
+        // A year out of the range of int is out of the range of dates too.
         Value::Int32(i32::try_from(part(civil)).unwrap_or(i32::MAX))
     })))
 }
 
-/// The zone that an argument names; `Ok(None)` where it is null.
+/// The zone in an argument; `Ok(None)` if it is null.
 pub(super) fn zone<'a>(arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<Zone>> {
     match arg.eval(frame)? {
         None => Ok(Some(Zone::UTC)),
@@ -193,7 +193,7 @@ fn parse_to_parts(
         }
     }
     let date = date.ok_or_else(to_parts_no_date)?;
-    // What is missing is told before what is wrong within.
+    // Missing arguments are reported before invalid ones.
     Ok(operator.call([
         Expression::parse(date, scope)?,
         given_or_missing(zone, scope)?,
@@ -258,7 +258,7 @@ fn parse_to_string(
     }
     let date = date.ok_or_else(to_string_no_date)?;
     let operator = if on_null.is_some() { operator } else { &TO_STRING_WITHOUT_ON_NULL };
-    // What is missing is told before what is wrong within.
+    // Missing arguments are reported before invalid ones.
     Ok(operator.call([
         Expression::parse(date, scope)?,
         given_or_missing(format, scope)?,
@@ -271,7 +271,7 @@ fn to_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
     string_or(args, frame, || args[3].eval(frame))
 }
 
-/// The text of a date, or what there is in place of it where there is no date.
+/// The text of a date, or the result of `on_null` if the date is null.
 fn string_or<'a>(
     args: &'a [Expression],
     frame: &Frame<'a>,
@@ -305,7 +305,7 @@ fn string_or<'a>(
     frame.arena.string(|out| out.extend_from_slice(text.as_bytes())).map(Some)
 }
 
-/// `%b` and `%B`, the names of months, are there since 7.0.
+/// Checks a format. `%b` and `%B`, the names of months, were introduced in 7.0.
 fn check_format(format: &[u8], version: FeatureVersion) -> Result<()> {
     let mut rest = format.iter();
     while let Some(&byte) = rest.next() {
@@ -323,7 +323,7 @@ fn check_format(format: &[u8], version: FeatureVersion) -> Result<()> {
     Ok(())
 }
 
-/// The date by a format that was checked.
+/// Formats a date with a checked format.
 fn format_date(ms: i64, zone: &Zone, format: &[u8]) -> Result<String> {
     let civil = zone.civil(ms);
     let offset = zone.offset_ms(ms) / MINUTE_MS;
@@ -363,7 +363,7 @@ fn format_date(ms: i64, zone: &Zone, format: &[u8]) -> Result<String> {
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// The English name of a month that is counted from 1; its first three letters are its short name.
+/// The English name of a month, counted from 1; its first three letters are the short name.
 fn month_name(month: i64) -> &'static str {
     let at = usize::try_from(month - 1).expect("months are counted from 1");
     MONTH_NAMES[at]
@@ -373,12 +373,12 @@ fn check_year(year: i64) -> Result<i64> {
     if (0..=9999).contains(&year) { Ok(year) } else { Err(year_out_of_range(year)) }
 }
 
-/// A date as a conversion to a string spells it.
+/// A date as converted to a string.
 pub(crate) fn iso_text(ms: i64) -> Result<String> {
     format_date(ms, &Zone::UTC, ISO_FORMAT)
 }
 
-/// A timestamp as string operators spell it: `Jan  1 00:00:05:1`.
+/// A timestamp in string operators: `Jan  1 00:00:05:1`.
 pub(super) fn timestamp_text(bits: u64) -> String {
     let civil = Civil::of_ms(i64::try_from(bits >> 32).unwrap_or(0) * 1000);
     let month = &month_name(civil.month)[..3];

@@ -152,7 +152,7 @@ fn add<'a>(
     Ok(Some(Value::DateTime(moved)))
 }
 
-/// The unit that a value names.
+/// The unit named by a value.
 fn read_unit(name: &str, value: Value<'_>) -> Result<Unit> {
     match value {
         Value::String(text) => {
@@ -162,14 +162,14 @@ fn read_unit(name: &str, value: Value<'_>) -> Result<Unit> {
     }
 }
 
-/// The zone that an argument names, its errors in the words of `$dateDiff` and `$dateTrunc`.
+/// The zone in an argument, with errors in the form of `$dateDiff` and `$dateTrunc`.
 fn named_zone<'a>(name: &str, arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<Zone>> {
     zone(arg, frame).map_err(|error| {
         error.caused_by(&format!("{name} parameter 'timezone' value parsing failed"))
     })
 }
 
-/// What is given as the first day of a week, which is looked at only where weeks are counted.
+/// The first day of a week, evaluated only if the unit is a week.
 fn first_of_week<'a>(
     unit: Value<'a>,
     arg: &'a Expression,
@@ -181,7 +181,7 @@ fn first_of_week<'a>(
     }
 }
 
-/// The first day of a week, from 0 on Monday; Sunday where none is given.
+/// The first day of a week, from 0 for Monday; Sunday by default.
 fn read_week_start(name: &str, given: Option<Value<'_>>) -> Result<i64> {
     const DAYS: [(&str, &str); 7] = [
         ("monday", "mon"),
@@ -231,7 +231,7 @@ fn parse_diff(
     let start = start.ok_or_else(diff_no_start)?;
     let end = end.ok_or_else(diff_no_end)?;
     let unit = unit.ok_or_else(diff_no_unit)?;
-    // What is missing is told before what is wrong within.
+    // Missing arguments are reported before invalid ones.
     Ok(operator.call([
         Expression::parse(start, scope)?,
         Expression::parse(end, scope)?,
@@ -268,7 +268,7 @@ fn diff<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
     let count = |moment: i64| boundaries_before(moment, unit, &zone, week_start);
     let difference = match unit {
         Unit::Millisecond => end.checked_sub(start),
-        // What the clock was put on by in between is no time; parts of the unit do not count.
+        // A change of the offset in between does not count as time; partial units do not count.
         Unit::Hour | Unit::Minute => {
             let offset = |moment: i64| zone.local_ms(moment) - moment;
             let put_on = offset(end) - offset(start);
@@ -279,7 +279,7 @@ fn diff<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
     difference.map(|difference| Some(difference.into())).ok_or_else(diff_overflow)
 }
 
-/// How many boundaries of a unit lie between a fixed moment and this one.
+/// The number of boundaries of a unit between a fixed time and this one.
 fn boundaries_before(moment: i64, unit: Unit, zone: &Zone, week_start: i64) -> i64 {
     let local = zone.local_ms(moment);
     if let Some(months) = unit.months() {
@@ -287,7 +287,7 @@ fn boundaries_before(moment: i64, unit: Unit, zone: &Zone, week_start: i64) -> i
         return (civil.year * 12 + civil.month - 1).div_euclid(months);
     }
     match unit {
-        // 1970-01-01 was a Thursday: the third day after Monday.
+        // 1970-01-01 was a Thursday, the third day after Monday.
         Unit::Week => (local.div_euclid(DAY_MS) + 3 - week_start).div_euclid(7),
         Unit::Day | Unit::Hour | Unit::Minute => local.div_euclid(unit.ms()),
         _ => moment.div_euclid(unit.ms()),
@@ -317,7 +317,7 @@ fn parse_trunc(
     }
     let date = date.ok_or_else(trunc_no_date)?;
     let unit = unit.ok_or_else(trunc_no_unit)?;
-    // What is missing is told before what is wrong within.
+    // Missing arguments are reported before invalid ones.
     Ok(operator.call([
         Expression::parse(date, scope)?,
         Expression::parse(unit, scope)?,
@@ -363,15 +363,15 @@ fn trunc<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     start.map(|start| Some(Value::DateTime(start)))
 }
 
-/// The largest bin of days and what is longer.
+/// The maximum bin size of units of a day or more.
 const BIN_MAX: i64 = 100_000_000_000;
 
-/// The day from which bins are counted, since 1970: 2000-01-01.
+/// The day from which bins are counted, in days since 1970: 2000-01-01.
 fn reference_day() -> i64 {
     days_of(2000, 1, 1)
 }
 
-/// The start of the bin of hours or less that a date is in.
+/// The start of the bin of a date, for units of hours or less.
 fn start_of_time_bin(date: i64, unit: Unit, size: i64, zone: &Zone) -> Result<i64> {
     let bin = size.checked_mul(unit.ms()).ok_or_else(trunc_bin_overflow)?;
     let first = zone.moment(reference_day() * DAY_MS);
@@ -380,8 +380,8 @@ fn start_of_time_bin(date: i64, unit: Unit, size: i64, zone: &Zone) -> Result<i6
     start.ok_or_else(trunc_overflow)
 }
 
-/// The start of the bin of days or more that a date is in; weeks are counted from the first that
-/// starts in 2000.
+/// The start of the bin of a date, for units of days or more; weeks are counted from the first one
+/// that starts in 2000.
 fn start_of_day_bin(date: i64, unit: Unit, size: i64, zone: &Zone, week_start: i64) -> Result<i64> {
     if size > BIN_MAX {
         return Err(trunc_bin_too_large());
@@ -454,8 +454,8 @@ fn from_parts<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
             .ok_or_else(|| parts_not_integer(name, value.kind().alias(), &print::value(value)))?;
         check_part(name, parts[at]).map(|()| true)
     };
-    // The time of day comes first, then the zone, then the day: of several mistakes, the first is
-    // told.
+    // The time of day is checked first, then the zone, then the day: this determines which of
+    // several errors is reported.
     for at in 3..7 {
         if !read(at)? {
             return Ok(Some(Value::Null));
@@ -470,7 +470,7 @@ fn from_parts<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
         }
     }
     check_year(is_iso, if is_iso { parts[7] } else { parts[0] })?;
-    // In mongod a moment is counted a thousand times finer than these two are given.
+    // mongod computes these two parts in microseconds, which limits their range.
     if parts[5..7].iter().any(|part| part.unsigned_abs() > i64::MAX.unsigned_abs() / 1000) {
         return Err(parts_too_long());
     }
@@ -496,7 +496,8 @@ fn check_year(is_iso: bool, year: i64) -> Result<()> {
 
 fn check_part(name: &str, value: i64) -> Result<(), Error> {
     match name {
-        // The year is looked at when all parts are known; seconds and milliseconds may be longer.
+        // The year is checked after all parts are known; seconds and milliseconds have no limit
+        // here.
         "year" | "isoWeekYear" | "second" | "millisecond" => Ok(()),
         _ if !(-32768..=32767).contains(&value) => Err(parts_out_of_range(name, value)),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! `$dateFromString`: dates read from text, by a format or in the usual spellings.
+//! `$dateFromString`: parses dates by a format or in the usual spellings.
 
 use bstr::ByteSlice;
 use marula_bson::Value;
@@ -19,7 +19,7 @@ const ARGUMENTS: &[&str] = &["dateString", "timezone", "format", "onNull", "onEr
 pub(super) static OPERATORS: &[Operator] =
     &[Operator::named("$dateFromString", ARGUMENTS, parse_operator, date_from_string)];
 
-/// The same where no `onNull` is given: null it is then, which is not shown.
+/// `$dateFromString` without `onNull`: it is null, and not shown by `explain`.
 static WITHOUT_ON_NULL: Operator =
     Operator::named("$dateFromString", ARGUMENTS, parse_operator, |args, frame| {
         date_or(args, frame, || Ok(Some(Value::Null)))
@@ -59,7 +59,7 @@ fn parse_operator(
         }
     }
     let text = text.ok_or_else(no_date_string)?;
-    // What is missing is told before what is wrong within.
+    // Missing arguments are reported before invalid ones.
     let text = Expression::parse(text, scope)?;
     let zone = given_or_missing(zone, scope)?;
     let format = given_or_missing(format, scope)?;
@@ -75,7 +75,7 @@ fn date_from_string<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opt
     date_or(args, frame, || args[3].eval(frame))
 }
 
-/// The date, or what there is in place of one where there is no text.
+/// The date, or the result of `on_null` if the text is null.
 fn date_or<'a>(
     args: &'a [Expression],
     frame: &Frame<'a>,
@@ -128,12 +128,12 @@ fn read(value: Value<'_>, format: Option<&[u8]>, zone: Option<&Zone>) -> Result<
     read.moment(&text, zone)
 }
 
-/// Reads a date as a conversion to a date does.
+/// Parses a date for a conversion to a date.
 pub(super) fn parse(text: &str) -> Result<i64> {
     Reader::new(text).read_free()?.moment(text, None)
 }
 
-/// `%b` and `%B`, the names of months, are there since 7.0.
+/// Checks a format. `%b` and `%B`, the names of months, were introduced in 7.0.
 fn check_format(format: &[u8], version: FeatureVersion) -> Result<()> {
     let mut rest = format.iter();
     while let Some(&byte) = rest.next() {
@@ -151,7 +151,7 @@ fn check_format(format: &[u8], version: FeatureVersion) -> Result<()> {
     Ok(())
 }
 
-/// The parts of a date that a text gave.
+/// The parsed parts of a date.
 #[derive(Default)]
 struct Parts {
     year: Option<i64>,
@@ -164,9 +164,9 @@ struct Parts {
     minute: i64,
     second: i64,
     millisecond: i64,
-    /// Where the text is said to end. With a format, mongod counts places differently.
+    /// The end of the text in messages. With a format, mongod counts positions differently.
     end: usize,
-    /// How far ahead of UTC, and the name where the zone was named.
+    /// The offset from UTC, and the zone's name if it was named.
     zone: Option<(i64, Option<String>)>,
 }
 
@@ -207,8 +207,8 @@ impl Parts {
     }
 }
 
-/// How many digits there are in each of the three numbers that a text begins with, which one of
-/// `separators` stands between.
+/// The number of digits of each of the three numbers at the start of a text, which are separated by
+/// one of `separators`.
 fn groups(text: &[u8], separators: &[u8]) -> Option<[usize; 3]> {
     let count = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let mut rest = text;
@@ -225,9 +225,9 @@ fn groups(text: &[u8], separators: &[u8]) -> Option<[usize; 3]> {
 }
 
 struct Reader<'t> {
-    /// The text as messages show it.
+    /// The text in messages.
     whole: &'t str,
-    /// What is read of it.
+    /// The text to parse.
     text: &'t str,
     at: usize,
     parts: Parts,
@@ -242,13 +242,13 @@ impl<'t> Reader<'t> {
         self.text.as_bytes().get(self.at..).unwrap_or(&[])
     }
 
-    /// An error at the place read to.
+    /// An error at the current position.
     fn fail(&self, what: &str) -> Error {
         let shown = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or('\0');
         unreadable(self.whole, &format!("{}: {what} '{shown}'", self.at))
     }
 
-    /// Reads from `min` to `max` digits.
+    /// Parses `min` to `max` digits.
     fn digits(&mut self, min: usize, max: usize) -> Option<i64> {
         let rest = self.rest();
         let count = rest.iter().take(max).take_while(|byte| byte.is_ascii_digit()).count();
@@ -270,7 +270,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Reads a text by a format that was checked.
+    /// Parses a text by a checked format.
     fn read_by(mut self, format: &[u8]) -> Result<Parts> {
         self.parts.end = self.text.len();
         let mut rest = format.iter();
@@ -355,8 +355,8 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Reads the usual spellings: ISO 8601, `2024/02/29`, `02/29/2024`, `Feb 29, 2024`,
-    /// `29 February 2024`.
+    /// Parses the usual spellings: ISO 8601, `2024/02/29`, `02/29/2024`, `Feb 29, 2024`, `29
+    /// February 2024`.
     fn read_free(mut self) -> Result<Parts> {
         if self.text.is_empty() {
             return Err(self.fail("Empty string"));
@@ -397,7 +397,7 @@ impl<'t> Reader<'t> {
             return Ok(());
         }
         if leading == 7 {
-            // A day of the year, which mongod takes for one of January.
+            // mongod takes a day of the year for a day of January.
             self.parts.year = self.digits(4, 4);
             self.parts.month = Some(1);
             self.parts.day = self.digits(3, 3);
@@ -445,8 +445,8 @@ impl<'t> Reader<'t> {
         Err(if is_word { incomplete(self.whole) } else { self.fail("Unexpected character") })
     }
 
-    /// Reads `2021-W09-4` and `2021W09`, if the text goes on so: a day of a week, or its Monday.
-    /// Day 0 is the Sunday before.
+    /// Parses `2021-W09-4` and `2021W09` if the text continues like that: a day of a week, or its
+    /// Monday. Day 0 is the Sunday before.
     fn read_iso_week(&mut self) -> bool {
         let start = self.at;
         let year = self.digits(4, 4);
@@ -467,7 +467,7 @@ impl<'t> Reader<'t> {
         true
     }
 
-    /// Reads a year of up to four digits; one of one or two is near the year 2000.
+    /// Parses a year of up to four digits; years of one or two digits are near the year 2000.
     fn year(&mut self) -> Option<i64> {
         let start = self.at;
         let year = self.digits(1, 4)?;
@@ -479,7 +479,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// Reads `31-12-2020` and `31.12.2020`.
+    /// Parses `31-12-2020` and `31.12.2020`.
     fn read_day_first(&mut self) -> Result<()> {
         self.parts.day = self.digits(1, 2);
         self.take(b"-.");
@@ -493,7 +493,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Reads `2020-12-31`, `20-12-31`, `2020/12/31` and `2020-12`.
+    /// Parses `2020-12-31`, `20-12-31`, `2020/12/31` and `2020-12`.
     fn read_year_first(&mut self) -> Result<()> {
         self.parts.year = self.year();
         self.take(b"-/");
@@ -556,7 +556,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Reads digits behind the point, of which three count.
+    /// Parses digits after the decimal point, of which three count.
     fn read_fraction(&mut self) -> Result<()> {
         let start = self.at;
         let Some(number) = self.digits(1, 3) else {
@@ -570,7 +570,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Reads `Z`, `+5`, `+05`, `+530`, `+0530`, `+5:30` or `+05:30`: milliseconds ahead of UTC.
+    /// Parses `Z`, `+5`, `+05`, `+530`, `+0530`, `+5:30` or `+05:30` to milliseconds ahead of UTC.
     fn offset(&mut self) -> Option<i64> {
         if self.take(b"Z") {
             return Some(0);

@@ -1,20 +1,20 @@
-//! The words of dates: abbreviations of time zones, and what is said of a text that has no digits.
+//! The words of dates: abbreviations of time zones, and errors for texts without digits.
 //!
-//! No date is written without digits. mongod's reader cuts such a text into words and says of each
-//! what is wrong with it: errors come first, then warnings. The first zone too many is a warning,
-//! further ones are errors.
+//! No date is written without digits. mongod's parser splits such a text into words and reports an
+//! error or warning for each: errors come first, then warnings. The first surplus zone is a
+//! warning, later ones are errors.
 
-/// How many seconds an abbreviation of a time zone is ahead of UTC; its case does not count.
+/// The offset of a time zone abbreviation from UTC in seconds; case is ignored.
 ///
-/// Source: mongod 6.0, asked for every word of up to four letters.
+/// Source: mongod 6.0, tested with every word of up to four letters.
 pub(super) fn zone_seconds(word: &str) -> Option<i64> {
     let word = word.to_ascii_lowercase();
     let at = ZONES.binary_search_by_key(&&*word, |(name, _)| name).ok()?;
     Some(ZONES[at].1)
 }
 
-/// The text without the blanks around it, which do not count, not even as places. One byte of it
-/// stays in any case.
+/// The text without surrounding blanks, which do not count as positions either. At least one byte
+/// remains.
 pub(super) fn without_blanks(text: &str) -> &str {
     let is_blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c');
     match text.trim_matches(is_blank) {
@@ -23,15 +23,15 @@ pub(super) fn without_blanks(text: &str) -> &str {
     }
 }
 
-/// Why a text is no date.
+/// Why a text is not a date.
 pub(super) enum Refusal {
-    /// Nothing in it is wrong, but no date is there.
+    /// It has no errors, but is incomplete.
     Incomplete,
-    /// What is wrong, place by place.
+    /// The errors, by position.
     Wrong(String),
 }
 
-/// Why a text without digits is no date; `None` of one that has digits.
+/// Why a text without digits is not a date; `None` if it has digits.
 pub(super) fn refusal(text: &str) -> Option<Refusal> {
     if text.bytes().any(|byte| byte.is_ascii_digit()) {
         return None;
@@ -65,13 +65,13 @@ impl Scan<'_> {
             };
         }
         if self.months > 0 {
-            // A month alone makes a date that there is not.
+            // A month alone makes an invalid date.
             let end = self.text.len() + 1;
             self.warnings.push(format!("{end}: The parsed date was invalid '\0'"));
         }
     }
 
-    /// Takes the word at a place, or the byte where there is none. Answers how long it is.
+    /// Consumes the word at a position, or one byte if there is no word. Returns its length.
     fn word(&mut self, at: usize) -> usize {
         let rest = &self.text[at..];
         let zone = zone_length(rest);
@@ -118,8 +118,8 @@ fn letters(text: &[u8], max: usize) -> usize {
     text.iter().take(max).take_while(|byte| byte.is_ascii_alphabetic()).count()
 }
 
-/// How long the zone at the front of a text is: up to six letters, perhaps in parentheses, or a
-/// region as in `Europe/Paris`; zero where there is none.
+/// The length of the zone at the front of a text: up to six letters, optionally in parentheses, or
+/// a region such as `Europe/Paris`; zero if there is none.
 fn zone_length(text: &[u8]) -> usize {
     let open = usize::from(text.first() == Some(&b'('));
     let word = letters(&text[open..], 6);
@@ -147,7 +147,7 @@ fn region_length(text: &[u8]) -> usize {
     if parts > 1 { length } else { 0 }
 }
 
-/// How long the words at the front of a text are that move a date, such as `monday`, `noon` or
+/// The length of the words at the front of a text that modify a date, such as `monday`, `noon` or
 /// `next day`.
 fn relative_length(text: &[u8]) -> Option<usize> {
     let alone = longest(text, &RELATIVE);
@@ -160,7 +160,7 @@ fn relative_length(text: &[u8]) -> Option<usize> {
     alone.max(ordinal)
 }
 
-/// The length of the longest of the words that a text begins with.
+/// The length of the longest of these words at the front of a text.
 fn longest(text: &[u8], words: &[&str]) -> Option<usize> {
     let begins = |word: &&&str| {
         text.get(..word.len()).is_some_and(|front| front.eq_ignore_ascii_case(word.as_bytes()))
@@ -270,7 +270,7 @@ const MONTHS: [&str; 24] = [
     "september",
 ];
 
-/// The abbreviations in order, and their seconds.
+/// The abbreviations, sorted, with their offsets in seconds.
 const ZONES: [(&str, i64); 144] = [
     ("a", 3600),
     ("acdt", 37800),

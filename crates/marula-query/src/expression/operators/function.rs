@@ -1,4 +1,4 @@
-//! `$function`: JavaScript that computes a value.
+//! `$function`: a JavaScript function that computes a value.
 //!
 //! Source: manual "$function (aggregation)"; behaviour and messages recorded from mongod 6.0.
 

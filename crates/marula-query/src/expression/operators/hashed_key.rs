@@ -1,4 +1,4 @@
-//! `$toHashedIndexKey`: the hash by which a hashed index orders a value.
+//! `$toHashedIndexKey`: the hash of a value in a hashed index.
 
 use marula_bson::Value;
 use marula_error::Result;
@@ -9,7 +9,7 @@ use crate::hashed_key::hashed_key;
 pub(super) static OPERATORS: &[Operator] =
     &[Operator::special("$toHashedIndexKey", parse, to_hashed_index_key)];
 
-/// An array is not a list of arguments here, it is what is hashed.
+/// An array is the value to be hashed, not a list of arguments.
 fn parse(
     operator: &'static Operator,
     value: Value<'_>,

@@ -73,7 +73,7 @@ fn name_of(value: Option<Value<'_>>) -> Result<String> {
     Ok(name)
 }
 
-/// Parses `body` with `name` in sight.
+/// Parses `body` with the variable `name`.
 fn bound(name: &str, body: Value<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
     scope.bind(name);
     let parsed = Expression::parse(body, scope);
@@ -277,8 +277,8 @@ fn check_pattern(sort_by: Value<'_>) -> Result<()> {
     }
 }
 
-/// Sorts by the value of each element, or by the values at paths in it. An element that is not a
-/// document has nothing at a path, which sorts as null.
+/// Sorts by the elements themselves, or by the values at paths in them. An element that is not a
+/// document has null at every path.
 fn sort_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let items = match known(&args[0], frame)? {
         None => return Ok(Some(Value::Null)),
@@ -306,7 +306,7 @@ fn sort_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
     frame.arena.array(values).map(Some)
 }
 
-/// The order of two elements by the values at paths in them, each of which may be descending.
+/// Compares two elements by the values at paths, each ascending or descending.
 fn compare_by(
     keys: &[(Path, bool)],
     a: Value<'_>,
@@ -366,7 +366,7 @@ fn parse_zip(
             }
             b"useLongestLength" => match value {
                 Value::Boolean(flag) => longest = flag,
-                // mongod names the type of the whole argument here.
+                // mongod reports the type of the whole argument here.
                 _ => return Err(zip_longest_not_bool("object")),
             },
             _ => return Err(zip_unknown(&element.name.to_string())),
@@ -400,7 +400,7 @@ fn zip<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
         }
         Some(value) => Err(zip_not_array(&print::value(value))),
     };
-    // The first input that is null decides, whatever the others would say.
+    // If any of the inputs before an invalid one is null, the result is null.
     let is_known = match &args[0] {
         Expression::Array(inputs) => {
             let mut inputs = inputs.iter();
@@ -441,7 +441,7 @@ fn zip<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     let length = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
     let mut rows = frame.arena.values_growing();
     for row in 0..length {
-        // A default that is missing leaves no element.
+        // A missing default produces no element.
         let values = lists.iter().enumerate().filter_map(|(column, list)| {
             let default = || defaults.get(column).copied().unwrap_or(Some(Value::Null));
             list.get(row).copied().or_else(default)

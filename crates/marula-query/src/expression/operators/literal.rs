@@ -1,4 +1,4 @@
-//! `$literal`: a value taken as it stands.
+//! `$literal`: a value that is not parsed as an expression.
 
 use marula_bson::{Value, ValueBuf};
 use marula_error::Result;

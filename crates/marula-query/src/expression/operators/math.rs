@@ -1,4 +1,4 @@
-//! Arithmetic operators that are functions: powers, logarithms, rounding.
+//! Arithmetic functions: powers, logarithms, rounding.
 
 use std::cmp::Ordering;
 
@@ -47,7 +47,7 @@ errors! {
     not_a_long(kind: &str) = 16004, "can't convert from BSON type {kind} to long";
 }
 
-/// Applies a function of doubles, or of decimals where the argument is one.
+/// Applies a function of doubles, or of decimals if the argument is a decimal.
 pub(super) fn apply(
     number: Number,
     double: fn(f64) -> f64,
@@ -59,7 +59,7 @@ pub(super) fn apply(
     }
 }
 
-/// A decimal function by libdecnumber, with digits to spare.
+/// Evaluates a decimal function in libdecnumber with additional digits.
 fn big(number: Decimal128, function: impl FnOnce(&mut dec::Context<Big>, &mut Big)) -> Decimal128 {
     let mut value = to_big(number);
     function(&mut big_context(), &mut value);
@@ -110,7 +110,7 @@ fn log<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     let base = Number::of(base).ok_or_else(|| log_base_not_number(base.kind().alias()))?;
     let is_positive = |number: Number| number.compare_zero().is_none_or(Ordering::is_gt);
     if !(is_positive(argument) && is_positive(base)) {
-        // What is wrong is told of the doubles, and a decimal may be too small for one.
+        // The checks apply to doubles, and a decimal may be too small for a double.
         check_positive(Number::Double(argument.to_f64()), log_not_positive)?;
         check_positive(Number::Double(base.to_f64()), log_bad_base)?;
     }
@@ -137,7 +137,7 @@ fn pow<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     let base = Number::of(base).ok_or_else(|| pow_base_not_number(base.kind().alias()))?;
     let exponent =
         Number::of(exponent).ok_or_else(|| pow_exponent_not_number(exponent.kind().alias()))?;
-    // Of a decimal zero the sign counts, too.
+    // The sign of a decimal zero counts too.
     let is_negative = match (base, exponent) {
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => exponent.to_decimal().is_negative(),
         _ => exponent.compare_zero().is_some_and(Ordering::is_lt),
@@ -164,7 +164,7 @@ fn pow<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     }))
 }
 
-/// The number with all its 34 digits, zeros behind the others.
+/// The number with 34 digits, padded with zeros.
 fn padded(number: Decimal128) -> Decimal128 {
     let Parts::Finite { negative, mut exponent, mut coefficient } = number.parts() else {
         return number;
@@ -176,7 +176,7 @@ fn padded(number: Decimal128) -> Decimal128 {
     Decimal128::from_parts(Parts::Finite { negative, exponent, coefficient }).unwrap_or(number)
 }
 
-/// An integer where the result is one that fits a long, else a double.
+/// An integer if the result fits a long, else a double.
 fn pow_integers(base: i64, exponent: i64, is_int: bool) -> Value<'static> {
     let power = match base {
         0 | 1 => Some(if exponent == 0 { 1 } else { base }),
@@ -201,8 +201,8 @@ fn sqrt<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
     Ok(Some(apply(number, f64::sqrt, |decimal| big(decimal, |context, value| context.sqrt(value)))))
 }
 
-/// `$round` and `$trunc`: the number with so many decimal places; a negative place is left of the
-/// point.
+/// `$round` and `$trunc`: the number with `place` decimal places; a negative place is left of the
+/// decimal point.
 fn round<'a>(
     name: &str,
     rounding: Rounding,
@@ -257,8 +257,7 @@ fn read_place(name: &str, place: Value<'_>) -> Result<i64> {
     Ok(whole)
 }
 
-/// The decimal with this exponent, or with as many digits as there can be where all of them would
-/// be too many.
+/// The decimal with this exponent, or with as many digits as fit.
 fn at_exponent(number: Decimal128, exponent: i32, rounding: Rounding) -> Decimal128 {
     let mut context = DecContext::default();
     context.set_rounding(rounding);
@@ -270,6 +269,6 @@ fn at_exponent(number: Decimal128, exponent: i32, rounding: Rounding) -> Decimal
     })
     .expect("the exponent is between -100 and 20");
     let rounded = context.quantize(number_dec, to_dec(one));
-    // More than 34 digits would be needed: nothing is below the place.
+    // More than 34 digits would be needed, so there is nothing to round.
     if rounded.is_nan() { padded(number) } else { from_dec(rounded) }
 }

@@ -1,4 +1,4 @@
-//! `$meta`: what is known of a document beside its fields.
+//! `$meta`: metadata of a document.
 
 use marula_bson::Value;
 use marula_error::{Result, errors};
@@ -18,8 +18,8 @@ errors! {
     pub(crate) no_near_point() = 40218, "query requires $geoNear point metadata, but it is not available";
 }
 
-/// Parses the name of some metadata. Of what documents do not carry, some is refused and the rest
-/// is missing.
+/// Parses the name of a kind of metadata. If the documents have none, some kinds are refused and
+/// others are missing.
 fn parse_meta(
     operator: &'static Operator,
     value: Value<'_>,

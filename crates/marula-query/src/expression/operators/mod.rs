@@ -1,4 +1,4 @@
-//! The operators, a file per family of the manual.
+//! The operators, one file per family of the manual.
 
 mod accumulate;
 mod arithmetic;
@@ -44,7 +44,7 @@ pub(super) use comparison::compare_optional;
 pub(super) use conditional::{optimize_switch, switch_no_match};
 pub(super) use date::iso_text;
 
-/// Every family's table.
+/// The tables of all families.
 pub(super) static FAMILIES: &[&[Operator]] = &[
     accumulate::OPERATORS,
     arithmetic::OPERATORS,
@@ -77,7 +77,7 @@ pub(super) static FAMILIES: &[&[Operator]] = &[
     variable::OPERATORS,
 ];
 
-/// The operator of this name.
+/// The operator with this name.
 pub(super) fn find(name: &[u8]) -> Option<&'static Operator> {
     static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Operator>> = LazyLock::new(|| {
         FAMILIES.iter().flat_map(|rows| rows.iter()).map(|row| (row.name.as_bytes(), row)).collect()
@@ -85,17 +85,17 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Operator> {
     BY_NAME.get(name).copied()
 }
 
-/// The names of all.
+/// The names of all operators.
 pub(super) fn names() -> Vec<&'static str> {
     FAMILIES.iter().flat_map(|rows| rows.iter()).map(|row| row.name).collect()
 }
 
-/// A value that is there: neither missing nor null nor undefined.
+/// A value that is neither missing nor null nor undefined.
 fn known<'a>(arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     Ok(arg.eval(frame)?.filter(|value| !value.is_nullish()))
 }
 
-/// The type of a value as messages name it.
+/// The type of a value in messages.
 fn kind(value: Option<Value<'_>>) -> &'static str {
     value.map_or("missing", |value| value.kind().alias())
 }

@@ -1,4 +1,4 @@
-//! Object operators, and those that turn objects into arrays and back.
+//! Object operators, and conversions between objects and arrays.
 
 use bstr::ByteSlice;
 use bumpalo::collections::Vec as ArenaVec;
@@ -63,7 +63,7 @@ fn merge_objects<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
         Some(value) => Err(merge_not_object(&print::value(value), value.kind().alias())),
     };
     match args {
-        // A single argument that is an array stands for its elements.
+        // A single array argument is replaced by its elements.
         [only] => match only.eval(frame)? {
             Some(Value::Array(items)) => items.values().try_for_each(|item| merge(Some(item)))?,
             value => merge(value)?,
@@ -118,7 +118,7 @@ fn array_to_object<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opti
             return Err(if pairs == Some(true) { key_has_nul() } else { k_has_nul() });
         }
         meter::spend(meter::ELEMENT + fields.len())?;
-        // The last value of a key counts, at the place of the first.
+        // The last value of a key wins, at the position of the first.
         match fields.iter_mut().find(|(name, _)| *name == key) {
             Some(field) => field.1 = value,
             None => fields.push((key, value)),
@@ -153,8 +153,8 @@ fn pair_of_object(pair: Doc<'_>) -> Result<(&[u8], Value<'_>)> {
     }
 }
 
-/// Parses `{ $getField: <name> }`, whose input is the document, or
-/// `{ $getField: { field, input } }`.
+/// Parses `{ $getField: <name> }`, whose input is the document, or `{ $getField: { field, input }
+/// }`.
 fn parse_get_field(
     operator: &'static Operator,
     value: Value<'_>,
@@ -189,7 +189,7 @@ fn parse_get_field(
     }
 }
 
-/// The full name of the path that a value is, if it is one.
+/// The full name of a path, if the value is one.
 fn as_path(value: Value<'_>) -> Option<String> {
     let text = value.as_str()?;
     let name = text.strip_prefix(b"$")?;
@@ -265,12 +265,12 @@ fn parse_fields(
     }
 }
 
-/// Fields of a document that is being made; one that is missing keeps its place until the document
-/// is written.
-type Places<'a> = ArenaVec<'a, (&'a [u8], Option<Value<'a>>)>;
+/// The fields of a document under construction; a missing field keeps its position until the
+/// document is written.
+type FieldSlots<'a> = ArenaVec<'a, (&'a [u8], Option<Value<'a>>)>;
 
-/// Whether an expression makes a document in which a missing field may have a place.
-fn has_places(input: &Expression) -> bool {
+/// Returns whether an expression produces a document in which a missing field may have a position.
+fn has_slots(input: &Expression) -> bool {
     match input {
         Expression::Object(_) => true,
         Expression::Call(call) => matches!(call.operator.name, "$setField" | "$unsetField"),
@@ -278,31 +278,31 @@ fn has_places(input: &Expression) -> bool {
     }
 }
 
-/// The fields of what `$setField` is asked to change; `None` where that is null.
-fn places<'a>(input: &'a Expression, frame: &Frame<'a>) -> Result<Option<Places<'a>>> {
-    let mut places = frame.arena.list();
+/// The fields of the input of `$setField`; `None` if it is null.
+fn slots<'a>(input: &'a Expression, frame: &Frame<'a>) -> Result<Option<FieldSlots<'a>>> {
+    let mut slots = frame.arena.list();
     match input {
         Expression::Object(fields) => {
             for (name, field) in fields {
-                places.push((&**name, field.eval(frame)?));
+                slots.push((&**name, field.eval(frame)?));
             }
         }
-        Expression::Call(call) if has_places(input) => return changed(&call.args, frame),
+        Expression::Call(call) if has_slots(input) => return changed(&call.args, frame),
         input => match known(input, frame)? {
             None => return Ok(None),
             Some(Value::Document(doc)) => {
                 let fields = doc.iter().map(|field| (&**field.name, Some(field.value.get())));
-                places.extend(fields);
+                slots.extend(fields);
             }
             Some(_) => return Err(set_field_input_not_object()),
         },
     }
-    Ok(Some(places))
+    Ok(Some(slots))
 }
 
-/// The fields behind a `$setField` or `$unsetField`.
-fn changed<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Places<'a>>> {
-    let Some(mut places) = places(&args[1], frame)? else {
+/// The fields after a `$setField` or `$unsetField`.
+fn changed<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<FieldSlots<'a>>> {
+    let Some(mut slots) = slots(&args[1], frame)? else {
         return Ok(None);
     };
     let name = args[0].as_constant().and_then(|name| name.as_str()).unwrap_or_default();
@@ -310,20 +310,20 @@ fn changed<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Place
         Some(value) => value.eval(frame)?,
         None => None,
     };
-    match places.iter_mut().find(|(field, _)| **field == **name) {
+    match slots.iter_mut().find(|(field, _)| **field == **name) {
         Some((_, value)) => *value = new,
-        None => places.push((&**name, new)),
+        None => slots.push((&**name, new)),
     }
-    Ok(Some(places))
+    Ok(Some(slots))
 }
 
 /// `$setField`, and `$unsetField`, which has no value.
 fn set_field<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    if has_places(&args[1]) {
-        let Some(places) = changed(args, frame)? else {
+    if has_slots(&args[1]) {
+        let Some(slots) = changed(args, frame)? else {
             return Ok(Some(Value::Null));
         };
-        let fields = places.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let fields = slots.into_iter().filter_map(|(name, value)| Some((name, value?)));
         return frame.arena.document(fields).map(Some);
     }
     let doc = match known(&args[1], frame)? {

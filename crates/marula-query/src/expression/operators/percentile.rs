@@ -3,14 +3,14 @@
 use marula_bson::Value;
 use marula_error::Result;
 
-use crate::accumulator::{Spec, Wanted, counted, percentile};
+use crate::accumulator::{Percentiles, Spec, counted, percentile};
 use crate::expression::{Expression, Frame, Operator, Scope};
 use crate::feature_version::FeatureVersion::V7_0;
 use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$median", &["input", "method"], parse, |args, frame| {
-        eval(&args[0], &Wanted::Median, frame)
+        eval(&args[0], &Percentiles::Median, frame)
     })
     .since(V7_0),
     Operator::named("$percentile", &["input", "p", "method"], parse, |args, frame| {
@@ -18,7 +18,7 @@ pub(super) static OPERATORS: &[Operator] = &[
             Some(Value::Array(items)) => items.values().filter_map(|p| p.as_f64()).collect(),
             _ => Box::default(),
         };
-        eval(&args[0], &Wanted::Percentiles(list), frame)
+        eval(&args[0], &Percentiles::List(list), frame)
     })
     .since(V7_0),
 ];
@@ -31,17 +31,17 @@ fn parse(
     let Spec { input, wanted } = Spec::parse(operator.name, value, scope)?;
     let method = Value::from("approximate").into();
     Ok(match wanted {
-        Wanted::Median => operator.call([input, method]),
-        Wanted::Percentiles(_) => {
+        Percentiles::Median => operator.call([input, method]),
+        Percentiles::List(_) => {
             operator.call([input, Expression::Constant(wanted.array()), method])
         }
     })
 }
 
-/// The percentiles of an array's numbers; a number stands for itself, anything else for none.
+/// The percentiles of an array's numbers; a number counts as itself, any other value as nothing.
 fn eval<'a>(
     input: &'a Expression,
-    wanted: &Wanted,
+    wanted: &Percentiles,
     frame: &Frame<'a>,
 ) -> Result<Option<Value<'a>>> {
     let mut numbers: Vec<f64> = match input.eval(frame)? {

@@ -1,4 +1,4 @@
-//! `$rand`: a number from 0 up to 1, another one for each evaluation.
+//! `$rand`: a random number from 0 to 1, new for each evaluation.
 
 use marula_bson::Value;
 use marula_error::{Result, errors};

@@ -1,4 +1,4 @@
-//! Regular expressions in expressions: `$regexMatch`, `$regexFind`, `$regexFindAll`.
+//! Regular expression operators: `$regexMatch`, `$regexFind`, `$regexFindAll`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ pub(super) static OPERATORS: &[Operator] = &[
 
 const NAMES: &[&str] = &["input", "regex", "options"];
 
-/// How many compiled expressions a thread keeps: those of one operation, and some.
+/// The maximum number of compiled expressions that a thread caches.
 const KEPT_MAX: usize = 16;
 
 errors! {
@@ -69,7 +69,7 @@ fn parse(
     Ok(operator.call([input, regex, options]))
 }
 
-/// A constant pattern that is wrong is wrong before the first document.
+/// An invalid constant pattern is reported before the first document.
 fn check(name: &str, args: &[Expression]) -> Result<()> {
     let options_known = matches!(args[2], Expression::Missing | Expression::Constant(_));
     let regex_known = matches!(args[1], Expression::Missing | Expression::Constant(_));
@@ -81,7 +81,7 @@ fn check(name: &str, args: &[Expression]) -> Result<()> {
     Ok(())
 }
 
-/// Pattern and options; `None` where there is no pattern.
+/// The pattern and the options; `None` if there is no pattern.
 fn read_pattern<'a>(
     name: &str,
     regex: Option<Value<'a>>,
@@ -109,21 +109,21 @@ fn read_pattern<'a>(
         return Err(options_have_nul(name));
     }
     if let Some(bad) = options.chars().find(|option| !"imsxu".contains(*option)) {
-        // mongod shows the first byte of the character, which is none by itself where there are
+        // mongod shows the first byte of the character, which is invalid by itself if there are
         // more.
         return Err(bad_option(name, if bad.is_ascii() { bad } else { '\u{fffd}' }));
     }
     Ok(pattern.map(|pattern| (pattern, options)))
 }
 
-/// An expression that was compiled: for matching, and for finding where.
+/// A compiled expression: one for matching, one for finding positions.
 struct Compiled {
     matcher: Regex,
     finder: pcre2::bytes::Regex,
 }
 
 thread_local! {
-    /// Patterns come as values, so that they cannot be compiled when the operator is parsed.
+    /// Patterns are values, so they cannot be compiled when the operator is parsed.
     static KEPT: RefCell<Vec<Rc<Compiled>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -153,13 +153,13 @@ fn compiled(name: &str, pattern: &BStr, options: &BStr) -> Result<Rc<Compiled>> 
     Ok(new)
 }
 
-/// The error of the filter's expressions in this operator's words.
+/// An error of the filter's regular expressions in the form of this operator.
 fn reason(name: &str, error: &Error) -> Error {
     let message = error.message();
     invalid(name, message.strip_prefix("Regular expression is invalid: ").unwrap_or(message))
 }
 
-/// Text and expression; `None` where one of them is null.
+/// The text and the expression; `None` if one of them is null.
 fn evaluated<'a>(
     name: &str,
     args: &'a [Expression],
@@ -180,17 +180,16 @@ fn evaluated<'a>(
     Ok(text.map(|text| (text, compiled)))
 }
 
-/// An error of PCRE2 under the number that it has in PCRE1.
+/// A PCRE2 error as the number of the corresponding PCRE1 error.
 fn execution(name: &str, error: &pcre2::Error) -> Error {
     failed(
         name,
         match error.code() {
-            // The limits of the match, of its depth and its memory, and of the stack of machine
-            // code.
+            // The limits of matching, depth and memory, and the stack of compiled code.
             -47 => -8,
             -53 | -63 => -21,
             -46 => -27,
-            // Each way not to be UTF-8 has a number of its own.
+            // PCRE2 has a separate number for each kind of invalid UTF-8.
             -23..=-3 => BAD_UTF8,
             code => code,
         },
@@ -205,7 +204,7 @@ fn is_match<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
     let Some((text, regex)) = evaluated(NAME, args, frame)? else {
         return Ok(Some(false.into()));
     };
-    // A plain search of bytes would not mind.
+    // A plain search of bytes would accept invalid UTF-8.
     if text.to_str().is_err() {
         return Err(failed(NAME, BAD_UTF8));
     }
@@ -235,7 +234,7 @@ fn find_all<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
     const NAME: &str = "$regexFindAll";
     let mut found = frame.arena.values_growing();
     if let Some((text, regex)) = evaluated(NAME, args, frame)? {
-        // The index counts characters: those before the last match are counted once.
+        // The index counts characters: those before the last match have been counted.
         let (mut counted_to, mut index) = (0, 0);
         let mut places = regex.finder.capture_locations();
         let mut from = 0;
@@ -246,7 +245,8 @@ fn find_all<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
             index += text[counted_to..next.start()].chars().count();
             counted_to = next.start();
             found.push(description(text, &places, index, frame)?)?;
-            // Behind an empty match, a character on; nothing is looked for behind the last one.
+            // After an empty match, continue one character later; there is no match after the last
+            // character.
             from = match next.start() == next.end() {
                 true => next.end() + text[next.end()..].chars().next().map_or(1, char::len_utf8),
                 false => next.end(),

@@ -1,4 +1,4 @@
-//! Set operators: arrays taken as sets, by the equality of the query language.
+//! Set operators: arrays as sets, by the equality of the query language.
 
 use marula_bson::Value;
 use marula_error::{Error, Result, errors};
@@ -24,7 +24,7 @@ pub(super) static OPERATORS: &[Operator] = &[
     Operator::any("$setUnion", set_union),
 ];
 
-/// In a pipeline the first constant among the sets is made ready beforehand, and is compared first.
+/// In a pipeline the first constant set is prepared beforehand and compared first.
 static EQUALS_OF_CONSTANT: Operator =
     Operator::special("$setEquals", parse_set_equals, |args, frame| {
         let constant = args.iter().position(|arg| arg.as_constant().is_some());
@@ -32,11 +32,11 @@ static EQUALS_OF_CONSTANT: Operator =
     })
     .not_foldable();
 
-/// A constant set is made ready beforehand, and that way of trying has a code of its own.
+/// A constant set is prepared beforehand; its errors have a code of their own.
 static SUBSET_OF_CONSTANT: Operator = Operator::exactly("$setIsSubset", 2, |args, frame| {
-    let is_settled = matches!(args[0], Expression::Constant(_) | Expression::Missing);
+    let is_constant = matches!(args[0], Expression::Constant(_) | Expression::Missing);
     match args[1].as_constant() {
-        Some(Value::Array(_)) if !is_settled => subset(args, subset_first_of_constant, frame),
+        Some(Value::Array(_)) if !is_constant => subset(args, subset_first_of_constant, frame),
         _ => set_is_subset(args, frame),
     }
 });
@@ -119,8 +119,8 @@ fn set_equals<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Va
     all_equal(args, None, frame)
 }
 
-/// Whether all sets are the same; the one that is ready is compared with the first before the
-/// others are.
+/// Returns whether all sets are equal; the prepared one is compared with the first before the
+/// others.
 fn all_equal<'a>(
     args: &'a [Expression],
     ready: Option<usize>,
@@ -135,7 +135,7 @@ fn all_equal<'a>(
         BorrowedSet::new(items.values(), collator)
     };
     let first = set(0)?;
-    // Behind a set that differs nothing is looked at.
+    // The sets after one that differs are not evaluated.
     for at in ready.into_iter().chain((1..args.len()).filter(|&at| Some(at) != ready)) {
         let other = set(at)?;
         if first.values().len() != other.values().len()
@@ -158,7 +158,7 @@ fn set_intersection<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opt
         let set = BorrowedSet::new(items.values(), collator)?;
         common = Some(match common {
             None => set,
-            // Of values that are equal, those of the smaller set stay.
+            // Of equal values, those of the smaller set are kept.
             Some(common) => {
                 let (kept, other) = match common.values().len() > set.values().len() {
                     true => (set, common),
@@ -191,7 +191,7 @@ fn set_union<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
     sorted(union.values().to_vec(), frame)
 }
 
-/// A set in the order of its values, so that equal sets look equal.
+/// The values of a set, sorted, so that equal sets give equal arrays.
 fn sorted<'a>(mut values: Vec<Value<'a>>, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let collator = frame.context.collator();
     meter::sort_by(&mut values, |a, b| marula_bson::order::compare(*a, *b, collator))?;
@@ -218,7 +218,8 @@ fn set_is_subset<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
     subset(args, subset_first, frame)
 }
 
-/// Whether the one set is in the other; `not_array` is the error of a first that is none.
+/// Returns whether the first set is a subset of the second; `not_array` is the error for a first
+/// argument that is not an array.
 fn subset<'a>(
     args: &'a [Expression],
     not_array: fn(&str) -> Error,

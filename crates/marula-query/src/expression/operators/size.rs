@@ -1,4 +1,4 @@
-//! How many bytes a value takes: `$binarySize`, `$bsonSize`.
+//! The size of a value in bytes: `$binarySize`, `$bsonSize`.
 
 use marula_bson::{Binary, Value};
 use marula_error::{Result, errors};

@@ -1,4 +1,4 @@
-//! String operators that measure, cut and compare; see `text` for those that search and replace.
+//! String operators that measure, cut and compare; `text` has those that search and replace.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::arithmetic::round_decimal;
 use super::array::{exact_i32, search_index};
 use super::{kind, known};
 use crate::expression::number::{check_fits_long, double_text, short_double_text};
-use crate::expression::operator::Operator as Row;
+use crate::expression::operator::Operator as OperatorRow;
 use crate::expression::{Expression, Frame, Operator, print};
 use crate::meter;
 
@@ -22,7 +22,7 @@ pub(super) static OPERATORS: &[Operator] = &[
     Operator::exactly("$strLenBytes", 1, str_len_bytes),
     Operator::exactly("$strLenCP", 1, str_len_cp),
     Operator::exactly("$strcasecmp", 2, strcasecmp),
-    // The old name; errors call it by the new one.
+    // The old name; its errors use the new one.
     Operator::special("$substr", parse_substr, substr_bytes),
     Operator::exactly("$substrBytes", 3, substr_bytes),
     Operator::exactly("$substrCP", 3, substr_cp),
@@ -58,7 +58,7 @@ errors! {
     cp_start_negative() = 34455, "$substrCP: the starting index must be nonnegative integer.";
 }
 
-/// A value as the text that string operators take: numbers and dates are spelled, nothing is empty.
+/// A value converted to text for string operators: numbers and dates are formatted, null is empty.
 pub(super) fn coerced(value: Option<Value<'_>>) -> Result<Cow<'_, [u8]>> {
     let Some(value) = value else {
         return Ok(Cow::Borrowed(b""));
@@ -79,7 +79,7 @@ pub(super) fn coerced(value: Option<Value<'_>>) -> Result<Cow<'_, [u8]>> {
     })
 }
 
-/// A double as a conversion to a string spells it.
+/// A double as converted to a string.
 pub(super) fn spelled_double(number: f64) -> String {
     match number {
         number if number.is_nan() => "NaN".to_owned(),
@@ -142,7 +142,7 @@ fn index_of_cp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<V
     let mut places = text.find_iter(&**wanted).peekable();
     for (index, (at, _, _)) in text.char_indices().enumerate().take(end) {
         meter::spend(meter::ELEMENT)?;
-        // A place within a character is none, and neither is one before the start.
+        // A position inside a character does not count, nor does one before the start.
         while places.next_if(|&place| place < at).is_some() {}
         if index >= start && places.peek() == Some(&at) {
             return Ok(Some(index_value(Some(index))));
@@ -192,10 +192,10 @@ fn parse_substr(
     value: Value<'_>,
     scope: &mut crate::expression::Scope<'_>,
 ) -> Result<Expression> {
-    Row::find(b"$substrBytes", scope.context.version)?.parse(value, scope)
+    OperatorRow::find(b"$substrBytes", scope.context.version)?.parse(value, scope)
 }
 
-/// Where a UTF-8 character starts, or past the end.
+/// Returns whether a UTF-8 character starts at `at`, or `at` is at or after the end.
 fn is_boundary(text: &[u8], at: usize) -> bool {
     text.get(at).is_none_or(|byte| byte & 0xC0 != 0x80)
 }
@@ -214,7 +214,7 @@ fn substr_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<
     if !is_boundary(&text, first) {
         return Err(substr_start_inside());
     }
-    // A negative length reaches to the end.
+    // A negative length means up to the end.
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let end = first.saturating_add(length).min(text.len());
     if first < text.len() && !is_boundary(&text, end) {
@@ -224,8 +224,8 @@ fn substr_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<
     frame.arena.string(|out| out.extend_from_slice(part)).map(Some)
 }
 
-/// A number as a long: a double loses its fraction and has to fit; a decimal is rounded, and one
-/// that does not fit is the least long.
+/// A number as a long: a double is truncated and must fit; a decimal is rounded, and one that does
+/// not fit becomes the least long.
 #[allow(clippy::cast_possible_truncation)]
 fn whole(value: Value<'_>) -> Result<i64> {
     check_fits_long(value)?;
@@ -258,7 +258,7 @@ fn substr_cp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
     frame.arena.string(|out| out.extend_from_slice(part)).map(Some)
 }
 
-/// Where so many characters end, or the text does; `None` where one of them is not UTF-8.
+/// The end of the first `count` characters, or of the text; `None` if one of them is invalid UTF-8.
 fn end_of(text: &[u8], count: usize) -> Option<usize> {
     let mut end = 0;
     for (start, after, character) in text.char_indices().take(count) {

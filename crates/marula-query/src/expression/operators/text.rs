@@ -51,7 +51,7 @@ errors! {
     split_empty_separator() = 40087, "$split requires a non-empty separator";
 }
 
-/// What is trimmed where no characters are given.
+/// The characters that are trimmed by default.
 const WHITESPACE: &str = "\0\t\n\u{b}\u{c}\r \u{a0}\u{1680}\u{2000}\u{2001}\u{2002}\u{2003}\u{2004}\
     \u{2005}\u{2006}\u{2007}\u{2008}\u{2009}\u{200a}";
 
@@ -70,7 +70,7 @@ fn parse_trim(
         match &**element.name {
             b"input" => input = Some(Expression::parse(element.value.get(), scope)?),
             b"chars" => {
-                // A missing value here is null, not an argument that was not given.
+                // A missing value here is null, which differs from an omitted argument.
                 let parsed = Expression::parse(element.value.get(), scope)?;
                 chars = Operator::find(b"$ifNull", scope.context.version)?
                     .call([parsed, Value::Null.into()]);
@@ -155,7 +155,7 @@ fn replace<'a>(
     let input = known(&args[0], frame)?;
     let find = known(&args[1], frame)?;
     let replacement = known(&args[2], frame)?;
-    // Types are looked at before nulls are.
+    // Types are checked before nulls.
     let text = |value: Option<Value<'a>>, wrong: fn(&str, &str) -> marula_error::Error| match value
     {
         None => Ok(None),

@@ -1,4 +1,4 @@
-//! Trigonometry operators: angles are radians.
+//! Trigonometric operators; angles are in radians.
 
 use marula_bson::Value;
 use marula_error::{Result, errors};
@@ -76,7 +76,7 @@ errors! {
     atan2_second(kind: &str) = 51045, "$atan2 only supports numeric types, not {kind}";
 }
 
-/// The numbers that a function takes.
+/// The domain of a function.
 #[derive(Clone, Copy)]
 struct Domain {
     min: f64,
@@ -114,7 +114,7 @@ fn function<'a>(
     let Some(number) = only_number(name, args, frame)? else {
         return Ok(Some(Value::Null));
     };
-    // A large decimal is finite although its double is not.
+    // A large decimal is finite even if its double is not.
     let as_double = match number {
         Number::Decimal(number) if !number.is_infinite() => {
             number.to_f64().clamp(f64::MIN, f64::MAX)
@@ -131,9 +131,9 @@ fn function<'a>(
     Ok(Some(apply(number, double, decimal)))
 }
 
-/// The inverse hyperbolic cosine by the steps of the C library, of which each may round.
+/// The inverse hyperbolic cosine in the steps of the C library, each of which may round.
 fn acosh(x: f64) -> f64 {
-    /// From here on the smaller of the two terms is nothing beside the other.
+    /// From here on the smaller of the two terms is negligible.
     const LARGE: f64 = 268_435_456.0;
     if x >= LARGE {
         return x.ln() + std::f64::consts::LN_2;

@@ -1,5 +1,5 @@
-//! `$_internalFindAllValuesAtPath`: the different values that a path leads to, with which mongod
-//! makes a pipeline of a `distinct`.
+//! `$_internalFindAllValuesAtPath`: the distinct values at a path; mongod uses it to convert a
+//! `distinct` to a pipeline.
 
 use marula_bson::{FieldPath, Value, ValueBuf, order};
 use marula_error::{Result, errors};
@@ -20,8 +20,7 @@ errors! {
     not_a_string() = 9567004, "$_internalFindAllValuesAtPath requires argument to be a string";
 }
 
-/// Parses a path. Beside it stands the field that it begins with, which is what is looked at of a
-/// document.
+/// Parses a path. The second argument is its first field, which is evaluated on a document.
 fn parse(
     operator: &'static Operator,
     value: Value<'_>,
@@ -48,7 +47,7 @@ fn values<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
         values_at_path::find(&FieldPath::new(&**path), 1, first, &mut found);
     }
     let collator = frame.context.collator();
-    // Of values that are the same the first stays.
+    // Of equal values the first is kept.
     meter::sort_by(&mut found, |a, b| order::compare(*a, *b, collator))?;
     found.dedup_by(|b, a| order::equal(*a, *b, collator));
     frame.arena.array(found).map(Some)

@@ -17,7 +17,7 @@ errors! {
     vars_not_object() = 10065, "invalid parameter: expected an object (vars)";
 }
 
-/// The arguments are the body, then a name and a value for each variable.
+/// The arguments are the body, followed by a name and a value for each variable.
 fn parse_let(
     operator: &'static Operator,
     value: Value<'_>,

@@ -1,8 +1,8 @@
-//! Every operator ends when its operation must, however long what it works on is.
+//! Every operator can be interrupted, however long its input is.
 //!
-//! An operator stands beside a call of it. What takes something long is called with that, once: it
-//! must count what it does. What takes numbers, dates and the like is called for each element of
-//! something long.
+//! The tables list a call of each operator. An operator on long input is called once with it and
+//! must count its work. An operator on numbers, dates and similar values is called for each element
+//! of a long array.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::feature_version::FeatureVersion;
 use crate::meter;
 use crate::meter::tests::EndsAfter;
 
-/// Calls with something long.
+/// Calls with long input.
 const LONG: &[(&str, &str)] = &[
     ("$allElementsTrue", r#"["$list"]"#),
     ("$anyElementTrue", r#"["$zeros"]"#),
@@ -84,7 +84,7 @@ const LONG: &[(&str, &str)] = &[
     ("$_internalFindAllValuesAtPath", r#""list""#),
 ];
 
-/// Calls that are short.
+/// Calls with short input.
 const SHORT: &[(&str, &str)] = &[
     ("$abs", "1"),
     ("$acos", "1"),
@@ -177,10 +177,10 @@ const SHORT: &[(&str, &str)] = &[
     ("$year", r#""$date""#),
 ];
 
-/// Operators that read what the document has beside it, which no document has here.
+/// Operators that read metadata, which no document has here.
 const NEVER_RUN: &[&str] = &["$meta"];
 
-/// How many elements what is long has.
+/// The number of elements of long input.
 const COUNT: i32 = 200_000;
 
 fn document() -> DocBuf {
@@ -210,12 +210,12 @@ fn parse(text: &str, context: &Context) -> Result<Expression> {
     Expression::parse(spec.as_doc().get("e").unwrap(), &mut Scope::new(context))
 }
 
-/// The surroundings in which every operator is known, those of later releases too.
+/// An environment in which every operator exists, including those of later releases.
 fn newest() -> Context {
     Context { version: FeatureVersion::V8_0, ..Context::default() }
 }
 
-/// Every call with something long, and every short call for each element of something long.
+/// Every call with long input, and every short call for each element of a long array.
 fn calls() -> impl Iterator<Item = String> {
     let calls = LONG.iter().map(|(name, argument)| format!(r#"{{"{name}": {argument}}}"#));
     let each = SHORT.iter().map(|(name, argument)| {
@@ -224,7 +224,7 @@ fn calls() -> impl Iterator<Item = String> {
     calls.chain(each)
 }
 
-/// What the expression comes to when its operation must end at once.
+/// The result of an expression whose operation must end at once.
 fn end_of(text: &str, doc: Doc<'_>) -> Result<()> {
     let context = newest();
     let expression = parse(text, &context)?;

@@ -1,4 +1,4 @@
-//! Expressions that 7.0 and 8.0 added: there under their version, unknown under an older one.
+//! Expressions introduced in 7.0 and 8.0: available in their version, unknown in an older one.
 
 use marula_bson::{Binary, DocBuf, Value, doc};
 
@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope};
 use crate::feature_version::FeatureVersion::{self, V6_0, V7_0, V8_0};
 
-/// The answer to the expression in `e`: its text, or the code and the message of its error.
+/// The result of the expression in `e`: its text, or the code and the message of its error.
 fn answer(version: FeatureVersion, case: &DocBuf) -> String {
     let uuid = [0x0e, 0x3b, 0x90, 0x63, 0x8a, 0xbd, 0x4e, 0xb3, 0x9f, 0x9f, 1, 2, 3, 4, 5, 6];
     let document = doc! {
@@ -204,7 +204,7 @@ fn binary_data_is_converted_since_8_0() {
         doc! { "e": { "$convert": { "input": "$i", "to": { "type": "long", "subtype": 12 } } } },
         "9 In $convert, numeric value for 'subtype' does not correspond to a BinData type: 12",
     );
-    // An older version knows neither the field nor the conversion.
+    // An older version has neither the field nor the conversion.
     assert_eq!(
         answer(V7_0, &text("$bytes", "utf8")),
         "9 $convert found an unknown argument: format"

@@ -1,4 +1,4 @@
-//! Every sort is tried with memory for all, for some and for next to nothing.
+//! Every sort runs with memory for all rows, for some and for almost none.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn sort(
     Ok((out, spills))
 }
 
-/// Rows whose keys repeat, numbered in the order of arrival.
+/// Returns rows whose keys repeat, numbered in the order of arrival.
 fn rows(count: u32) -> Vec<(Vec<u8>, u32)> {
     (0..count).map(|n| (((n * 7_919) % 997).to_be_bytes()[1..].to_vec(), n)).collect()
 }
@@ -67,7 +67,7 @@ fn without_a_disk_memory_is_all() {
         error.message(),
         "Sort exceeded memory limit of 10000 bytes, but did not opt in to external sorting."
     );
-    // Few rows of many need little.
+    // A few of many rows need little memory.
     assert!(sort(&rows, 10_000, Some(10), None).is_ok());
 }
 
@@ -82,7 +82,7 @@ fn rows_of_any_size_come_back() {
     }
 }
 
-/// A disk that fails, or forgets.
+/// A disk that fails, or loses data.
 struct Broken {
     full: bool,
 }
@@ -108,7 +108,7 @@ impl TempFile for BrokenFile {
 }
 
 #[test]
-fn what_the_disk_does_wrong_is_told() {
+fn errors_of_the_disk_are_reported() {
     let rows = rows(5_000);
     assert!(sort(&rows, 10_000, None, Some(Arc::new(Broken { full: true }))).is_err());
     let error = sort(&rows, 10_000, None, Some(Arc::new(Broken { full: false }))).unwrap_err();

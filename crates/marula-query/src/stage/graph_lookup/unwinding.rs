@@ -1,5 +1,5 @@
-//! `$graphLookup` with an `$unwind` of its array: what was reached goes on one by one, and the
-//! array is never made.
+//! `$graphLookup` with an `$unwind` of its array: the found documents are output one by one, and
+//! the array is never built.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ struct Unwinding {
     stage: Arc<GraphUnwind>,
     env: Env,
     arena: Arena,
-    /// What was found for the input's document and has not been given yet.
+    /// The documents found for the input's document that were not output yet.
     found: std::vec::IntoIter<DocBuf>,
     index: i64,
     out: Vec<u8>,

@@ -1,5 +1,5 @@
-//! `$group` that looks at nothing but the first document of each group, for a walk over an index
-//! that gives no other.
+//! A `$group` that reads only the first document of each group, over an index scan that returns
+//! only those.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::stage::pipeline::printed;
 use crate::stage::source::{Map, Transform, check_size};
 use crate::stage::{Env, Source, Stage};
 
-/// A `$group` by a field that looks at one document of each group.
+/// A `$group` by a field that reads one document of each group.
 pub struct FirstOfEach {
     /// The field.
     pub field: FieldPath,
-    /// The stage that makes the group's document of that one.
+    /// The stage that makes the group's document from that one.
     pub stage: Arc<dyn Stage>,
 }
 
 impl FirstOfEach {
-    /// What a group is, if it is such a one.
+    /// Converts a group, if it reads one document of each group.
     pub(super) fn of(group: Arc<Group>) -> Option<FirstOfEach> {
         let field = group.key_path()?;
         let takes_first = group.fields.iter().all(|(_, accumulator)| accumulator.takes_first());
@@ -30,8 +30,8 @@ impl FirstOfEach {
     }
 }
 
-/// The stage of a group whose documents are the first of each already. As in mongod, a key of one
-/// field that its document does not have is an empty document, where a `$group` has null in it.
+/// A group stage whose input has only the first document of each group. As in mongod, a key of one
+/// field that the document lacks is an empty document, where a `$group` has null in it.
 #[derive(Debug)]
 struct GroupByDistinctScan {
     group: Arc<Group>,

@@ -1,26 +1,26 @@
-//! What a `$group` takes of a document: the fields that its key and its accumulators are, found in
-//! one walk.
+//! The values of a document that a `$group` reads: the fields for its key and its accumulators,
+//! found in one walk.
 
 use marula_bson::{Doc, FieldSet, RawValue};
 
 use super::Field;
 use crate::expression::Expression;
 
-/// So many fields are found at once; what reads others computes them.
+/// The number of fields found in one walk; expressions of other fields are evaluated.
 pub(super) const SLOTS: usize = 8;
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Input {
-    /// It is the field that the walk puts here.
+    /// The field in this slot of the walk.
     Field(usize),
-    /// It is the same for every document.
+    /// A constant.
     Constant,
-    /// It is evaluated.
+    /// The result of an expression.
     Computed,
 }
 
-/// Where the key and the argument of each accumulator come from.
+/// The sources of the key and of each accumulator's argument.
 #[derive(Debug)]
 pub(super) struct Inputs {
     fields: FieldSet,
@@ -29,7 +29,7 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// Looks where a key and the arguments of fields come from.
+    /// Determines the sources of a key and of the arguments of fields.
     pub(super) fn of(key: &Expression, fields: &[Field]) -> Inputs {
         let mut set = FieldSet::new();
         let key = input(key, &mut set);
@@ -37,17 +37,17 @@ impl Inputs {
         Inputs { fields: set, key, args }
     }
 
-    /// Where the key comes from.
+    /// Returns the source of the key.
     pub(super) fn key(&self) -> Input {
         self.key
     }
 
-    /// Where the accumulators' arguments come from.
+    /// Returns the sources of the accumulators' arguments.
     pub(super) fn args(&self) -> &[Input] {
         &self.args
     }
 
-    /// Puts the fields of a document into their slots.
+    /// Copies the fields of a document into their slots.
     #[inline]
     pub(super) fn find<'a>(&self, doc: Doc<'a>, found: &mut [Option<RawValue<'a>>; SLOTS]) {
         self.fields.find(doc, found);
@@ -65,7 +65,7 @@ fn input(expression: &Expression, fields: &mut FieldSet) -> Input {
     }
 }
 
-/// The slot of a name, where one is left.
+/// Returns the slot of a name, if one is free.
 fn slot(name: &[u8], fields: &mut FieldSet) -> Option<usize> {
     if fields.place(name).is_none() && fields.names().count() < SLOTS {
         fields.insert(name);

@@ -1,11 +1,11 @@
-//! The groups of a `$group`, and what becomes of documents when the groups fill the memory.
+//! The groups of a `$group`, and what happens to documents when the groups fill the memory.
 //!
-//! Groups that are there stay, and grow while there is room. Once there is little, documents of new
-//! groups go to the disk; once there is none, all do: as *rows*, which hold the key and what each
-//! accumulator takes of the document. Rows are parted by a hash of the key. At the end each part
-//! takes in its rows, with the groups of that part that are there already, and may itself go to the
-//! disk again, parted by further bits. So no more is in memory at once than the limit and one part,
-//! and nothing that an accumulator has gathered ever has to be written.
+//! Groups in memory stay there, and grow while there is room. When little room is left, documents
+//! of new groups go to the disk; when none is left, all documents do. They go as *rows*, which hold
+//! the key and each accumulator's input from the document. Rows are partitioned by a hash of the
+//! key. At the end each partition reads its rows, together with the groups of that partition in
+//! memory, and may itself go to the disk again, partitioned by further bits. So memory holds at
+//! most the limit and one partition, and the state of an accumulator never has to be written.
 
 use std::sync::Arc;
 
@@ -31,71 +31,70 @@ errors! {
     too_much_memory() = QueryExceededMemoryLimitNoDiskUseAllowed, "Exceeded memory limit for $group, but didn't allow external sort. Pass allowDiskUse:true to opt in.";
 }
 
-/// A table's rows are parted in so many by bits of the hash.
+/// The rows of a table are partitioned by this number of bits of the hash.
 const PART_BITS: u32 = 5;
 const PARTS: usize = 1 << PART_BITS;
-/// So often parts are parted again. What still meets then is one group, or keys that no hash tells
-/// apart.
+/// The number of times a partition is partitioned again. Rows that are still together then belong
+/// to one group, or have equal hashes.
 const DEPTH_MAX: u32 = 8;
-/// So many groups leave together where documents come in the order of the key.
+/// The number of groups that are output together if documents come in the order of the key.
 const SETTLED: usize = 1_024;
-/// What a group and a state take beside their content.
+/// The size of a group and of a state in addition to their content.
 const GROUP_BYTES: usize = size_of::<ValueBuf>() + 3 * size_of::<usize>();
 const STATE_BYTES: usize = 64;
 
-/// Groups, and rows of further ones.
+/// Groups in memory, and rows of further groups on the disk.
 pub(super) struct Table {
     stage: Arc<Group>,
     inputs: Arc<Inputs>,
     context: Arc<Context>,
-    held: Held,
+    held: TableContent,
 }
 
-/// What a table holds.
+/// The content of a table.
 #[derive(Default)]
-struct Held {
+struct TableContent {
     groups: Groups,
     size: usize,
     depth: u32,
     spilled: Option<Spilled>,
     row: Vec<u8>,
-    /// Groups found lately, at places that follow from the bytes of their keys.
+    /// Recently found groups, indexed by a hash of the bytes of their keys.
     recent: Vec<u32>,
 }
 
-/// How many groups found lately are remembered.
+/// The number of recently found groups that are stored.
 const RECENT: usize = 256;
 /// No group.
 const NOWHERE: u32 = u32::MAX;
 
-/// The groups in the order in which they were met.
+/// The groups in the order in which they were found.
 #[derive(Default)]
 struct Groups {
     keys: Vec<ValueBuf>,
-    /// So many states for each group as there are fields.
+    /// The states of each group, one per field.
     states: Vec<Box<dyn State>>,
     /// The bytes of each group.
     sizes: Vec<usize>,
     table: HashTable<usize>,
     hashing: DefaultHashBuilder,
-    /// Whether keys are of several fields. One that is undefined then counts as one that is
-    /// missing.
+    /// Whether keys have several fields. An undefined field then counts as missing.
     are_compound: bool,
 }
 
-/// Rows on the disk, by part.
+/// Rows on the disk, by partition.
 struct Spilled {
     file: SpillFile,
     writers: Vec<Writer>,
 }
 
-/// A table whose rows are all in, or the parts of one.
+/// A table whose rows are all in memory, or the partitions of one.
 pub(super) enum Whole {
     Table(Box<Table>),
     Parts(Vec<Part>),
 }
 
-/// Some of the groups of a table, and the rows that are still to go to them.
+/// Some of the groups of a table, and the rows still to be added to them.
 pub(super) struct Part {
     table: Table,
     rows: (Arc<SpillFile>, Stream),
@@ -107,7 +106,7 @@ impl Groups {
         Groups { are_compound, ..Groups::default() }
     }
 
-    /// No groups yet, of keys that are told apart as those of these groups.
+    /// Returns an empty set of groups with the same kind of keys.
     fn empty(&self) -> Self {
         Groups {
             hashing: self.hashing.clone(),
@@ -116,7 +115,7 @@ impl Groups {
         }
     }
 
-    /// Takes the newest group out, which has so many states.
+    /// Removes the newest group, which has this number of states.
     fn split_newest(&mut self, states: usize, collator: Option<&dyn Collator>) -> Groups {
         let at = self.keys.len() - 1;
         let mut newest = Groups { states: self.states.split_off(at * states), ..self.empty() };
@@ -148,7 +147,7 @@ impl Groups {
         self.table.find(hash, same).copied()
     }
 
-    /// A key of several fields without those that are undefined, where there are such.
+    /// Returns a key of several fields without the undefined ones, if it has any.
     fn defined(&self, key: Value<'_>) -> Option<DocBuf> {
         let doc = key.as_doc().filter(|_| self.are_compound)?;
         let is_undefined = |field: &Element<'_>| field.value.kind() == Type::Undefined;
@@ -188,11 +187,11 @@ impl Groups {
 impl Table {
     pub(super) fn new(stage: Arc<Group>, context: Arc<Context>) -> Self {
         let inputs = Arc::new(Inputs::of(&stage.key, &stage.fields));
-        let held = Held { groups: Groups::of(&stage), ..Held::default() };
+        let held = TableContent { groups: Groups::of(&stage), ..TableContent::default() };
         Table { stage, inputs, context, held }
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     pub(super) fn len(&self) -> usize {
         self.held.groups.keys.len()
     }
@@ -221,8 +220,8 @@ impl Table {
             None => {
                 let key = match (known, &stage.key) {
                     (Some(key), _) => key.get(),
-                    // A key of one field is null where the field is missing; of several, the field
-                    // is left out.
+                    // In a key of one field a missing field is null; in a key of several it is
+                    // omitted.
                     (None, Expression::Object(fields)) if fields.len() == 1 => {
                         let (name, field) = &fields[0];
                         let value = field.eval(&frame)?.unwrap_or(Value::Null);
@@ -255,14 +254,14 @@ impl Table {
         if grown > 0 { held.grow(context, at, grown) } else { Ok(()) }
     }
 
-    /// Whether so much is held that groups that are complete should leave.
+    /// Returns whether the table holds enough memory to output complete groups.
     pub(super) fn is_worth_settling(&self) -> bool {
         let limit = self.context.limits.group_bytes_max;
         self.len() > 1 && (self.len() >= SETTLED || self.held.size > limit / 4)
     }
 
-    /// Takes out all groups but the newest: those are complete where documents come in the order of
-    /// the key. `None` where a key is there that others may follow before it comes again.
+    /// Removes all groups but the newest: those are complete if documents come in the order of the
+    /// key. Returns `None` if a key may occur again after other keys.
     pub(super) fn settle(&mut self) -> Option<Table> {
         let Table { stage, inputs, context, held } = self;
         let is_of_one = |key: &ValueBuf| {
@@ -270,7 +269,8 @@ impl Table {
                 (Expression::Object(_), Value::Document(key)) => key.values().next(),
                 (_, key) => Some(key),
             };
-            // An array is sorted by an element; and a collation may put symbols among the strings.
+            // An array is sorted by one of its elements; and a collation may order symbols among
+            // the strings.
             !matches!(key, None | Some(Value::Array(_) | Value::Document(_) | Value::Symbol(_)))
         };
         if held.spilled.is_some() || !held.groups.keys.iter().all(is_of_one) {
@@ -278,13 +278,13 @@ impl Table {
         }
         let newest = held.groups.split_newest(stage.fields.len(), context.collator());
         let size = newest.sizes.iter().sum();
-        let rest = Held { groups: newest, size, ..Held::default() };
+        let rest = TableContent { groups: newest, size, ..TableContent::default() };
         let settled = std::mem::replace(held, rest);
         let (stage, inputs, context) = (Arc::clone(stage), Arc::clone(inputs), Arc::clone(context));
         Some(Table { stage, inputs, context, held: settled })
     }
 
-    /// Adds a row that was written before.
+    /// Adds a row that was written to the disk.
     fn take_in_row(&mut self, row: Doc<'_>, arena: &mut Arena) -> Result<()> {
         arena.reset();
         let Table { stage, context, held, .. } = self;
@@ -304,7 +304,7 @@ impl Table {
         held.grow(context, at, grown)
     }
 
-    /// The table as it is, or its parts where it has rows on the disk.
+    /// Returns the table, or its partitions if it has rows on the disk.
     pub(super) fn into_parts(mut self) -> Result<Whole> {
         let Some(Spilled { mut file, writers }) = self.held.spilled.take() else {
             return Ok(Whole::Table(Box::new(self)));
@@ -314,8 +314,12 @@ impl Table {
         let file = Arc::new(file);
         let Table { stage, inputs, context, held } = self;
         let known = held.groups.empty();
-        let part = || Held { groups: known.empty(), depth: held.depth + 1, ..Held::default() };
-        let mut parts: Vec<Held> = (0..PARTS).map(|_| part()).collect();
+        let part = || TableContent {
+            groups: known.empty(),
+            depth: held.depth + 1,
+            ..TableContent::default()
+        };
+        let mut parts: Vec<TableContent> = (0..PARTS).map(|_| part()).collect();
         let Groups { keys, states, sizes, .. } = held.groups;
         let collator = context.collator();
         let mut states = states.into_iter();
@@ -326,7 +330,7 @@ impl Table {
             part.groups.insert(hash, key, size, collator);
             part.size += size;
         }
-        // The last is taken first: the parts come in their order.
+        // The last is popped first, so the partitions come in their order.
         let parts = parts.into_iter().zip(streams).rev().map(|(held, stream)| Part {
             table: Table {
                 stage: Arc::clone(&stage),
@@ -356,11 +360,11 @@ impl Table {
     }
 }
 
-/// The key of documents that have none.
+/// The key of documents without one.
 const NULL: RawValue<'static> = RawValue::new(Type::Null, &[]);
 
-/// Where the group of a key is remembered: by its type, its length and its ends, which differ most
-/// often.
+/// Returns the slot of a key among the recent groups, from its type, its length and its first and
+/// last bytes, which differ most often.
 #[inline]
 fn recent_place(key: RawValue<'_>) -> usize {
     const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -375,8 +379,8 @@ fn recent_place(key: RawValue<'_>) -> usize {
     usize::try_from(mixed >> (u64::BITS - RECENT.ilog2())).unwrap_or(0)
 }
 
-impl Held {
-    /// The group of a key with exactly these bytes, where it was found lately and may grow.
+impl TableContent {
+    /// Returns the group of a key with exactly these bytes, if it was found recently and may grow.
     #[inline]
     fn recent_group(&self, key: RawValue<'_>) -> Option<usize> {
         let at = *self.recent.get(recent_place(key))? as usize;
@@ -384,7 +388,7 @@ impl Held {
         (is_it && self.spilled.is_none()).then_some(at)
     }
 
-    /// Remembers the group of a key, unless an equal key of other bytes began it.
+    /// Stores the group of a key as recent, unless the group's key has other bytes.
     fn note_group(&mut self, key: RawValue<'_>, at: usize) {
         if self.recent.is_empty() {
             self.recent.resize(RECENT, NOWHERE);
@@ -392,8 +396,8 @@ impl Held {
         self.recent[recent_place(key)] = u32::try_from(at).unwrap_or(NOWHERE);
     }
 
-    /// The group of a key, which begins here where there is room for it; `None` sends the document
-    /// to the disk.
+    /// Returns the group of a key; creates it if there is room. `None` sends the document to the
+    /// disk.
     fn group_of(
         &mut self,
         stage: &Group,
@@ -403,7 +407,7 @@ impl Held {
     ) -> Result<Option<usize>> {
         let collator = context.collator();
         if let Some(at) = self.groups.find(hash, key, collator) {
-            // A group that is there goes on growing until nothing more fits.
+            // An existing group may grow until the memory is full.
             let goes_on = self.spilled.is_none() || self.size <= context.limits.group_bytes_max;
             return Ok(goes_on.then_some(at));
         }
@@ -420,7 +424,7 @@ impl Held {
         Ok(Some(at))
     }
 
-    /// Notes that a group has grown, and begins to use the disk where there is little room left.
+    /// Adds to a group's size, and starts to use the disk if little room is left.
     fn grow(&mut self, context: &Context, at: usize, bytes: usize) -> Result<()> {
         self.size += bytes;
         self.groups.sizes[at] += bytes;
@@ -428,7 +432,7 @@ impl Held {
         let Some(disk) = &context.limits.disk else {
             return if self.size > limit { Err(too_much_memory()) } else { Ok(()) };
         };
-        // Room is left for the groups that are there. One group alone cannot be parted.
+        // Some room stays for the existing groups. A single group cannot be partitioned.
         let can_part = self.depth < DEPTH_MAX && self.groups.keys.len() > 1;
         if self.spilled.is_none() && can_part && self.size > limit / 4 * 3 {
             let mut writers = Vec::new();
@@ -438,8 +442,8 @@ impl Held {
         Ok(())
     }
 
-    /// Writes a row: `{ k: <key>, d: <document, where an accumulator needs it>, "0": <value of
-    /// field 0>, … }`.
+    /// Writes a row: `{ k: <key>, d: <document, if an accumulator needs it>, "0": <value of field
+    /// 0>, … }`.
     fn write_row<'a>(
         &mut self,
         fields: &'a [Field],
@@ -474,7 +478,7 @@ impl Held {
 }
 
 impl Part {
-    /// Takes in the rows of the part.
+    /// Reads the rows of the partition.
     pub(super) fn take_in(mut self, arena: &mut Arena) -> Result<Table> {
         let (file, stream) = self.rows;
         let mut reader = Reader::new(stream);
@@ -486,7 +490,8 @@ impl Part {
     }
 }
 
-/// The part of a hash at a depth. The bits are not those that the hash table looks at first.
+/// Returns the partition of a hash at a depth. The bits differ from those that the hash table uses
+/// first.
 fn part_of(hash: u64, depth: u32) -> usize {
     let bits = hash >> (u64::BITS - 7 - PART_BITS * (depth + 1));
     usize::try_from(bits & (PARTS as u64 - 1)).unwrap_or(0)

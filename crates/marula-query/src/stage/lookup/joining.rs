@@ -1,5 +1,5 @@
-//! What belongs to a document, in a `$lookup`: the other collection is asked for it, or was read as
-//! a whole.
+//! Finds the documents that belong to a document in a `$lookup`: by a query of the other
+//! collection, or in a table of all its documents.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,98 +8,100 @@ use bstr::ByteSlice;
 use marula_bson::Doc;
 use marula_error::Result;
 
-use super::uncorrelated::Kept;
+use super::uncorrelated::CachedFront;
 use super::{Lookup, equal_to_any, local_values};
 use crate::context::Context;
 use crate::expression::Arena;
 use crate::filter::Filter;
 use crate::stage::join_table::{self, JoinTable};
 use crate::stage::r#match::Match;
-use crate::stage::pipeline::Inside;
+use crate::stage::pipeline::PipelineParent;
 use crate::stage::source::{Batch, Batched, Source, Step};
 use crate::stage::union_with::open;
 use crate::stage::world::JoinSide;
 use crate::stage::{Env, Pipeline};
 
-/// A `$lookup` under way.
+/// A running `$lookup`.
 pub(super) struct Joining {
     pub stage: Arc<Lookup>,
     pub env: Env,
     join: Join,
-    front: Front,
+    front: CommonFront,
     bound: Bound,
-    /// What is found must match this too.
+    /// A further filter of the found documents.
     also: Option<Filter>,
 }
 
-/// What is known of the part of the pipeline that gives the same for every document.
-enum Front {
-    /// Nothing; so many documents were joined.
+/// The state of the part of the pipeline that gives the same documents for every document.
+enum CommonFront {
+    /// Not read yet, after this number of joined documents.
     Unread(u64),
-    /// What it gives.
-    Kept(Kept),
-    /// There is none.
+    /// Its result.
+    Cached(CachedFront),
+    /// There is no such part.
     None,
 }
 
-/// How the documents that belong to one are found, where only a field decides.
+/// The way to find the documents that belong to a document by a field alone.
 enum Join {
-    /// The other collection is asked for each document.
+    /// The other collection is queried for each document.
     Never,
-    /// So far it was asked so many times; once that costs more than to read it, it is read.
-    Asking(JoinSide, u64),
+    /// The other collection was queried this number of times; it is read as a whole once that costs
+    /// less.
+    Querying(JoinSide, u64),
     /// It was read.
     Read(JoinTable),
 }
 
-/// What belongs to one document, one after another.
+/// The documents that belong to one document, as an iterator.
 pub(super) enum Found {
-    /// Of what was read, these documents by their numbers.
+    /// Documents of the table, by index.
     Listed(std::vec::IntoIter<usize>),
-    /// All that the pipeline gives for every document, from this one on.
-    Kept(Arc<Batch>, usize),
-    /// What the other collection answers.
-    Asked(Box<dyn Source>),
+    /// All documents that the pipeline gives for every document, from this index on.
+    Cached(Arc<Batch>, usize),
+    /// The result of a query of the other collection.
+    Queried(Box<dyn Source>),
 }
 
 impl Joining {
     pub(super) fn new(stage: Arc<Lookup>, env: &Env) -> Self {
         let join = match (&stage.from, &stage.fields) {
-            (Some(from), Some((_, foreign))) if stage.pipeline.stages().is_empty() => {
-                env.world.join_side(from, foreign).map_or(Join::Never, |side| Join::Asking(side, 0))
-            }
+            (Some(from), Some((_, foreign))) if stage.pipeline.stages().is_empty() => env
+                .world
+                .join_side(from, foreign)
+                .map_or(Join::Never, |side| Join::Querying(side, 0)),
             _ => Join::Never,
         };
         Joining {
             stage,
             env: env.clone(),
             join,
-            front: Front::Unread(0),
+            front: CommonFront::Unread(0),
             bound: Bound::default(),
             also: None,
         }
     }
 
-    /// The same, where what is found must match `also`.
+    /// Adds a further filter of the found documents.
     pub(super) fn matching(self, also: Option<Filter>) -> Self {
         Joining { also, ..self }
     }
 
-    /// Reads the other collection as a whole, or what is the same for all documents, where that is
-    /// worth it by now. To be called before each document.
+    /// Reads the other collection as a whole, or the common part of the pipeline, if that is worth
+    /// it by now. Must be called before each document.
     pub(super) fn prepare(&mut self) -> Result<()> {
         match &mut self.front {
-            // Of one document, not all that there is may be asked for.
-            Front::Unread(count @ 0) => *count = 1,
-            Front::Unread(_) => {
-                // What is parsed from here on is what stands behind the front.
+            // For one document alone, the common part may not have to be read as a whole.
+            CommonFront::Unread(count @ 0) => *count = 1,
+            CommonFront::Unread(_) => {
+                // From here on only the stages after the common part are parsed.
                 self.bound = Bound::default();
-                let kept = Kept::read(&self.stage, self.also.as_ref(), &self.env)?;
-                self.front = kept.map_or(Front::None, Front::Kept);
+                let kept = CachedFront::read(&self.stage, self.also.as_ref(), &self.env)?;
+                self.front = kept.map_or(CommonFront::None, CommonFront::Cached);
             }
-            Front::Kept(_) | Front::None => {}
+            CommonFront::Cached(_) | CommonFront::None => {}
         }
-        let Join::Asking(side, questions) = &mut self.join else { return Ok(()) };
+        let Join::Querying(side, questions) = &mut self.join else { return Ok(()) };
         *questions += 1;
         let Some((_, foreign)) = &self.stage.fields else { return Ok(()) };
         if !join_table::is_worth_it(side, *questions - 1) {
@@ -114,7 +116,7 @@ impl Joining {
         Ok(())
     }
 
-    /// Begins to find what belongs to `doc`.
+    /// Starts to find the documents that belong to `doc`.
     pub(super) fn find(&mut self, doc: Doc<'_>, arena: &Arena) -> Result<Found> {
         if let (Join::Read(table), Some((local, foreign))) = (&self.join, &self.stage.fields) {
             let values = local_values(doc, local);
@@ -123,21 +125,21 @@ impl Joining {
             let found = table.matching(&values, context.collator(), &filter)?;
             return Ok(Found::Listed(found.into_iter()));
         }
-        if let Front::Kept(kept) = &self.front {
+        if let CommonFront::Cached(kept) = &self.front {
             let documents = Arc::clone(&kept.documents);
             let Some(rest) = kept.rest.as_ref().and_then(|rest| rest.get().as_array()) else {
-                return Ok(Found::Kept(documents, 0));
+                return Ok(Found::Cached(documents, 0));
             };
             let (env, also) = (&self.env, &self.also);
             let rest = self.bound.pipeline(&self.stage, doc, arena, env, &|context| {
-                let rest = Pipeline::parse_inside(rest, context, Inside::Lookup)?;
+                let rest = Pipeline::parse_inside(rest, context, PipelineParent::Lookup)?;
                 let rest = match also {
                     Some(also) => rest.before(Match::new(also.clone())),
                     None => rest,
                 };
                 Ok(rest.rearranged(context))
             })?;
-            return Ok(Found::Asked(rest.run(Box::new(Batched::new(documents)), &self.env)?));
+            return Ok(Found::Queried(rest.run(Box::new(Batched::new(documents)), &self.env)?));
         }
         if let Some(failure) = &self.stage.failure {
             return Err(failure.clone());
@@ -145,7 +147,7 @@ impl Joining {
         let mut pipeline = match self.stage.stages() {
             Some(stages) if !self.stage.variables.is_empty() => {
                 self.bound.pipeline(&self.stage, doc, arena, &self.env, &|context| {
-                    Pipeline::parse_inside(stages, context, Inside::Lookup)
+                    Pipeline::parse_inside(stages, context, PipelineParent::Lookup)
                 })?
             }
             _ => self.stage.pipeline.clone(),
@@ -159,24 +161,24 @@ impl Joining {
         if let Some(also) = &self.also {
             pipeline = pipeline.before(Match::new(also.clone()));
         }
-        Ok(Found::Asked(open(self.stage.from.as_deref(), pipeline, &self.env)?))
+        Ok(Found::Queried(open(self.stage.from.as_deref(), pipeline, &self.env)?))
     }
 }
 
-/// The pipelines that were parsed with values in the place of variables.
+/// The pipelines that were parsed with values for the variables.
 #[derive(Default)]
 struct Bound {
     by_values: HashMap<Vec<u8>, Pipeline>,
 }
 
-/// So many sets of values are remembered: joins are often by few.
+/// The number of sets of values that are cached: joins often use few.
 const BOUND_MAX: usize = 256;
-/// Values larger than this are not.
+/// The size up to which a set of values is cached.
 const VALUES_BYTES_MAX: usize = 1024;
 
 impl Bound {
-    /// The pipeline with the values that `doc` gives the variables; `parse` makes it where it is
-    /// not known.
+    /// Returns the pipeline with the variables' values for `doc`; `parse` creates it if it is not
+    /// cached.
     fn pipeline(
         &mut self,
         stage: &Lookup,
@@ -198,7 +200,7 @@ impl Bound {
 }
 
 impl Found {
-    /// The next document; `joining` is what began to find them.
+    /// Returns the next document; `joining` is the lookup that started the search.
     pub(super) fn next<'f>(&'f mut self, joining: &'f Joining) -> Result<Option<Doc<'f>>> {
         match self {
             Found::Listed(numbers) => {
@@ -211,12 +213,12 @@ impl Found {
                 }
                 Ok(None)
             }
-            Found::Kept(documents, next) if *next < documents.ends.len() => {
+            Found::Cached(documents, next) if *next < documents.ends.len() => {
                 *next += 1;
                 Ok(Some(documents.doc(*next - 1)))
             }
-            Found::Kept(..) => Ok(None),
-            Found::Asked(source) => match source.advance()? {
+            Found::Cached(..) => Ok(None),
+            Found::Queried(source) => match source.advance()? {
                 Step::End => Ok(None),
                 Step::Document | Step::Pause => Ok(Some(source.doc())),
             },

@@ -1,8 +1,8 @@
-//! What stands at the front of a `$lookup`'s pipeline and gives the same for every document: it is
-//! carried out once.
+//! The front of a `$lookup`'s pipeline that gives the same documents for every document: it runs
+//! once.
 //!
 //! Source: manual "$lookup", "Performance Considerations": an uncorrelated sub-pipeline runs once
-//! and is kept. How far the front goes, and what is never kept, as mongod 6.0 answers.
+//! and is cached. The length of the front, and the stages that are never cached, follow mongod 6.0.
 
 use std::sync::Arc;
 
@@ -12,25 +12,29 @@ use marula_error::Result;
 use super::{Lookup, with_unknown_variables};
 use crate::filter::Filter;
 use crate::stage::r#match::Match;
-use crate::stage::pipeline::Inside;
+use crate::stage::pipeline::PipelineParent;
 use crate::stage::source::{Batch, Step};
 use crate::stage::union_with::open;
 use crate::stage::{Env, Kind, Pipeline};
 
-/// How much is kept. Source: mongod 6.0's `internalDocumentSourceLookupCacheSizeBytes`.
+/// The size limit of the cache. Source: mongod 6.0's `internalDocumentSourceLookupCacheSizeBytes`.
 const BYTES_MAX: usize = 100 * 1024 * 1024;
 
-/// What the front of a pipeline gives, and what is behind it.
-pub(super) struct Kept {
+/// The documents of a pipeline's front, and the stages after it.
+pub(super) struct CachedFront {
     pub documents: Arc<Batch>,
-    /// The stages behind, which refer to the variables; `None` where there are none.
+    /// The stages after the front, which use the variables; `None` if there are none.
     pub rest: Option<ValueBuf>,
 }
 
-impl Kept {
-    /// Carries out the front of a pipeline, of whose documents only those are wanted in the end
-    /// that match `also`; `None` where it has none, or gives too much.
-    pub(super) fn read(lookup: &Lookup, also: Option<&Filter>, env: &Env) -> Result<Option<Kept>> {
+impl CachedFront {
+    /// Runs the front of a pipeline and keeps the documents that match `also`; returns `None` if
+    /// the pipeline has no front, or the result is too large.
+    pub(super) fn read(
+        lookup: &Lookup,
+        also: Option<&Filter>,
+        env: &Env,
+    ) -> Result<Option<CachedFront>> {
         let Some((mut front, rest)) = parts(lookup, env)? else { return Ok(None) };
         if let (Some(also), None) = (also, &rest) {
             front = front.before(Match::new(also.clone()));
@@ -43,11 +47,11 @@ impl Kept {
                 return Ok(None);
             }
         }
-        Ok(Some(Kept { documents: Arc::new(documents), rest }))
+        Ok(Some(CachedFront { documents: Arc::new(documents), rest }))
     }
 }
 
-/// The stages that give the same for every document, and those behind.
+/// Returns the stages that give the same documents for every document, and the stages after them.
 fn parts(lookup: &Lookup, env: &Env) -> Result<Option<(Pipeline, Option<ValueBuf>)>> {
     let Some(stages) = lookup.stages().filter(|_| lookup.fields.is_none()) else { return Ok(None) };
     // Every path is one of `$$CURRENT`.
@@ -62,11 +66,11 @@ fn parts(lookup: &Lookup, env: &Env) -> Result<Option<(Pipeline, Option<ValueBuf
     if count == stages.iter().count() {
         let front = match lookup.variables.is_empty() {
             true => lookup.pipeline.clone(),
-            false => Pipeline::parse_inside(stages, &context, Inside::Lookup)?,
+            false => Pipeline::parse_inside(stages, &context, PipelineParent::Lookup)?,
         };
         return Ok(Some((front, None)));
     }
-    // A name that is not known yet is printed so.
+    // An unknown name is printed in this form.
     names.push(b"$$let".to_vec());
     let rearranged = lookup.pipeline.clone().rearranged(&env.context);
     let first = rearranged.stages().first();
@@ -88,15 +92,15 @@ fn parts(lookup: &Lookup, env: &Env) -> Result<Option<(Pipeline, Option<ValueBuf
     };
     let front = part(&mut stages.values().take(count));
     let front = front.get().as_array().unwrap_or(Doc::EMPTY);
-    let front = Pipeline::parse_inside(front, &context, Inside::Lookup)?;
+    let front = Pipeline::parse_inside(front, &context, PipelineParent::Lookup)?;
     if !is_front_of(&front.clone().rearranged(&env.context), &rearranged) {
         return Ok(None);
     }
     Ok(Some((front, Some(part(&mut stages.values().skip(count))))))
 }
 
-/// Whether a pipeline begins with these stages. It does not where one that stands behind them is
-/// moved before one of them, or takes its place.
+/// Returns whether a pipeline begins with these stages. It does not if a later stage is moved
+/// before one of them, or replaces it.
 fn is_front_of(front: &Pipeline, whole: &Pipeline) -> bool {
     let mut stages = whole.stages().iter();
     front.stages().iter().all(|stage| {
@@ -106,11 +110,11 @@ fn is_front_of(front: &Pipeline, whole: &Pipeline) -> bool {
     })
 }
 
-/// Stages and operators that give something else each time.
+/// Stages and operators with a different result each time.
 const RANDOM: [&[u8]; 3] = [b"$sample", b"$rand", b"$sampleRate"];
 
-/// Whether a part of a pipeline may give something else for another document: it names one of the
-/// variables, which are written as in expressions, or asks for chance.
+/// Returns whether a part of a pipeline may have a different result for another document: it uses
+/// one of the variables, in the syntax of expressions, or is random.
 fn changes(part: Value<'_>, names: &[Vec<u8>]) -> bool {
     match part {
         Value::String(text) => names.iter().any(|name| {

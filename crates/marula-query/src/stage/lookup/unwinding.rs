@@ -1,10 +1,10 @@
-//! `$lookup` with an `$unwind` of its array: what is found goes on one by one, and the array is
-//! never made.
+//! `$lookup` with an `$unwind` of its array: the found documents are output one by one, and the
+//! array is never built.
 //!
-//! So the array may be larger than a document. A `$match` behind, of what was found, is asked of
-//! the other collection.
-//! Source: manual "Aggregation Pipeline Optimization", `$lookup` + `$unwind` coalescence; what goes
-//! along, as `explain` of mongod 6.0 shows it.
+//! So the array may be larger than a document. A `$match` after it, on fields of the found
+//! documents, becomes part of the query of the other collection. Source: manual "Aggregation
+//! Pipeline Optimization", `$lookup` + `$unwind` coalescence; which conditions move, as `explain`
+//! of mongod 6.0 shows it.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) fn stage(lookup: Arc<Lookup>, unwind: Unwind) -> Arc<dyn Stage> {
 struct LookupUnwind {
     lookup: Arc<Lookup>,
     unwind: Unwind,
-    /// What is found must match this too.
+    /// A further filter of the found documents.
     also: Option<Filter>,
 }
 
@@ -106,8 +106,8 @@ impl Stage for LookupUnwind {
     }
 }
 
-/// The condition on a document that says what `node` says of it as the field at `path` of another;
-/// `None` where there is none. As in mongod, none of an array's elements.
+/// Converts a condition on the field at `path` to a condition on the document in that field; `None`
+/// if there is none. As in mongod, conditions on an array's elements are not converted.
 fn below(node: &Node, path: &FieldPath) -> Option<Node> {
     let all = |children: &[Node]| -> Option<Vec<Node>> {
         children.iter().map(|child| below(child, path)).collect()
@@ -140,7 +140,7 @@ struct Unwinding {
     input: Box<dyn Source>,
     joining: Joining,
     stage: Arc<LookupUnwind>,
-    /// What is found for the input's document, and how much of it has been given.
+    /// The documents found for the input's document, and how many of them were output.
     found: Option<(Found, i64)>,
     arena: Arena,
     out: Vec<u8>,
@@ -148,7 +148,7 @@ struct Unwinding {
 }
 
 impl Unwinding {
-    /// Writes the next document for the input's; `false` where there is none.
+    /// Writes the next document for the input's; returns `false` if there is none.
     fn write_next(&mut self) -> Result<bool> {
         let Some((found, index)) = &mut self.found else { return Ok(false) };
         let doc = self.input.doc();

@@ -1,4 +1,4 @@
-//! Every stage ends when its operation must, whatever comes in.
+//! Every stage ends when its operation must, whatever its input.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::meter;
 use crate::meter::tests::EndsAfter;
 use crate::update::EmptyTimestamps;
 
-/// So many documents are more than any operation here may pull.
+/// A number of documents that no operation here may reach.
 const ENDLESS: u64 = 2_000_000;
 
-/// Documents without end.
+/// A source of documents without an end.
 struct Endless {
     count: u64,
     document: DocBuf,
@@ -37,7 +37,7 @@ impl Source for Endless {
             "a": count % 7,
             "list": [1, 2, 3],
             "time": Value::DateTime(count * 1_000),
-            // A bucket of a time series, too.
+            // A bucket of a time series too.
             "control": { "version": 1 },
             "data": { "time": { "0": Value::DateTime(count * 1_000) } },
         };
@@ -49,7 +49,7 @@ impl Source for Endless {
     }
 }
 
-/// A world in which every collection is without end and takes what is written.
+/// A world in which every collection has no end and accepts all writes.
 struct EndlessWorld;
 
 struct Taken;
@@ -101,7 +101,7 @@ impl World for EndlessWorld {
     }
 }
 
-/// An argument of each stage with which it runs for as long as there is input.
+/// For each stage, an argument with which it runs as long as there is input.
 const ARGUMENTS: &[(&str, &str)] = &[
     ("$_internalInhibitOptimization", "{}"),
     (
@@ -147,7 +147,7 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("$unwind", r#""$list""#),
 ];
 
-/// Stages that never run here, and why.
+/// Stages that never run here, with the reason.
 const NEVER_RUN: &[(&str, &str)] = &[
     ("$changeStream", "its events are made by who runs it, who asks for each few"),
     ("$changeStreamSplitLargeEvent", "looks at one event at a time"),
@@ -180,14 +180,14 @@ fn run(name: &str, argument: &str) -> Result<()> {
     Ok(())
 }
 
-/// The code with which the pipeline ends, once its operation must after a few questions.
+/// Returns the code with which the pipeline ends, if its operation must end after a few checks.
 fn end_of(name: &str, argument: &str) -> i32 {
     let _metered = meter::begin(EndsAfter::questions(3));
     run(name, argument).expect_err(name).code().number()
 }
 
 #[test]
-fn every_stage_has_its_place_in_the_table() {
+fn every_stage_is_in_the_table() {
     let rows = STAGES.iter().flat_map(|rows| rows.iter());
     let rows: BTreeSet<&str> = rows.map(|row| row.name).collect();
     let known = ARGUMENTS.iter().chain(NEVER_RUN).map(|(name, _)| *name);

@@ -1,5 +1,5 @@
-//! `$lookup` keeps what is the same for every document: the answer is that of each document on its
-//! own.
+//! `$lookup` caches the part that is the same for every document: the result equals that of each
+//! document alone.
 
 use marula_bson::{DocBuf, Value, ext_json};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use super::{STAGE_BYTES_MAX, env, run};
 const DOCUMENTS: &str =
     r#"{"$documents": [{"d": 1, "e": [2, 1]}, {"d": 2, "e": []}, {"d": 2, "e": [3]}, {"e": [1]}]}"#;
 
-/// A lookup through these stages behind some documents.
+/// Returns a lookup through these stages after some documents.
 fn lookup(stages: &[&str], unwind: &str) -> String {
     let stages: String = stages.iter().map(|stage| format!(", {stage}")).collect();
     format!(
@@ -79,9 +79,9 @@ proptest! {
     }
 }
 
-/// What is left to chance is asked anew for every document.
+/// A random part is evaluated again for every document.
 #[test]
-fn chance_is_not_kept() {
+fn random_parts_are_not_cached() {
     let documents: Vec<DocBuf> = (0..8).map(|a| array(&a.to_string())).collect();
     for stage in
         [r#"{"$addFields": {"r": {"$rand": {}}}}"#, r#"{"$group": {"_id": {"$rand": {}}}}"#]

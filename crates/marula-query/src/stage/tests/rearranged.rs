@@ -1,4 +1,4 @@
-//! Rearranged pipelines: which stage goes where, and that the answer stays the same.
+//! Rearranged pipelines: the new order of stages, and that the result stays the same.
 
 use marula_bson::{Doc, DocBuf, Value, doc, ext_json};
 use marula_error::Result;
@@ -17,8 +17,8 @@ fn parse(stages: &str) -> Pipeline {
     Pipeline::parse(stages.expect("it is an array"), &Context::default()).expect("it is right")
 }
 
-/// The stages as they are printed, but for a `$match` at the front: it is shown as the query that
-/// it becomes.
+/// Returns the stages in printed form, without a `$match` at the front, which is printed as the
+/// query that it becomes.
 fn shown(pipeline: &Pipeline) -> DocBuf {
     let printed = pipeline.print();
     let stages = printed.get().as_array().expect("stages are an array");
@@ -35,14 +35,14 @@ fn shown(pipeline: &Pipeline) -> DocBuf {
     })
 }
 
-/// Checks what a pipeline becomes.
+/// Checks the rearranged form of a pipeline.
 fn check(stages: &str, expected: &str) {
     let rearranged = parse(stages).rearranged(&Context::default());
     let expected = ext_json::parse(&format!("{{\"p\": {expected}}}")).expect("it is JSON");
     assert_eq!(shown(&rearranged).as_doc().to_string(), expected.as_doc().to_string(), "{stages}");
 }
 
-/// The shapes that `explain` of mongod 6.0 shows.
+/// Forms that `explain` of mongod 6.0 shows.
 #[test]
 fn conditions_move_to_the_front() {
     let eq = r#"{"$match": {"a": {"$eq": 1}}}"#;
@@ -152,9 +152,9 @@ fn limits_and_sorts_move_to_the_front() {
     check(&kept, &kept);
 }
 
-/// The shapes that `explain` of mongod 6.0 shows.
+/// Forms that `explain` of mongod 6.0 shows.
 #[test]
-fn what_is_densified_is_in_order() {
+fn densified_documents_are_in_order() {
     let densify = |partition: &str, bounds: &str| {
         let range = format!(r#"{{"step": {{"$numberInt": "1"}}, "bounds": {bounds}}}"#);
         let fields = format!(r#""field": "d", "partitionByFields": {partition}, "range": {range}"#);
@@ -185,7 +185,7 @@ fn what_is_densified_is_in_order() {
     );
 }
 
-/// The shapes that `explain` of mongod 6.0 shows.
+/// Forms that `explain` of mongod 6.0 shows.
 #[test]
 fn windows_have_a_sort_before_them() {
     let all = r#""window": {"documents": ["unbounded", "unbounded"]}"#;
@@ -217,7 +217,7 @@ fn windows_have_a_sort_before_them() {
     );
     check(&format!("[{}]", windows(computed)), &expected);
 
-    // A later sort is left out, takes the place of the one before, or stays.
+    // A later sort is removed, replaces the one before, or stays.
     let fields = r#""partitionBy": "$a", "sortBy": {"b": 1}, "#;
     let (stage, shown) = (windows(fields), printed(fields));
     let own = r#"{"a": 1, "b": 1}"#;
@@ -251,9 +251,9 @@ fn windows_have_a_sort_before_them() {
     );
 }
 
-/// The shapes that `explain` of mongod 6.0 shows.
+/// Forms that `explain` of mongod 6.0 shows.
 #[test]
-fn what_is_joined_is_unwound_as_it_comes() {
+fn joined_documents_are_unwound_one_by_one() {
     let start = r#"{"$lookup": {"from": "o", "as": "z", "localField": "x", "foreignField": "y""#;
     let plain = r#""unwinding": {"preserveNullAndEmptyArrays": false}"#;
     let unwind = r#"{"$unwind": "$z"}"#;
@@ -376,7 +376,7 @@ fn condition() -> impl Strategy<Value = String> {
     })
 }
 
-/// A `$lookup` among some documents, with an `$unwind` of what it finds.
+/// Generates a `$lookup` of some documents, with an `$unwind` of its array.
 fn joined() -> impl Strategy<Value = String> {
     let documents =
         r#"{"$documents": [{"d": 1, "e": 0}, {"d": [1, 2]}, {"e": null}, {"d": {"d": 1}}]}"#;
@@ -433,7 +433,7 @@ fn stage() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What a pipeline gives; `None` where it fails.
+/// Returns a pipeline's result.
 fn answer(pipeline: &Pipeline, documents: &[DocBuf]) -> Result<Vec<DocBuf>> {
     let env = env(STAGE_BYTES_MAX);
     let mut source = pipeline.run(Box::new(Documents::new(documents.to_vec())), &env)?;
@@ -446,14 +446,14 @@ fn answer(pipeline: &Pipeline, documents: &[DocBuf]) -> Result<Vec<DocBuf>> {
     }
 }
 
-/// Whether a sort has failed that came after an `$unwind`, which would have left no document to
-/// fail of: mongod moves it in front, too, and fails so.
+/// Returns whether a sort failed that came after an `$unwind` that drops all documents: mongod
+/// moves it to the front too, and fails in the same way.
 fn is_sorted_earlier(got: &Result<Vec<DocBuf>>) -> bool {
     got.as_ref().is_err_and(|error| error.to_string().contains("parallel arrays"))
 }
 
-/// Whether a sort by `_id` may meet documents that it does not tell apart, whose order is then
-/// anything: arrays that a `$group` has made `_id` are ordered by one element.
+/// Returns whether a sort by `_id` may get documents that it does not order, which then come in any
+/// order: arrays that a `$group` made `_id` are ordered by one element.
 fn may_tie(stages: &[String], documents: &[DocBuf]) -> bool {
     let groups = |stage: &String| stage.starts_with(r#"{"$group": {"_id": "$a""#);
     let group = stages.iter().position(groups);
@@ -461,8 +461,8 @@ fn may_tie(stages: &[String], documents: &[DocBuf]) -> bool {
     let has_array = |doc: &DocBuf| {
         doc.as_doc().iter().any(|element| matches!(element.value.get(), Value::Array(_)))
     };
-    // Of what one document is unwound to, the first of two sorts tells the order where the second
-    // does not.
+    // Among the documents unwound from one, the first of two sorts determines the order if the
+    // second does not.
     let is_sort = |stage: &&String| stage.starts_with(r#"{"$sort""#);
     let unwind = stages.iter().position(|stage| stage.starts_with(r#"{"$unwind""#));
     let sorts_twice = |unwind: usize| stages[unwind..].iter().filter(is_sort).count() > 1;
@@ -473,7 +473,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn the_answer_stays_the_same(
+    fn the_result_stays_the_same(
         stages in prop::collection::vec(stage(), 2..7),
         documents in prop::collection::vec(document(), 1..9),
     ) {
@@ -489,7 +489,7 @@ proptest! {
         let text = format!("[{}]", stages.join(", "));
         let pipeline = parse(&text);
         let rearranged = pipeline.clone().rearranged(&Context::default());
-        // What fails for a document that is not wanted may do so later or not at all.
+        // An error of a document that is not in the result may come later or not at all.
         if let Ok(expected) = answer(&pipeline, &documents) {
             let shown = |found: &[DocBuf]| {
                 found.iter().map(|doc: &DocBuf| Doc::to_string(&doc.as_doc())).collect::<Vec<_>>()

@@ -1,9 +1,9 @@
-//! What a condition on measurements says of their buckets: buckets that it rules out need not be
-//! unpacked.
+//! Translates a condition on measurements to a condition on their buckets: buckets that it excludes
+//! need not be unpacked.
 //!
-//! Conditions on the meta value hold for the whole bucket, under another name. Those on the moment
-//! bound the times that the bucket keeps in its `control` document, and the seconds in its `_id`.
-//! Others say nothing here: the measurements are asked.
+//! Conditions on the meta value hold for the whole bucket, under another name. Those on the time
+//! bound the times in the bucket's `control` document, and the seconds in its `_id`. Other
+//! conditions are evaluated only on the measurements.
 
 use marula_bson::{FieldPath, ObjectId, Value};
 
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::filter::{Compare, CompareOp, Filter, Node, PathNode, Predicate};
 
 impl UnpackBucket {
-    /// The condition that the buckets of all measurements that match meet.
+    /// Returns the condition that the buckets of all matching measurements meet.
     pub fn bucket_filter(&self, filter: &Filter, context: &Context) -> Filter {
         let mut conditions = Vec::new();
         self.gather(filter.root(), &mut conditions);
@@ -37,8 +37,7 @@ impl UnpackBucket {
         }
     }
 
-    /// The node with the meta field under its name in buckets; `None` where it speaks of anything
-    /// else.
+    /// Returns the node with the meta field's name in buckets; `None` if it tests another field.
     fn on_meta(&self, node: &Node) -> Option<Node> {
         let all = |children: &[Node]| {
             children.iter().map(|child| self.on_meta(child)).collect::<Option<Vec<_>>>()
@@ -65,8 +64,8 @@ impl UnpackBucket {
         Some(FieldPath::new(format!("meta{rest}").as_bytes()))
     }
 
-    /// A bucket whose measurements lie within `[min, max]`, no further apart than its span, holds
-    /// one that compares so with `time_ms`.
+    /// Adds the conditions that a bucket meets if one of its measurements compares so with
+    /// `time_ms`. The measurements lie within `[min, max]`, which is at most the bucket's span.
     fn gather_time(&self, op: CompareOp, time_ms: i64, out: &mut Vec<Node>) {
         let Ok(field) = std::str::from_utf8(&self.time_field) else { return };
         if field.is_empty() || field.starts_with('$') {
@@ -101,8 +100,8 @@ impl UnpackBucket {
         }
     }
 
-    /// The ObjectId of this second whose other bytes are `rest`; `None` where buckets' `_id`s do
-    /// not say when they begin, or the moment is none that they could.
+    /// Returns the ObjectId of this second whose other bytes are `rest`; `None` if buckets' `_id`s
+    /// do not contain their start, or the time is out of their range.
     fn id_at(&self, time_ms: i64, rest: u8) -> Option<ObjectId> {
         if self.uses_extended_range {
             return None;

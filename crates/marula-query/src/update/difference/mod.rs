@@ -1,18 +1,11 @@
-//! What an update did to a document, as an oplog tells it: `{ $v: 2, diff: <difference> }`, whose
-//! shape is in [`delta`](super::delta), which applies it again.
-//!
-//! ```text
-//!                  old document, new document
-//!           operators │                  │ anything else
-//!                  of_tree          of_documents
-//!      what stands at the paths     where the two part,
-//!      that operators name          if that is short
-//!                     └───── Sections ───┘
-//! ```
-//!
-//! Nothing is computed while documents are updated: what an operator did is read off the two
-//! documents afterwards, where somebody asks.
-//! Source: entries that mongod 6.0 writes.
+//! //! The effect of an update on a document in the form of an oplog: `{ $v: 2, diff: <difference>
+//! }`. \//! The form is documented in [`delta`](super::delta), which applies it. \//! \//! ```text
+//! \//! old document, new document \//!          operators │                  │ pipeline or
+//! replacement \//!                 of_tree          of_documents \//!     the values at the paths
+//! the first difference, \//!     that operators name          if that is short \//! └─────
+//! Sections ───┘ \//! ``` \//! \//! Updates themselves compute no difference: the effect of an
+//! operator is derived from the two \//! documents afterwards, if it is needed. \//! Source:
+//! entries that mongod 6.0 writes.
 
 mod of_documents;
 mod of_tree;
@@ -20,11 +13,11 @@ mod of_tree;
 use marula_bson::{Doc, DocBuf, DocWriter, RawValue};
 use marula_error::Result;
 
-use super::{Kind, Matched, Update};
+use super::{Matched, Update, UpdateKind};
 
 impl Update {
-    /// The update of `old` that has made `new`, as an oplog has it; `None` where that has the whole
-    /// new document.
+    /// Returns the oplog's form of the update from `old` to `new`; `None` if the oplog has the
+    /// whole new document.
     pub fn difference(
         &self,
         old: Doc<'_>,
@@ -32,9 +25,9 @@ impl Update {
         matched: &Matched,
     ) -> Result<Option<DocBuf>> {
         let sections = match &self.kind {
-            Kind::Replacement(_) => return Ok(None),
-            Kind::Operators(operators) => operators.sections(old, new, matched)?,
-            Kind::Pipeline(_) | Kind::Delta(_) => {
+            UpdateKind::Replacement(_) => return Ok(None),
+            UpdateKind::Operators(operators) => operators.sections(old, new, matched)?,
+            UpdateKind::Pipeline(_) | UpdateKind::Delta(_) => {
                 let sections = of_documents::sections(old, new);
                 if of_documents::is_worth_it(&sections, new) {
                     sections
@@ -50,38 +43,38 @@ impl Update {
     }
 }
 
-/// How two documents differ.
+/// The difference of two documents.
 #[derive(Default)]
 pub(super) struct Sections<'d> {
-    /// Fields that are gone.
+    /// Removed fields.
     gone: Vec<&'d [u8]>,
-    /// Fields that have another value.
+    /// Fields with another value.
     set: Vec<(&'d [u8], RawValue<'d>)>,
-    /// Fields that have come at the end.
+    /// Fields added at the end.
     added: Vec<(&'d [u8], RawValue<'d>)>,
     /// Fields whose values differ inside.
-    inside: Vec<(&'d [u8], Inside<'d>)>,
+    inside: Vec<(&'d [u8], InnerChange<'d>)>,
 }
 
-/// How two values differ inside.
-pub(super) enum Inside<'d> {
+/// The difference inside two values.
+pub(super) enum InnerChange<'d> {
     Document(Sections<'d>),
     Array(Elements<'d>),
 }
 
-/// How two arrays differ.
+/// The difference of two arrays.
 #[derive(Default)]
 pub(super) struct Elements<'d> {
-    /// The new length, where it is shorter.
+    /// The new length, if it is shorter.
     length: Option<usize>,
-    /// By place, ascending.
+    /// By index, ascending.
     changes: Vec<(usize, Change<'d>)>,
 }
 
-/// How an element of an array differs.
+/// The change of an element of an array.
 pub(super) enum Change<'d> {
     Set(RawValue<'d>),
-    Inside(Inside<'d>),
+    InnerChange(InnerChange<'d>),
 }
 
 impl Sections<'_> {
@@ -106,11 +99,11 @@ impl Sections<'_> {
     }
 }
 
-impl Inside<'_> {
+impl InnerChange<'_> {
     fn write(&self, out: &mut DocWriter<'_>) {
         match self {
-            Inside::Document(sections) => sections.write(out),
-            Inside::Array(elements) => elements.write(out),
+            InnerChange::Document(sections) => sections.write(out),
+            InnerChange::Array(elements) => elements.write(out),
         }
     }
 }
@@ -126,7 +119,9 @@ impl Elements<'_> {
                 Change::Set(value) => {
                     out.append_raw(format!("u{place}"), *value);
                 }
-                Change::Inside(inside) => inside.write(&mut out.begin_doc(format!("s{place}"))),
+                Change::InnerChange(inside) => {
+                    inside.write(&mut out.begin_doc(format!("s{place}")))
+                }
             }
         }
     }

@@ -1,27 +1,27 @@
-//! Where two documents part: what a pipeline has made of a document.
+//! The difference of two documents, for updates by pipelines.
 //!
-//! Fields are compared in order. Once the names differ, what the old document has there counts as
-//! gone, and what is left of the new one in the end as added behind. Of what is gone the end comes
-//! first, then what was passed over, by name.
+//! Fields are compared in order. From the first differing name on, the rest of the old document
+//! counts as removed, and the rest of the new one as added at the end. Of the removed fields those
+//! at the end come first, then those skipped, by name.
 
 use marula_bson::{Doc, RawValue, Type};
 
-use super::{Change, Elements, Inside, Sections};
+use super::{Change, Elements, InnerChange, Sections};
 
-/// What an entry takes beside the difference. Source: sizes at which mongod 6.0 begins to write the
-/// whole document.
+/// The size of an entry in addition to the difference. Source: sizes at which mongod 6.0 begins to
+/// write the whole document.
 const ENTRY_BYTES: usize = 15;
-/// Length and end of a document.
+/// The size of a document's length and end.
 const DOCUMENT_BYTES: usize = 5;
-/// Type and end of the name of an element.
+/// The size of an element's type and the end of its name.
 const ELEMENT_BYTES: usize = 2;
 
-/// Whether the difference is shorter than the whole document.
+/// Returns whether the difference is shorter than the whole document.
 pub(super) fn is_worth_it(sections: &Sections<'_>, new: Doc<'_>) -> bool {
     sections.size() + ENTRY_BYTES < new.as_bytes().len()
 }
 
-/// How two documents differ.
+/// Returns the difference of two documents.
 pub(super) fn sections<'d>(old: Doc<'d>, new: Doc<'d>) -> Sections<'d> {
     let mut sections = Sections::default();
     let (mut olds, mut news) = (old.iter().peekable(), new.iter().peekable());
@@ -36,7 +36,7 @@ pub(super) fn sections<'d>(old: Doc<'d>, new: Doc<'d>) -> Sections<'d> {
         match change(before.value, after.value) {
             None => {}
             Some(Change::Set(value)) => sections.set.push((name, value)),
-            Some(Change::Inside(inside)) => sections.inside.push((name, inside)),
+            Some(Change::InnerChange(inside)) => sections.inside.push((name, inside)),
         }
         olds.next();
         news.next();
@@ -72,7 +72,7 @@ fn elements<'d>(old: Doc<'d>, new: Doc<'d>) -> Elements<'d> {
     elements
 }
 
-/// How two values differ; `None` where they do not.
+/// Returns the difference of two values; `None` if they are equal.
 fn change<'d>(old: RawValue<'d>, new: RawValue<'d>) -> Option<Change<'d>> {
     if old.kind() == new.kind() && old.bytes() == new.bytes() {
         return None;
@@ -81,25 +81,25 @@ fn change<'d>(old: RawValue<'d>, new: RawValue<'d>) -> Option<Change<'d>> {
     let inside = match (old.kind(), new.kind()) {
         (Type::Document, Type::Document) => {
             let (old, new) = both();
-            Inside::Document(sections(old, new))
+            InnerChange::Document(sections(old, new))
         }
         (Type::Array, Type::Array) => {
             let (old, new) = both();
-            Inside::Array(elements(old, new))
+            InnerChange::Array(elements(old, new))
         }
         _ => return Some(Change::Set(new)),
     };
     let is_shorter = inside.size() < new.bytes().len();
-    Some(if is_shorter { Change::Inside(inside) } else { Change::Set(new) })
+    Some(if is_shorter { Change::InnerChange(inside) } else { Change::Set(new) })
 }
 
 impl Sections<'_> {
-    /// The bytes of the document that tells it.
+    /// Returns the size of the document with the difference.
     fn size(&self) -> usize {
         let mut size = DOCUMENT_BYTES;
         let section = |inner: usize| ELEMENT_BYTES + 1 + DOCUMENT_BYTES + inner;
         if !self.gone.is_empty() {
-            // A name and a boolean each.
+            // A name and a boolean for each.
             size += section(self.gone.iter().map(|name| ELEMENT_BYTES + name.len() + 1).sum());
         }
         for fields in [&self.set, &self.added] {
@@ -115,11 +115,11 @@ impl Sections<'_> {
     }
 }
 
-impl Inside<'_> {
+impl InnerChange<'_> {
     fn size(&self) -> usize {
         match self {
-            Inside::Document(sections) => sections.size(),
-            Inside::Array(elements) => elements.size(),
+            InnerChange::Document(sections) => sections.size(),
+            InnerChange::Array(elements) => elements.size(),
         }
     }
 }
@@ -132,7 +132,7 @@ impl Elements<'_> {
             let name = 1 + place.checked_ilog10().unwrap_or(0) as usize + 1;
             let value = match change {
                 Change::Set(value) => value.bytes().len(),
-                Change::Inside(inside) => inside.size(),
+                Change::InnerChange(inside) => inside.size(),
             };
             ELEMENT_BYTES + name + value
         });

@@ -1,7 +1,7 @@
-//! What operators did: what stands at the paths that they name, before and after.
+//! The difference made by operators: the values at the paths that they name, before and after.
 //!
-//! A path that was not there is added where it begins to be new. Of the elements that array filters
-//! choose, one that was changed is told by itself, and more of them as the whole array.
+//! A new path is added where it begins to be new. If one of the elements that array filters choose
+//! changed, it is written alone; if several did, the whole array is.
 
 use std::borrow::Cow;
 
@@ -13,17 +13,17 @@ use super::super::array_filter::ArrayFilter;
 use super::super::operator::{Effect, Operation};
 use super::super::operators::Operators;
 use super::super::trail::Trail;
-use super::super::tree::{self, Fields, Node};
-use super::{Change, Elements, Inside, Sections};
+use super::super::tree::{self, Fields, UpdateNode};
+use super::{Change, Elements, InnerChange, Sections};
 
-/// What the walk through tree and documents needs to know.
+/// The inputs of the walk through tree and documents.
 struct Walk<'w> {
     position: Option<usize>,
     array_filters: &'w [ArrayFilter],
 }
 
 impl Operators {
-    /// How the document that the operators made differs from the one before.
+    /// Returns the difference between the document before and the one that the operators made.
     pub(in super::super) fn sections<'d>(
         &self,
         old: Doc<'d>,
@@ -41,17 +41,17 @@ impl Walk<'_> {
         let fields = self.resolve(fields)?;
         let entries = fields.children.entries();
         for (name, node) in entries {
-            // What moves within the document goes when it comes.
-            let moved_to = |node: &Node| match node {
-                Node::Leaf(Operation::RenameTo(rename)) => rename.sibling() == Some(&**name),
+            // A field that is renamed within the document is removed where its new name is added.
+            let moved_to = |node: &UpdateNode| match node {
+                UpdateNode::Leaf(Operation::RenameTo(rename)) => rename.sibling() == Some(&**name),
                 _ => false,
             };
-            if matches!(&**node, Node::Leaf(Operation::RenameFrom))
+            if matches!(&**node, UpdateNode::Leaf(Operation::RenameFrom))
                 && entries.iter().any(|(_, node)| moved_to(node))
             {
                 continue;
             }
-            if let Node::Leaf(Operation::RenameTo(rename)) = &**node
+            if let UpdateNode::Leaf(Operation::RenameTo(rename)) = &**node
                 && let Some(moved) = rename.sibling().and_then(|source| field(old, source))
                 && field(new, moved.name).is_none()
             {
@@ -65,7 +65,9 @@ impl Walk<'_> {
                     match self.change(node, before.value, after.value)? {
                         None => {}
                         Some(Change::Set(value)) => sections.set.push((before.name, value)),
-                        Some(Change::Inside(inside)) => sections.inside.push((before.name, inside)),
+                        Some(Change::InnerChange(inside)) => {
+                            sections.inside.push((before.name, inside))
+                        }
                     }
                 }
             }
@@ -93,8 +95,8 @@ impl Walk<'_> {
         Ok(elements)
     }
 
-    /// What was done to the elements that array filters choose; `None` where that is told as the
-    /// whole array.
+    /// Returns the changes of the elements that array filters choose; `None` if the whole array is
+    /// written.
     fn chosen<'d>(
         &self,
         chosen: &tree::Elements,
@@ -139,39 +141,39 @@ impl Walk<'_> {
         Ok(Some(elements))
     }
 
-    /// How a value differs at which `node` acted; `None` where it does not.
+    /// Returns the change of a value on which `node` acted; `None` if it did not change.
     fn change<'d>(
         &self,
-        node: &Node,
+        node: &UpdateNode,
         old: RawValue<'d>,
         new: RawValue<'d>,
     ) -> Result<Option<Change<'d>>> {
         let both = || (Doc::trusted(old.bytes()), Doc::trusted(new.bytes()));
         let inside = match (node, old.kind(), new.kind()) {
-            (Node::Leaf(Operation::Push(push)), Type::Array, Type::Array) => {
+            (UpdateNode::Leaf(Operation::Push(push)), Type::Array, Type::Array) => {
                 let (old, new) = both();
                 match push.effect(old, new) {
                     Effect::Nothing => return Ok(None),
-                    Effect::Appended(count) => Some(Inside::Array(behind(new, count))),
+                    Effect::Appended(count) => Some(InnerChange::Array(after(new, count))),
                     Effect::Rewritten => None,
                 }
             }
             _ if is_same(old, new) => return Ok(None),
-            (Node::Fields(fields), Type::Document, Type::Document) => {
+            (UpdateNode::Fields(fields), Type::Document, Type::Document) => {
                 let (old, new) = both();
-                Some(Inside::Document(self.document(fields, old, new)?))
+                Some(InnerChange::Document(self.document(fields, old, new)?))
             }
-            (Node::Fields(fields), Type::Array, Type::Array) => {
+            (UpdateNode::Fields(fields), Type::Array, Type::Array) => {
                 let (old, new) = both();
-                Some(Inside::Array(self.array(fields, old, new)?))
+                Some(InnerChange::Array(self.array(fields, old, new)?))
             }
-            (Node::Elements(chosen), Type::Array, Type::Array) => {
+            (UpdateNode::Elements(chosen), Type::Array, Type::Array) => {
                 let (old, new) = both();
-                self.chosen(chosen, old, new)?.map(Inside::Array)
+                self.chosen(chosen, old, new)?.map(InnerChange::Array)
             }
             _ => None,
         };
-        Ok(Some(inside.map_or(Change::Set(new), Change::Inside)))
+        Ok(Some(inside.map_or(Change::Set(new), Change::InnerChange)))
     }
 
     fn resolve<'f>(&self, fields: &'f Fields) -> Result<Cow<'f, Fields>> {
@@ -182,8 +184,8 @@ impl Walk<'_> {
     }
 }
 
-/// The elements of an array behind the first `count`, which are new.
-fn behind(array: Doc<'_>, count: usize) -> Elements<'_> {
+/// Returns the elements of an array after the first `count`, which are new.
+fn after(array: Doc<'_>, count: usize) -> Elements<'_> {
     let changes = array.iter().enumerate().skip(count);
     let changes = changes.map(|(place, element)| (place, Change::Set(element.value)));
     Elements { length: None, changes: changes.collect() }

@@ -1,4 +1,4 @@
-//! Differences as mongod 6.0 writes them.
+//! Differences in the form that mongod 6.0 writes.
 
 use marula_bson::{Doc, DocBuf, Value, doc};
 
@@ -29,7 +29,7 @@ fn check(update: DocBuf, diff: DocBuf) {
 }
 
 #[test]
-fn fields_go_change_and_come_where_their_path_begins_to_be_new() {
+fn fields_are_removed_set_and_added_where_their_path_begins_to_be_new() {
     check(
         doc! { "$set": { "y": 1, "x": 2, "b": 3 }, "$unset": { "a": 1 }, "$push": { "r": 4 } },
         doc! { "d": { "a": false }, "u": { "b": 3 }, "i": { "x": 2, "y": 1 }, "sr": { "a": true, "u3": 4 } },
@@ -44,7 +44,7 @@ fn fields_go_change_and_come_where_their_path_begins_to_be_new() {
 }
 
 #[test]
-fn elements_of_arrays_are_told_by_place() {
+fn elements_of_arrays_are_written_by_index() {
     check(doc! { "$set": { "r.5": 9 } }, doc! { "sr": { "a": true, "u5": 9 } });
     check(doc! { "$unset": { "r.1": 1 } }, doc! { "sr": { "a": true, "u1": Value::Null } });
     check(
@@ -54,7 +54,7 @@ fn elements_of_arrays_are_told_by_place() {
 }
 
 #[test]
-fn a_push_that_only_appends_is_told_as_that() {
+fn a_push_that_only_appends_is_written_as_added_elements() {
     check(
         doc! { "$push": { "r": { "$each": [4, 5], "$slice": 9 } } },
         doc! { "sr": { "a": true, "u3": 4, "u4": 5 } },
@@ -72,7 +72,7 @@ fn a_push_that_only_appends_is_told_as_that() {
 }
 
 #[test]
-fn one_chosen_element_is_told_by_itself_and_more_as_the_array() {
+fn one_chosen_element_is_written_alone_and_several_as_the_array() {
     let check = |update: DocBuf, filters: DocBuf, diff: DocBuf| {
         let filters = filters.as_doc().get("f").and_then(|list| list.as_array());
         let found = difference(&old(), Value::Document(update.as_doc()), filters);
@@ -83,7 +83,7 @@ fn one_chosen_element_is_told_by_itself_and_more_as_the_array() {
         doc! { "f": [{ "i.x": 2 }] },
         doc! { "ss": { "a": true, "s1": { "u": { "x": 6 } } } },
     );
-    // Of two that are chosen one changes.
+    // Of two chosen elements one changes.
     check(
         doc! { "$set": { "s.$[].x": 2 } },
         doc! { "f": [] },
@@ -93,7 +93,7 @@ fn one_chosen_element_is_told_by_itself_and_more_as_the_array() {
 }
 
 #[test]
-fn what_a_pipeline_makes_is_told_as_the_shorter_of_difference_and_document() {
+fn a_pipeline_is_written_as_the_shorter_of_difference_and_document() {
     let long = "x".repeat(100);
     let check = |old: DocBuf, new: DocBuf, expected: Option<DocBuf>| {
         let stages = doc! { "s": [{ "$replaceWith": { "$literal": new.as_doc() } }] };
@@ -121,7 +121,7 @@ fn what_a_pipeline_makes_is_told_as_the_shorter_of_difference_and_document() {
         doc! { "_id": 1, "a": { "b": 2, "c": 2 }, "L": l },
         Some(doc! { "u": { "a": { "b": 2, "c": 2 } } }),
     );
-    // The document takes 35 bytes, and then 36.
+    // The document has 35 bytes, and then 36.
     let small = |a: i32, p: &str| doc! { "_id": 1, "a": a, "p": p, "q": 5 };
     check(
         doc! { "_id": 1, "a": 1, "b": 1, "c": 1 },

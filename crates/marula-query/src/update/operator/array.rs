@@ -10,34 +10,34 @@ use super::Operation;
 use crate::context::Context;
 use crate::update::stored;
 use crate::update::trail::Trail;
-use crate::update::walk::{Step, Walk};
+use crate::update::walk::{Walk, WriteStep};
 
 errors! {
-    /// `$each` is no array.
+    /// `$each` is not an array.
     each_not_an_array(kind: &str) = TypeMismatch, "The argument to $each in $addToSet must be an array but it was of type {kind}";
-    /// Something stands beside `$each`.
+    /// There is another field next to `$each`.
     beside_each(operand: Doc<'_>) = BadValue, "Found unexpected fields after $each in $addToSet: {operand}";
-    /// `$addToSet` at a value that is no array.
+    /// `$addToSet` at a value that is not an array.
     add_to_no_array(name: &BStr, kind: &str) = BadValue, "Cannot apply $addToSet to non-array field. Field named '{name}' has non-array type {kind}";
-    /// `$pop` with something that is no number.
+    /// `$pop` with an operand that is not a number.
     pop_not_a_number(field: Element<'_>) = FailedToParse, "Expected a number in: {field}";
     /// `$pop` with NaN.
     pop_nan(field: Element<'_>) = FailedToParse, "Expected an integer, but found NaN in: {field}";
-    /// `$pop` with a number that is no integer.
+    /// `$pop` with a number that is not an integer.
     pop_not_an_integer(field: Element<'_>) = FailedToParse, "Expected an integer: {field}";
-    /// `$pop` with a number beyond a long.
+    /// `$pop` with a number out of the range of a long.
     pop_out_of_range(field: Element<'_>) = FailedToParse, "Cannot represent as a 64-bit integer: {field}";
     /// `$pop` with another integer than 1 and -1.
     pop_other(number: i64) = FailedToParse, "$pop expects 1 or -1, found: {number}";
-    /// `$pop` at a value that is no array.
+    /// `$pop` at a value that is not an array.
     pop_no_array(path: &Trail<'_>, kind: &str) = TypeMismatch, "Path '{path}' contains an element of non-array type '{kind}'";
 }
 
-/// The values of one `$addToSet`, each once.
+/// The values of one `$addToSet`, without duplicates.
 #[derive(Debug)]
 pub(in crate::update) struct AddToSet {
     values: Vec<ValueBuf>,
-    /// How many parts the longest path in a value has.
+    /// The number of parts of the longest path in a value.
     pub(super) inner_depth: usize,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn parse_add_to_set(field: Element<'_>, context: &Context) -> Result<
     Ok(Operation::AddToSet(AddToSet { values, inner_depth }))
 }
 
-/// The array of `{ $each: […] }`.
+/// Returns the array of `{ $each: […] }`.
 fn each(operand: RawValue<'_>) -> Result<Option<Doc<'_>>> {
     let Value::Document(doc) = operand.get() else { return Ok(None) };
     let mut fields = doc.iter();
@@ -86,7 +86,7 @@ impl AddToSet {
         old: RawValue<'_>,
         at: &Trail<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step> {
+    ) -> Result<WriteStep> {
         let Value::Array(array) = old.get() else {
             return Err(add_to_no_array(at.name().into(), old.kind().alias()));
         };
@@ -95,10 +95,10 @@ impl AddToSet {
         };
         let mut added = self.values.iter().filter(is_new).peekable();
         if added.peek().is_none() {
-            return Ok(Step::Keep);
+            return Ok(WriteStep::Keep);
         }
         append(array, added.map(ValueBuf::as_raw), out);
-        Ok(Step::Write(Type::Array))
+        Ok(WriteStep::Write(Type::Array))
     }
 
     pub(super) fn make(&self, out: &mut Vec<u8>) -> Type {
@@ -107,7 +107,7 @@ impl AddToSet {
     }
 }
 
-/// Writes an array with more elements behind its own, which are copied as they are.
+/// Writes an array with further elements after its own, which are copied unchanged.
 pub(super) fn append<'v>(
     array: Doc<'_>,
     added: impl Iterator<Item = RawValue<'v>>,
@@ -120,7 +120,7 @@ pub(super) fn append<'v>(
     writer.finish();
 }
 
-/// Which end `$pop` takes an element from.
+/// The end from which `$pop` removes an element.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::update) enum Pop {
     First,
@@ -151,12 +151,12 @@ impl Pop {
         old: RawValue<'_>,
         at: &Trail<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step> {
+    ) -> Result<WriteStep> {
         let Value::Array(array) = old.get() else {
             return Err(pop_no_array(at, old.kind().alias()));
         };
         if array.is_empty() {
-            return Ok(Step::Keep);
+            return Ok(WriteStep::Keep);
         }
         let mut writer = ArrayWriter::new(out);
         let mut elements = array.iter().map(|element| element.value);
@@ -175,6 +175,6 @@ impl Pop {
                 }
             }
         }
-        Ok(Step::Write(Type::Array))
+        Ok(WriteStep::Write(Type::Array))
     }
 }

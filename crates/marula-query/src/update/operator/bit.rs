@@ -7,18 +7,18 @@ use marula_error::{Result, errors};
 use super::{IdOf, Operation};
 use crate::context::Context;
 use crate::update::trail::Trail;
-use crate::update::walk::{Step, Walk};
+use crate::update::walk::{Walk, WriteStep};
 
 errors! {
-    /// The operand is no object.
+    /// The operand is not an object.
     not_an_object(kind: &str) = BadValue, "The $bit modifier is not compatible with a {kind}. You must pass in an embedded document: {{$bit: {{field: {{and/or/xor: #}}}}";
     /// The operand is empty.
     empty() = BadValue, "You must pass in at least one bitwise operation. The format is: {{$bit: {{field: {{and/or/xor: #}}}}";
-    /// An operation has another name.
+    /// An unknown operation.
     unknown(name: &BStr, element: Element<'_>) = BadValue, "The $bit modifier only supports 'and', 'or', and 'xor', not '{name}' which is an unknown operator: {{{element}}}";
-    /// An operation's number is no integer.
+    /// An operation's number is not an integer.
     not_an_integer(kind: &str, element: Element<'_>) = BadValue, "The $bit modifier field must be an Integer(32/64 bit); a '{kind}' is not supported here: {{{element}}}";
-    /// The value is no integer.
+    /// The value is not an integer.
     value_not_an_integer(id: IdOf<'_>, name: &BStr, kind: &str) = BadValue, "Cannot apply $bit to a value of non-integral type.{id} has the field {name} of non-integer type {kind}";
 }
 
@@ -91,13 +91,13 @@ impl Bit {
         old: RawValue<'_>,
         at: &Trail<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step> {
+    ) -> Result<WriteStep> {
         let Some(current) = Integer::of(old.get()) else {
             let id = IdOf { doc: walk.root, missing: "INVALID-MUTABLE-ELEMENT" };
             return Err(value_not_an_integer(id, at.name().into(), old.kind().alias()));
         };
         let result = self.run(current);
-        Ok(if result == current { Step::Keep } else { Step::Write(result.write(out)) })
+        Ok(if result == current { WriteStep::Keep } else { WriteStep::Write(result.write(out)) })
     }
 
     pub(super) fn make(&self, out: &mut Vec<u8>) -> Type {

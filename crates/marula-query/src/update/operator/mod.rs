@@ -1,9 +1,8 @@
-//! The update operators: a row for each, and what one does to a value.
+//! The update operators: a row for each, and its effect on a value.
 //!
-//! An [`Operation`] is a parsed operator at one path. It answers three questions: what becomes of
-//! the value that is there ([`Operation::change`]), what is made where there is none
-//! ([`Operation::make`]), and whether it is an error that the path cannot go on
-//! ([`Operation::blocked`]).
+//! An [`Operation`] is a parsed operator at one path. It has three methods: [`Operation::change`]
+//! changes an existing value, [`Operation::make`] creates a missing one, and [`Operation::blocked`]
+//! decides whether a path that cannot go on is an error.
 
 mod array;
 mod bit;
@@ -25,15 +24,15 @@ pub(super) use value::now_timestamp;
 
 use super::stored;
 use super::trail::Trail;
-use super::walk::{Block, Step, Walk};
+use super::walk::{Block, Walk, WriteStep};
 use crate::context::Context;
 
 errors! {
-    /// A path goes on below a value that has no parts, for an operator that takes something away.
+    /// A path leads into a scalar, for an operator that removes something.
     cannot_traverse(part: &BStr, path: &Trail<'_>, parent: Element<'_>) = PathNotViable, "Cannot use the part ({part}) of ({path}) to traverse the element ({{{parent}}})";
 }
 
-/// An operator's row: its name and what parses its operand for one field.
+/// An operator's row: its name and the parser of its operand for one field.
 pub(super) struct Operator {
     /// The name, such as `$set`.
     pub(super) name: &'static str,
@@ -41,7 +40,7 @@ pub(super) struct Operator {
     pub(super) parse: fn(Element<'_>, &Context) -> Result<Operation>,
 }
 
-/// Every operator but `$rename`, which is about two paths.
+/// All operators except `$rename`, which has two paths.
 static OPERATORS: &[Operator] = &[
     Operator { name: "$set", parse: value::parse_set },
     Operator { name: "$setOnInsert", parse: value::parse_set_on_insert },
@@ -59,7 +58,7 @@ static OPERATORS: &[Operator] = &[
     Operator { name: "$pullAll", parse: pull::parse_pull_all },
 ];
 
-/// The operator of this name.
+/// Returns the operator with this name.
 pub(super) fn find(name: &[u8]) -> Option<&'static Operator> {
     OPERATORS.iter().find(|operator| operator.name.as_bytes() == name)
 }
@@ -74,7 +73,7 @@ pub(super) enum Operation {
     /// `$unset`.
     Unset,
     /// `$currentDate`.
-    CurrentDate(value::Moment),
+    CurrentDate(value::CurrentDate),
     /// `$min` and `$max`.
     Extreme(value::Extreme),
     /// `$inc` and `$mul`.
@@ -96,20 +95,20 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Decides what becomes of a value. A new value is appended to `out`.
+    /// Decides the effect on a value. A new value is appended to `out`.
     pub(super) fn change(
         &self,
         walk: &mut Walk<'_>,
         old: RawValue<'_>,
         at: &Trail<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step> {
+    ) -> Result<WriteStep> {
         match self {
             Operation::Set(operand) => Ok(operand.change(old, out)),
             Operation::SetOnInsert(operand) if walk.is_insert => Ok(operand.change(old, out)),
-            Operation::SetOnInsert(_) => Ok(Step::Keep),
-            Operation::Unset | Operation::RenameFrom => Ok(Step::Remove),
-            Operation::CurrentDate(moment) => Ok(Step::Write(moment.write(walk, out))),
+            Operation::SetOnInsert(_) => Ok(WriteStep::Keep),
+            Operation::Unset | Operation::RenameFrom => Ok(WriteStep::Remove),
+            Operation::CurrentDate(moment) => Ok(WriteStep::Write(moment.write(walk, out))),
             Operation::Extreme(extreme) => Ok(extreme.change(walk, old, out)),
             Operation::Arithmetic(arithmetic) => arithmetic.change(walk, old, at, out),
             Operation::Bit(bit) => bit.change(walk, old, at, out),
@@ -121,8 +120,8 @@ impl Operation {
         }
     }
 
-    /// Appends the value that the operator makes where there is none; its type, or `None` when it
-    /// makes none.
+    /// Appends the value that the operator creates if there is none; returns its type, or `None` if
+    /// it creates none.
     pub(super) fn make(&self, walk: &mut Walk<'_>, out: &mut Vec<u8>) -> Result<Option<Type>> {
         Ok(match self {
             Operation::Set(operand) => Some(operand.write(out)),
@@ -140,7 +139,7 @@ impl Operation {
         })
     }
 
-    /// Decides whether it is an error that the path runs into something it cannot pass.
+    /// Decides whether it is an error that the path reaches a value that it cannot enter.
     pub(super) fn blocked(
         &self,
         walk: &mut Walk<'_>,
@@ -158,7 +157,8 @@ impl Operation {
         }
     }
 
-    /// How many parts the longest path has inside what the operator may have put into `written`.
+    /// Returns the number of parts of the longest path in the value that the operator may have put
+    /// into `written`.
     pub(super) fn inner_depth(&self, written: RawValue<'_>) -> usize {
         match self {
             Operation::Set(operand) | Operation::SetOnInsert(operand) => operand.inner_depth,
@@ -171,7 +171,7 @@ impl Operation {
     }
 }
 
-/// The `_id` of a document as messages show it: `{_id: 1}` without the braces.
+/// The `_id` of a document in the form of messages: `{_id: 1}` without the braces.
 struct IdOf<'d> {
     doc: Doc<'d>,
     missing: &'static str,

@@ -10,14 +10,14 @@ use super::{IdOf, Operation};
 use crate::context::Context;
 use crate::expression::number::{DecContext, Number, Pair, decimal_with, int_or_long};
 use crate::update::trail::Trail;
-use crate::update::walk::{Step, Walk};
+use crate::update::walk::{Walk, WriteStep};
 
 errors! {
-    /// The operand is no number.
+    /// The operand is not a number.
     operand_not_a_number(verb: &str, field: Element<'_>) = TypeMismatch, "Cannot {verb} with non-numeric argument: {{{field}}}";
-    /// The value is no number.
+    /// The value is not a number.
     value_not_a_number(operator: &str, id: IdOf<'_>, name: &BStr, kind: &str) = TypeMismatch, "Cannot apply {operator} to a value of non-numeric type. {{{id}}} has the field '{name}' of non-numeric type {kind}";
-    /// The result is beyond a long.
+    /// The result is out of the range of a long.
     overflow(operator: &str, current: &str, id: IdOf<'_>) = BadValue, "Failed to apply {operator} operations to current value ({current}) for document {{{id}}}";
 }
 
@@ -25,57 +25,57 @@ errors! {
 #[derive(Debug)]
 pub(in crate::update) struct Arithmetic {
     operand: Number,
-    kind: Kind,
+    kind: ArithmeticKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum ArithmeticKind {
     Inc,
     Mul,
 }
 
 pub(super) fn parse_inc(field: Element<'_>, _context: &Context) -> Result<Operation> {
-    parse(field, Kind::Inc)
+    parse(field, ArithmeticKind::Inc)
 }
 
 pub(super) fn parse_mul(field: Element<'_>, _context: &Context) -> Result<Operation> {
-    parse(field, Kind::Mul)
+    parse(field, ArithmeticKind::Mul)
 }
 
-fn parse(field: Element<'_>, kind: Kind) -> Result<Operation> {
+fn parse(field: Element<'_>, kind: ArithmeticKind) -> Result<Operation> {
     let operand =
         Number::of(field.value.get()).ok_or_else(|| operand_not_a_number(kind.verb(), field))?;
     Ok(Operation::Arithmetic(Arithmetic { operand, kind }))
 }
 
-impl Kind {
+impl ArithmeticKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Inc => "$inc",
-            Kind::Mul => "$mul",
+            ArithmeticKind::Inc => "$inc",
+            ArithmeticKind::Mul => "$mul",
         }
     }
 
     fn verb(self) -> &'static str {
         match self {
-            Kind::Inc => "increment",
-            Kind::Mul => "multiply",
+            ArithmeticKind::Inc => "increment",
+            ArithmeticKind::Mul => "multiply",
         }
     }
 
-    /// The result, or `None` where it is beyond a long.
+    /// Returns the result, or `None` if it is out of the range of a long.
     fn combine(self, a: Number, b: Number) -> Option<Number> {
         Some(match (Number::pair(a, b), self) {
-            (Pair::Int(a, b), Kind::Inc) => int_or_long(i64::from(a) + i64::from(b)),
-            (Pair::Int(a, b), Kind::Mul) => int_or_long(i64::from(a) * i64::from(b)),
-            (Pair::Long(a, b), Kind::Inc) => Number::Long(a.checked_add(b)?),
-            (Pair::Long(a, b), Kind::Mul) => Number::Long(a.checked_mul(b)?),
-            (Pair::Double(a, b), Kind::Inc) => Number::Double(a + b),
-            (Pair::Double(a, b), Kind::Mul) => Number::Double(a * b),
-            (Pair::Decimal(a, b), Kind::Inc) => {
+            (Pair::Int(a, b), ArithmeticKind::Inc) => int_or_long(i64::from(a) + i64::from(b)),
+            (Pair::Int(a, b), ArithmeticKind::Mul) => int_or_long(i64::from(a) * i64::from(b)),
+            (Pair::Long(a, b), ArithmeticKind::Inc) => Number::Long(a.checked_add(b)?),
+            (Pair::Long(a, b), ArithmeticKind::Mul) => Number::Long(a.checked_mul(b)?),
+            (Pair::Double(a, b), ArithmeticKind::Inc) => Number::Double(a + b),
+            (Pair::Double(a, b), ArithmeticKind::Mul) => Number::Double(a * b),
+            (Pair::Decimal(a, b), ArithmeticKind::Inc) => {
                 Number::Decimal(decimal_with(a, b, DecContext::add))
             }
-            (Pair::Decimal(a, b), Kind::Mul) => {
+            (Pair::Decimal(a, b), ArithmeticKind::Mul) => {
                 Number::Decimal(decimal_with(a, b, DecContext::mul))
             }
         })
@@ -89,7 +89,7 @@ impl Arithmetic {
         old: RawValue<'_>,
         at: &Trail<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step> {
+    ) -> Result<WriteStep> {
         let Some(current) = Number::of(old.get()) else {
             let (id, kind) = (IdOf::of(walk.root), old.kind().alias());
             return Err(value_not_a_number(self.kind.name(), id, at.name().into(), kind));
@@ -99,23 +99,23 @@ impl Arithmetic {
             return Err(overflow(self.kind.name(), &debug_text(current), id));
         };
         if is_identical(current, result) {
-            return Ok(Step::Keep);
+            return Ok(WriteStep::Keep);
         }
-        Ok(Step::Write(write(result, out)))
+        Ok(WriteStep::Write(write(result, out)))
     }
 
-    /// Writes the result for a field that is not there: the operand, or zero times the operand.
+    /// Writes the result for a missing field: the operand, or zero times the operand.
     pub(super) fn make(&self, out: &mut Vec<u8>) -> Type {
         let result = match self.kind {
-            Kind::Inc => Some(self.operand),
-            Kind::Mul => self.kind.combine(Number::Int(0), self.operand),
+            ArithmeticKind::Inc => Some(self.operand),
+            ArithmeticKind::Mul => self.kind.combine(Number::Int(0), self.operand),
         };
         write(result.expect("zero times a number does not overflow"), out)
     }
 }
 
-/// Whether a result is no change: the same type and an equal number, so that zero's sign and a
-/// decimal's trailing zeros do not count, and a NaN is always new.
+/// Returns whether a result is the same as before: the same type and an equal number, so that
+/// zero's sign and a decimal's trailing zeros do not count, and a NaN is always new.
 fn is_identical(current: Number, result: Number) -> bool {
     match (current, result) {
         (Number::Decimal(a), Number::Decimal(b)) => !a.is_nan() && a.compare(b).is_eq(),
@@ -134,7 +134,7 @@ pub(super) fn write(number: Number, out: &mut Vec<u8>) -> Type {
     value.kind()
 }
 
-/// An integer as the overflow message shows it; other numbers do not overflow.
+/// Returns an integer in the form of the overflow message; other numbers do not overflow.
 fn debug_text(number: Number) -> String {
     match number {
         Number::Int(number) => format!("(NumberInt){number}"),

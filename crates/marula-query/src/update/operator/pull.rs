@@ -1,4 +1,4 @@
-//! `$pull` and `$pullAll`: elements leave an array by condition or by value.
+//! `$pull` and `$pullAll`: remove elements from an array by condition or by value.
 
 use marula_bson::order;
 use marula_bson::{
@@ -9,28 +9,27 @@ use marula_error::{Result, errors};
 use super::Operation;
 use crate::context::Context;
 use crate::filter::{Filter, Purpose};
-use crate::update::walk::{Step, Walk};
+use crate::update::walk::{Walk, WriteStep};
 
 errors! {
-    /// The operand of `$pullAll` is no array.
+    /// The operand of `$pullAll` is not an array.
     operand_not_an_array(kind: &str) = BadValue, "$pullAll requires an array argument but was given a {kind}";
-    /// The value is no array.
+    /// The value is not an array.
     not_an_array() = BadValue, "Cannot apply $pull to a non-array value";
 }
 
-/// Which elements leave.
+/// The elements to remove.
 #[derive(Debug)]
 pub(in crate::update) enum Pull {
-    /// Those that are documents and match.
+    /// Documents that match.
     Documents(Filter),
-    /// Those that satisfy operators; the filter sees an element as the field with the empty name.
+    /// Values that satisfy operators; the filter sees an element as the field with the empty name.
     Values(Filter),
-    /// Those that equal one of these.
+    /// Values that equal one of these.
     Equal(Vec<ValueBuf>),
 }
 
-/// The operators that say something of a value; `$not` is not among them where an element is spoken
-/// of.
+/// The operators that apply to a value; for an element `$not` is not among them.
 const VALUE_OPERATORS: &[&str] = &[
     "$eq",
     "$gt",
@@ -93,7 +92,7 @@ fn begins_with_value_operator(condition: Doc<'_>) -> bool {
         .is_some_and(|first| VALUE_OPERATORS.iter().any(|name| first.name == *name))
 }
 
-/// Writes a document whose one field, with the empty name, is the value.
+/// Writes a document with the value as its only field, under the empty name.
 fn wrap(value: RawValue<'_>, out: &mut Vec<u8>) {
     out.clear();
     DocWriter::new(out).append_raw("", value);
@@ -105,7 +104,7 @@ impl Pull {
         walk: &mut Walk<'_>,
         old: RawValue<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step> {
+    ) -> Result<WriteStep> {
         let Value::Array(array) = old.get() else { return Err(not_an_array()) };
         let mut removed = false;
         let mut writer = ArrayWriter::new(out);
@@ -117,7 +116,7 @@ impl Pull {
             }
         }
         writer.finish();
-        Ok(if removed { Step::Write(Type::Array) } else { Step::Keep })
+        Ok(if removed { WriteStep::Write(Type::Array) } else { WriteStep::Keep })
     }
 
     fn takes(

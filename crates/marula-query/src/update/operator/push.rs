@@ -12,16 +12,16 @@ use crate::context::Context;
 use crate::update::path;
 use crate::update::stored;
 use crate::update::trail::Trail;
-use crate::update::walk::{Step, Walk};
+use crate::update::walk::{Walk, WriteStep};
 
 errors! {
-    /// `$each` is no array.
+    /// `$each` is not an array.
     each_not_an_array(kind: &str) = BadValue, "The argument to $each in $push must be an array but it was of type: {kind}";
-    /// Something that is no modifier stands beside `$each`.
+    /// There is an unknown field next to `$each`.
     unknown_clause(name: &BStr) = BadValue, "Unrecognized clause in $push: {name}";
-    /// `$slice` is no integer.
+    /// `$slice` is not an integer.
     bad_slice(kind: &str) = BadValue, "The value for $slice must be an integer value but was given type: {kind}";
-    /// `$position` is no integer.
+    /// `$position` is not an integer.
     bad_position(kind: &str) = BadValue, "The value for $position must be an integer value, not of type: {kind}";
     /// `$sort` is neither a number nor an object.
     bad_sort() = BadValue, "The $sort is invalid: use 1/-1 to sort the whole element, or {{field:1/-1}} to sort embedded fields";
@@ -35,37 +35,37 @@ errors! {
     sort_field_empty() = BadValue, "The sort field cannot be empty";
     /// A field of `$sort` has an empty part.
     sort_part_empty(field: &BStr) = BadValue, "The sort field is a dotted field but has an empty part: {field}";
-    /// The value is no array.
+    /// The value is not an array.
     not_an_array(path: &Trail<'_>, kind: &str, id: &str) = BadValue, "The field '{path}' must be an array but is of type {kind} in document {{{id}}}";
 }
 
-/// One `$push`: the values and what is done with the array afterwards.
+/// A parsed `$push`: the values, and the changes of the array afterwards.
 #[derive(Debug)]
 pub(in crate::update) struct Push {
     values: Vec<ValueBuf>,
     position: Option<i64>,
     sort: Option<Sort>,
     slice: Option<i64>,
-    /// How many parts the longest path in a value has.
+    /// The number of parts of the longest path in a value.
     pub(super) inner_depth: usize,
 }
 
-/// What a `$push` did to an array.
+/// The effect of a `$push` on an array.
 pub(in crate::update) enum Effect {
     /// Nothing.
     Nothing,
-    /// It has new elements behind so many.
+    /// It has new elements after this number of old ones.
     Appended(usize),
-    /// It was written anew, be it to the same.
+    /// It was rewritten, possibly without a change.
     Rewritten,
 }
 
-/// How `$push` sorts the array.
+/// The order in which `$push` sorts the array.
 #[derive(Debug)]
 enum Sort {
     /// By whole elements.
     Whole { descending: bool },
-    /// By fields of elements; what is missing counts as null.
+    /// By fields of elements; a missing field counts as null.
     Fields(Vec<SortField>),
 }
 
@@ -126,20 +126,20 @@ impl Push {
         old: RawValue<'_>,
         at: &Trail<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step> {
+    ) -> Result<WriteStep> {
         let Value::Array(array) = old.get() else {
             let id = IdOf::of(walk.root).to_string();
             return Err(not_an_array(at, old.kind().alias(), &id));
         };
         if self.only_appends() {
             if self.values.is_empty() {
-                return Ok(Step::Keep);
+                return Ok(WriteStep::Keep);
             }
             array::append(array, self.values.iter().map(ValueBuf::as_raw), out);
-            return Ok(Step::Write(Type::Array));
+            return Ok(WriteStep::Write(Type::Array));
         }
         let changed = self.rewrite(array, walk.context.collator(), out);
-        Ok(if changed { Step::Write(Type::Array) } else { Step::Keep })
+        Ok(if changed { WriteStep::Write(Type::Array) } else { WriteStep::Keep })
     }
 
     pub(super) fn make(&self, walk: &Walk<'_>, out: &mut Vec<u8>) -> Type {
@@ -147,7 +147,7 @@ impl Push {
         Type::Array
     }
 
-    /// What was done to an array that is `new` now.
+    /// Returns the effect on an array that is now `new`.
     pub(in crate::update) fn effect(&self, old: Doc<'_>, new: Doc<'_>) -> Effect {
         let (before, after) = (old.iter().count(), new.iter().count());
         let keeps_all = after == before + self.values.len();
@@ -164,8 +164,8 @@ impl Push {
         self.position.is_none() && self.sort.is_none() && self.slice.is_none()
     }
 
-    /// Writes the array with the values in it, sorted and sliced. It counts as changed when values
-    /// are added, when anything is sorted at all, or when the slice drops elements.
+    /// Writes the array with the values inserted, sorted and sliced. It counts as changed if values
+    /// are added, if it is sorted at all, or if the slice drops elements.
     fn rewrite(&self, array: Doc<'_>, collator: Option<&dyn Collator>, out: &mut Vec<u8>) -> bool {
         let mut values: Vec<RawValue<'_>> = array.iter().map(|element| element.value).collect();
         let at = match self.position {
@@ -191,7 +191,7 @@ impl Push {
     }
 }
 
-/// A place among `count` elements, where a negative number counts from the end.
+/// Returns a position among `count` elements; a negative number counts from the end.
 fn from_end(place: i64, count: usize) -> usize {
     let magnitude = usize::try_from(place.unsigned_abs()).unwrap_or(usize::MAX);
     if place < 0 { count.saturating_sub(magnitude) } else { magnitude.min(count) }
@@ -252,7 +252,7 @@ impl SortField {
         Ok(SortField { parts, descending })
     }
 
-    /// The value that an element is sorted by. A part of the path may be an array's index.
+    /// Returns the value that an element is sorted by. A part of the path may be an array's index.
     fn value_in<'v>(&self, element: RawValue<'v>) -> Value<'v> {
         let Value::Document(_) = element.get() else { return Value::Null };
         let mut value = element;
@@ -274,7 +274,7 @@ impl SortField {
     }
 }
 
-/// Whether a direction is descending; `None` for another number than 1 and -1.
+/// Returns whether a direction is descending; `None` for a number other than 1 and -1.
 fn direction(number: Value<'_>) -> Option<bool> {
     match number.as_exact_i64() {
         Some(1) => Some(false),

@@ -1,8 +1,8 @@
-//! `$rename`: a value moves to another path.
+//! `$rename`: moves a value to another path.
 //!
-//! It is two leaves of the tree: the new path takes the value, read from the document before the
-//! update, and the old path gives it up. No other operator can write at either place, so the order
-//! does not matter.
+//! It is two leaves of the tree: the new path takes the value from the document before the update,
+//! and the old path removes it. No other operator can write at either path, so the order does not
+//! matter.
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{Doc, Element, RawValue, Type, Value};
@@ -11,10 +11,10 @@ use marula_error::{Result, errors};
 use super::{IdOf, Operation};
 use crate::update::path;
 use crate::update::tree::Fields;
-use crate::update::walk::{Step, Walk, id_changed};
+use crate::update::walk::{Walk, WriteStep, id_changed};
 
 errors! {
-    /// The new path is no string.
+    /// The new path is not a string.
     target_not_a_string(field: Element<'_>) = BadValue, "The 'to' field for $rename must be a string: {field}";
     /// The new path has a NUL byte.
     target_with_nul() = BadValue, "The 'to' field for $rename cannot contain an embedded null byte";
@@ -26,13 +26,13 @@ errors! {
     source_dynamic(path: &BStr) = BadValue, "The source field for $rename may not be dynamic: {path}";
     /// The new path has `$` or `$[…]`.
     target_dynamic(path: &BStr) = BadValue, "The destination field for $rename may not be dynamic: {path}";
-    /// The old path runs into something that has no fields.
+    /// The old path leads into a value that has no fields.
     cannot_traverse(part: &BStr, path: &BStr, element: Element<'_>) = PathNotViable, "cannot use the part ({part} of {path}) to traverse the element ({{{element}}})";
     /// A path leads through an array.
     through_array(which: &str, path: &BStr, id: IdOf<'_>, array: &BStr) = BadValue, "The {which} field cannot be an array element, '{path}' in doc with {id} has an array field called '{array}'";
 }
 
-/// `$rename`, at the new path.
+/// `$rename` at the new path.
 #[derive(Debug)]
 pub(in crate::update) struct RenameTo {
     source: Box<[u8]>,
@@ -40,7 +40,7 @@ pub(in crate::update) struct RenameTo {
 }
 
 impl RenameTo {
-    /// The former name of the field, where it stays in its document.
+    /// Returns the old name of the field, if it stays in its document.
     pub(in crate::update) fn sibling(&self) -> Option<&[u8]> {
         let split = |path: &'_ [u8]| path.rfind_byte(b'.').map_or(0, |dot| dot + 1);
         let (source, target) = (split(&self.source), split(&self.target));
@@ -48,7 +48,7 @@ impl RenameTo {
     }
 }
 
-/// Parses one field of `$rename` and adds both its ends to the tree.
+/// Parses one field of `$rename` and adds both paths to the tree.
 pub(in crate::update) fn add_rename(
     fields: &mut Fields,
     field: Element<'_>,
@@ -83,13 +83,13 @@ pub(in crate::update) fn add_rename(
     Ok(())
 }
 
-/// Whether `path` leads to a part of what `outer` names.
+/// Returns whether `path` leads into the value at `outer`.
 fn is_inside(path: &[u8], outer: &[u8]) -> bool {
     path.strip_prefix(outer).is_some_and(|rest| rest.first() == Some(&b'.'))
 }
 
 impl RenameTo {
-    /// The value that moves; `None` when there is none.
+    /// Returns the value to move; `None` if there is none.
     pub(super) fn find<'r>(&self, walk: &Walk<'r>) -> Result<Option<RawValue<'r>>> {
         let root = walk.root;
         let Some(value) = find_source(root, &self.source)? else { return Ok(None) };
@@ -107,8 +107,8 @@ impl RenameTo {
         walk: &Walk<'_>,
         _old: RawValue<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Step> {
-        Ok(self.make(walk, out)?.map_or(Step::Keep, Step::Write))
+    ) -> Result<WriteStep> {
+        Ok(self.make(walk, out)?.map_or(WriteStep::Keep, WriteStep::Write))
     }
 
     pub(super) fn make(&self, walk: &Walk<'_>, out: &mut Vec<u8>) -> Result<Option<Type>> {
@@ -142,7 +142,7 @@ fn find_source<'r>(root: Doc<'r>, path: &[u8]) -> Result<Option<RawValue<'r>>> {
     Ok(None)
 }
 
-/// The name of the innermost array that the path leads through.
+/// Returns the name of the innermost array on the path.
 fn array_on_path<'p>(root: Doc<'_>, path: &'p [u8]) -> Option<&'p [u8]> {
     let mut parts = path.split(|&byte| byte == b'.').peekable();
     let mut doc = root;

@@ -1,5 +1,5 @@
-//! Operators that put a value in place or take it away: `$set`, `$setOnInsert`, `$unset`,
-//! `$currentDate`, `$min`, `$max`.
+//! Operators that set or remove a value: `$set`, `$setOnInsert`, `$unset`, `$currentDate`, `$min`,
+//! `$max`.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use marula_error::{Result, errors};
 use super::Operation;
 use crate::context::Context;
 use crate::update::stored;
-use crate::update::walk::{Step, Walk};
+use crate::update::walk::{Walk, WriteStep};
 
 errors! {
     /// `$currentDate` with neither a boolean nor an object.
@@ -21,11 +21,11 @@ errors! {
     bad_current_date_type() = BadValue, "The '$type' string field is required to be 'date' or 'timestamp': {{$currentDate: {{field : {{$type: 'date'}}}}}}";
 }
 
-/// A value that an operator puts in place, as the client gave it.
+/// A value to set, as the client wrote it.
 #[derive(Debug)]
 pub(in crate::update) struct Operand {
     value: ValueBuf,
-    /// How many parts the longest path in the value has.
+    /// The number of parts of the longest path in the value.
     pub(super) inner_depth: usize,
 }
 
@@ -34,13 +34,13 @@ impl Operand {
         Operand { inner_depth: stored::inner_depth(value), value: value.to_buf() }
     }
 
-    /// Replaces `old`, unless it is the same already in type and content.
+    /// Replaces `old`, unless it has the same type and content.
     #[inline]
-    pub(super) fn change(&self, old: RawValue<'_>, out: &mut Vec<u8>) -> Step {
+    pub(super) fn change(&self, old: RawValue<'_>, out: &mut Vec<u8>) -> WriteStep {
         if self.value.as_raw() == old {
-            return Step::Keep;
+            return WriteStep::Keep;
         }
-        Step::Write(self.write(out))
+        WriteStep::Write(self.write(out))
     }
 
     #[inline]
@@ -62,49 +62,49 @@ pub(super) fn parse_unset(_field: Element<'_>, _context: &Context) -> Result<Ope
     Ok(Operation::Unset)
 }
 
-/// What `$currentDate` writes.
+/// The value that `$currentDate` writes.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::update) enum Moment {
+pub(in crate::update) enum CurrentDate {
     Date,
     Timestamp,
 }
 
 pub(super) fn parse_current_date(field: Element<'_>, _context: &Context) -> Result<Operation> {
     let moment = match field.value.get() {
-        Value::Boolean(_) => Moment::Date,
+        Value::Boolean(_) => CurrentDate::Date,
         Value::Document(doc) => parse_moment(doc)?,
         other => return Err(bad_current_date(other.kind().alias())),
     };
     Ok(Operation::CurrentDate(moment))
 }
 
-fn parse_moment(doc: Doc<'_>) -> Result<Moment> {
+fn parse_moment(doc: Doc<'_>) -> Result<CurrentDate> {
     let mut moment = None;
     for element in doc {
         if element.name != "$type" {
             return Err(unknown_current_date_option(element.name));
         }
         moment = match element.value.get().as_str().map(AsRef::<[u8]>::as_ref) {
-            Some(b"date") => Some(Moment::Date),
-            Some(b"timestamp") => Some(Moment::Timestamp),
+            Some(b"date") => Some(CurrentDate::Date),
+            Some(b"timestamp") => Some(CurrentDate::Timestamp),
             _ => return Err(bad_current_date_type()),
         };
     }
     moment.ok_or_else(bad_current_date_type)
 }
 
-impl Moment {
+impl CurrentDate {
     pub(super) fn write(self, walk: &Walk<'_>, out: &mut Vec<u8>) -> Type {
         let value = match self {
-            Moment::Date => Value::DateTime(walk.context.now_ms),
-            Moment::Timestamp => Value::Timestamp(now_timestamp(walk.context)),
+            CurrentDate::Date => Value::DateTime(walk.context.now_ms),
+            CurrentDate::Timestamp => Value::Timestamp(now_timestamp(walk.context)),
         };
         value.write(out);
         value.kind()
     }
 }
 
-/// The present moment as a timestamp: the cluster's time where there is one.
+/// Returns the current time as a timestamp: the cluster's time if there is one.
 pub(in crate::update) fn now_timestamp(context: &Context) -> u64 {
     context.cluster_time.unwrap_or_else(|| {
         let seconds = u64::try_from(context.now_ms / 1000).unwrap_or(0);
@@ -116,7 +116,7 @@ pub(in crate::update) fn now_timestamp(context: &Context) -> u64 {
 #[derive(Debug)]
 pub(in crate::update) struct Extreme {
     pub(super) operand: Operand,
-    /// How the operand must compare with a value to replace it.
+    /// The order of operand and value in which the operand replaces the value.
     replaces_when: Ordering,
 }
 
@@ -131,13 +131,18 @@ pub(super) fn parse_max(field: Element<'_>, _context: &Context) -> Result<Operat
 }
 
 impl Extreme {
-    pub(super) fn change(&self, walk: &Walk<'_>, old: RawValue<'_>, out: &mut Vec<u8>) -> Step {
+    pub(super) fn change(
+        &self,
+        walk: &Walk<'_>,
+        old: RawValue<'_>,
+        out: &mut Vec<u8>,
+    ) -> WriteStep {
         let ordering =
             order::compare_raw(self.operand.value.as_raw(), old, walk.context.collator());
         if ordering == self.replaces_when {
-            Step::Write(self.operand.write(out))
+            WriteStep::Write(self.operand.write(out))
         } else {
-            Step::Keep
+            WriteStep::Keep
         }
     }
 }

@@ -1,28 +1,28 @@
-//! The places of fields that a pipeline takes away and sets again.
+//! The positions of fields that a pipeline removes and sets again.
 //!
-//! `[{ $unset: "a" }, { $set: { a: 1 } }]` changes the value of `a` and leaves it where it was: in
-//! mongod the place stays reserved while the document goes through stages that only set and remove.
-//! Stages here write whole documents, in which the field comes to stand at the end;
-//! [`Places::restore`] puts such fields back. A stage that makes another document (an inclusion,
-//! `$replaceRoot`) reserves nothing.
+//! `[{ $unset: "a" }, { $set: { a: 1 } }]` changes the value of `a` and leaves the field at its
+//! position: in mongod the position stays reserved while the document goes through stages that only
+//! set and remove. Stages here write whole documents, with the field at the end;
+//! [`FieldOrder::restore`] moves such fields back. A stage that outputs another document (an
+//! inclusion, `$replaceRoot`) reserves nothing.
 
 use std::collections::HashMap;
 
 use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, RawValue, Type, Value};
 
-/// Which fields get their places back.
+/// The fields whose positions are restored.
 #[derive(Debug)]
-pub(super) struct Places {
-    /// The paths that a stage sets or removes as a whole: the order within them is that of their
-    /// new value.
+pub(super) struct FieldOrder {
+    /// The paths that a stage sets or removes as a whole: the order inside them is that of the new
+    /// value.
     whole: Vec<Vec<u8>>,
 }
 
-impl Places {
-    /// What holds for these stages; `None` where no field can have lost its place, or none gets it
-    /// back.
-    pub(super) fn of(stages: Doc<'_>) -> Option<Places> {
+impl FieldOrder {
+    /// Returns the fields of these stages; `None` if no field can change its position, or none is
+    /// restored.
+    pub(super) fn of(stages: Doc<'_>) -> Option<FieldOrder> {
         let mut whole = Vec::new();
         let mut named: Vec<&[u8]> = Vec::new();
         let mut may_move = false;
@@ -58,17 +58,17 @@ impl Places {
                 _ => return None,
             }
         }
-        may_move.then_some(Places { whole })
+        may_move.then_some(FieldOrder { whole })
     }
 
-    /// The document that the stages made of `old`, its fields in their old places; `None` where
-    /// they are there.
+    /// Returns the stages' result for `old` with its fields at their old positions; `None` if they
+    /// are there.
     pub(super) fn restore(&self, old: Doc<'_>, new: Doc<'_>) -> Option<DocBuf> {
         let restored = self.restore_below(&mut Vec::new(), old, new)?;
         (restored.as_bytes() != new.as_bytes()).then_some(restored)
     }
 
-    /// `None` where a name stands twice, so that its places cannot be told apart.
+    /// Returns `None` if a name occurs twice, so that its positions are ambiguous.
     fn restore_below(&self, path: &mut Vec<u8>, old: Doc<'_>, new: Doc<'_>) -> Option<DocBuf> {
         let mut values: HashMap<&[u8], RawValue<'_>> = HashMap::new();
         let mut count = 0;
@@ -117,13 +117,13 @@ impl Places {
     }
 }
 
-/// The first part of a path.
+/// Returns the first part of a path.
 fn first(path: &[u8]) -> &[u8] {
     path.split(|&byte| byte == b'.').next().unwrap_or(path)
 }
 
-/// Notes what a field of `$set` sets as a whole: the field, or those of an object without
-/// operators.
+/// Records the paths that a field of `$set` sets as a whole: the field, or those of an object
+/// without operators.
 fn note_whole(path: Vec<u8>, value: RawValue<'_>, whole: &mut Vec<Vec<u8>>) {
     match value.get() {
         Value::Document(doc) if !doc.iter().any(|field| field.name.starts_with(b"$")) => {
@@ -135,7 +135,7 @@ fn note_whole(path: Vec<u8>, value: RawValue<'_>, whole: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Whether a value of `$project` keeps or drops a field.
+/// Returns whether a value of `$project` includes or excludes a field.
 fn is_flag(value: RawValue<'_>) -> bool {
     value.kind().is_number() || value.kind() == Type::Boolean
 }
