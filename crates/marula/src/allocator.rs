@@ -1,7 +1,7 @@
 //! The allocator of the whole process, RocksDB included.
 //!
-//! glibc's keeps what many threads have freed and takes a lock where they meet; replies, requests
-//! and documents are allocated on one thread and often freed on another.
+//! glibc's allocator retains memory that many threads have freed, and locks when threads share an
+//! arena; replies, requests and documents are allocated on one thread and often freed on another.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_long;
@@ -14,20 +14,20 @@ use mimalloc::MiMalloc;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Pieces from this size on are counted: what may grow without end does so in such, and they are
-/// few.
+/// The smallest allocation that is counted: data that may grow without limit is in large
+/// allocations, and they are few.
 const COUNTED_BYTES_MIN: usize = 4 * 1024;
 
-/// How many bytes the counted pieces have.
+/// The total size of the counted allocations.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many bytes the process holds in large pieces. What RocksDB has, the cache above all, is not
-/// among them.
+/// Returns the number of bytes that the process holds in large allocations. RocksDB's memory, above
+/// all its cache, is not included.
 pub(crate) fn used_bytes() -> usize {
     USED.load(Ordering::Relaxed)
 }
 
-/// mimalloc, with large pieces counted.
+/// mimalloc, with large allocations counted.
 struct Counting;
 
 fn count(size: usize) {
@@ -42,7 +42,7 @@ fn discount(size: usize) {
     }
 }
 
-// SAFETY: every call is mimalloc's, as it came; what it answers is handed on.
+// SAFETY: every call is passed on to mimalloc unchanged, and its result is returned.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     #[inline]
@@ -75,22 +75,21 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How long freed memory is kept before it goes back to the system. After the default second each
-/// large reply of a client that asks now and then would be written to pages that the kernel has to
-/// clear first.
+/// The time before freed memory returns to the system. With the default of a second each large
+/// reply to an occasional request would be written to pages that the kernel has to clear first.
 const PURGE_DELAY: (mi_option_t, c_long) = (15, 10_000);
 
-/// 2: memory goes back in whole large pages only. Smaller pieces would break them up, and the cache
-/// of blocks lies in them: a look-up there waits for the tables that lead to its page, too.
+/// 2: memory returns only in whole large pages. Smaller pieces would split them, and they hold the
+/// block cache: a lookup there would then wait for page tables too.
 const ALLOW_THP: (mi_option_t, c_long) = (43, 2);
 
-/// Sets what differs from mimalloc's defaults. Variables of the environment
-/// (`MIMALLOC_PURGE_DELAY`) have no say then.
+/// Sets the options that differ from mimalloc's defaults. Environment variables
+/// (`MIMALLOC_PURGE_DELAY`) have no effect then.
 #[allow(unsafe_code)]
 pub(crate) fn configure() {
     for (option, value) in [PURGE_DELAY, ALLOW_THP] {
         // SAFETY: an option is a number that mimalloc reads when it needs it; an unknown one is
-        // passed over.
+        // ignored.
         unsafe { mi_option_set(option, value) };
     }
 }
@@ -111,8 +110,8 @@ mod tests {
         assert!(used_bytes() < before + (64 << 20));
     }
 
-    /// Rust's binding does not name these options: their numbers are those of mimalloc 3, where
-    /// these are the defaults.
+    /// Rust's binding does not have these options: the numbers are those of mimalloc 3, whose
+    /// defaults they have.
     #[test]
     #[allow(unsafe_code)]
     fn the_options_have_the_numbers_they_are_set_by() {

@@ -1,6 +1,6 @@
-//! `marula bench`: hands over to the program `marula-bench` that lies beside this one.
+//! `marula bench`: runs the program `marula-bench` in the same folder.
 //!
-//! The load generator, the charts and PostgreSQL's protocol are no part of a server's binary.
+//! The load generator, the charts and PostgreSQL's protocol are not part of the server's binary.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::Failure;
 
-/// Runs `marula-bench` with these words in place of this process. Returns only if that fails.
+/// Replaces this process by `marula-bench` with these arguments. Returns only if that fails.
 pub(crate) fn run(words: &[OsString]) -> Failure {
     let program = match std::env::current_exe() {
         Ok(myself) => myself.with_file_name("marula-bench"),

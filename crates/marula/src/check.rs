@@ -1,8 +1,8 @@
-//! `marula check`: looks through a data folder that no server has open, and changes nothing in it.
+//! `marula check`: checks a data folder that no server has open, without changing it.
 //!
-//! The engine's files first, then collection by collection: every document is well formed, every
-//! index has exactly the entries that the documents have, the counters are exact. Progress goes to
-//! stderr, the report to stdout.
+//! First the engine's files, then each collection: every document is well formed, every index has
+//! exactly the entries of the documents, the counters are exact. Progress goes to stderr, the
+//! report to stdout.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use marula_db::{Collection, Db};
 use crate::cli::CheckArgs;
 use crate::{Failure, engine};
 
-/// How often the progress is told.
+/// The interval of progress reports.
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
-/// Checks the engine, then every collection; says what is wrong, a line each.
+/// Checks the engine, then every collection; reports each error on a line.
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     if !args.dbpath.is_dir() {
         return Err(format!("there is no data folder '{}'", args.dbpath.display()));
@@ -45,8 +45,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks one collection; answers how many documents it has. What cannot be read is a fault of this
-/// collection, and the next one is looked at all the same.
+/// Checks one collection; returns the number of its documents. An unreadable part is an error of
+/// this collection, and the next collection is checked all the same.
 fn check(
     db: &Db,
     collection: &Arc<Collection>,

@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// Compare this server with others under published loads, and draw the report
     #[command(disable_help_flag = true)]
     Bench {
-        /// What `marula-bench`, the program beside this one, is to do; `--help` lists it
+        /// The command for `marula-bench`, a program in the same folder; `--help` lists them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
         words: Vec<OsString>,
     },
@@ -39,18 +39,18 @@ pub(crate) enum Command {
 #[derive(Args, Debug, Default)]
 #[command(
     after_help = "Options of mongod that Marula does not have are refused rather than ignored.\n\
-                        Everything here can be said in a configuration file (mongod.conf) too: --config."
+                        All options can be set in a configuration file (mongod.conf) too: --config."
 )]
 pub(crate) struct ServeArgs {
-    /// The data folder; it is made if it is not there [default: ./data]
+    /// The data folder; it is created if it does not exist [default: ./data]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) dbpath: Option<PathBuf>,
 
-    /// The port to listen on; 0 takes a free one [default: 27017]
+    /// The port to listen on; 0 chooses a free one [default: 27017]
     #[arg(long)]
     pub(crate) port: Option<String>,
 
-    /// The addresses to listen on, with commas between [default: 127.0.0.1]
+    /// The addresses to listen on, separated by commas [default: 127.0.0.1]
     #[arg(long, alias = "bind_ip", value_name = "ADDRESS,…")]
     pub(crate) bind_ip: Option<String>,
 
@@ -62,20 +62,20 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) unix_socket: Option<PathBuf>,
 
-    /// A configuration file in the form of mongod.conf; options given here win over it
+    /// A configuration file in the form of mongod.conf; command-line options override it
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where data is: rocksdb (on disk), memory (gone at the end), or etcd (a cluster of servers)
-    /// [default: rocksdb]
+    /// The storage engine: rocksdb (on disk), memory (lost at the end), or etcd (a cluster of
+    /// servers) [default: rocksdb]
     #[arg(long, alias = "storageEngine", value_name = "ENGINE")]
     pub(crate) storage_engine: Option<String>,
 
-    /// Servers of the etcd cluster that has the data, such as http://10.0.0.1:2379, by commas
+    /// The servers of the etcd cluster, such as http://10.0.0.1:2379, separated by commas
     #[arg(long, value_name = "URLS")]
     pub(crate) endpoints: Option<String>,
 
-    /// Memory for the cache of data, such as 512MB or 2GB [default: half of the memory beyond 1 GB]
+    /// The size of the data cache, such as 512MB or 2GB [default: half of the memory above 1 GB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) cache_size: Option<String>,
 
@@ -83,35 +83,35 @@ pub(crate) struct ServeArgs {
     #[arg(long = "wiredTigerCacheSizeGB", value_name = "GB", hide = true)]
     pub(crate) wired_tiger_cache_size_gb: Option<String>,
 
-    /// Present a replica set of this name whose only member this is; without it, look like a mongos
+    /// Present a replica set with this name and one member; without it, present a mongos
     #[arg(long, alias = "replSet", value_name = "NAME")]
     pub(crate) repl_set: Option<String>,
 
-    /// The most megabytes of the oplog, which change streams follow (990 unless said)
+    /// The maximum size of the oplog, which change streams read, in megabytes [default: 990]
     #[arg(long, alias = "oplogSize", value_name = "MB")]
     pub(crate) oplog_size: Option<String>,
 
-    /// Keep what has changed for so many hours whatever its size, and write an oplog from the start
+    /// Keep entries of the oplog for at least this many hours, and write the oplog from the start
     #[arg(long, alias = "oplogMinRetentionHours", value_name = "HOURS")]
     pub(crate) oplog_min_retention_hours: Option<String>,
 
-    /// Ask every client who it is, and let it do only what its roles allow
+    /// Require authentication, and permit each user only what its roles allow
     #[arg(long)]
     pub(crate) auth: bool,
 
-    /// Let every client do everything, whatever the configuration file says
+    /// Permit every client everything, whatever the configuration file contains
     #[arg(long, hide = true)]
     pub(crate) noauth: bool,
 
-    /// Refuse JavaScript: $where, $function, $accumulator and mapReduce
+    /// Reject JavaScript: $where, $function, $accumulator and mapReduce
     #[arg(long)]
     pub(crate) noscripting: bool,
 
-    /// The most connections at one time
+    /// The maximum number of open connections
     #[arg(long, alias = "maxConns", value_name = "COUNT")]
     pub(crate) max_connections: Option<String>,
 
-    /// Compressors to offer: snappy, zstd, zlib, with commas between, or disabled
+    /// Compressors to offer: snappy, zstd, zlib, separated by commas, or disabled
     #[arg(long, alias = "networkMessageCompressors", value_name = "NAME,…")]
     pub(crate) compressors: Option<String>,
 
@@ -119,7 +119,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, alias = "setParameter", value_name = "NAME=VALUE")]
     pub(crate) set_parameter: Vec<String>,
 
-    /// How log lines look: readable, or json in the shape of MongoDB's log
+    /// The format of log lines: readable, or json in the form of MongoDB's log
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
 
@@ -127,30 +127,30 @@ pub(crate) struct ServeArgs {
     #[arg(long, aliases = ["logpath", "log_path"], value_name = "FILE")]
     pub(crate) log_path: Option<PathBuf>,
 
-    /// Add to a log file that is there; without it, the file is renamed with the time added to its
+    /// Append to an existing log file; without it, the file is renamed with the time added to its
     /// name
     #[arg(long, alias = "logappend")]
     pub(crate) log_append: bool,
 
-    /// What the command logRotate and SIGUSR1 do: rename the log file, or reopen its path [default:
-    /// rename]
+    /// The effect of the command logRotate and of SIGUSR1: rename the log file, or reopen it
+    /// [default: rename]
     #[arg(long, alias = "logRotate", value_name = "WAY")]
     pub(crate) log_rotate: Option<String>,
 
-    /// Log more; -vv logs most
+    /// Log more; -vv logs everything
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Log only what is wrong
+    /// Log only warnings and errors
     #[arg(long)]
     pub(crate) quiet: bool,
 
-    /// Open a data folder whose log is damaged: keep what comes before the damage, tell what is
+    /// Open a data folder with a damaged log: keep the data before the damage, report what is
     /// lost, and end
     #[arg(long)]
     pub(crate) repair: bool,
 
-    /// Write the number of the process to this file
+    /// Write the process id to this file
     #[arg(long, alias = "pidfilepath", value_name = "FILE")]
     pub(crate) pid_file: Option<PathBuf>,
 
@@ -161,18 +161,18 @@ pub(crate) struct ServeArgs {
     pub(crate) refused: RefusedArgs,
 }
 
-/// Options of TLS, by mongod's names and the older ones that it takes too.
+/// Options of TLS, by mongod's names and the older ones that it accepts too.
 #[derive(Args, Debug, Default)]
 pub(crate) struct TlsArgs {
-    /// Which connections are taken: disabled, allowTLS or preferTLS (both), requireTLS
+    /// The accepted connections: disabled, allowTLS or preferTLS (both), requireTLS
     #[arg(long = "tlsMode", value_name = "MODE")]
     pub(crate) mode: Option<String>,
 
-    /// The server's certificate, those that vouch for it, and its key, in PEM
+    /// The server's certificate, the chain of its authorities, and its key, in PEM
     #[arg(long = "tlsCertificateKeyFile", alias = "sslPEMKeyFile", value_name = "FILE")]
     pub(crate) certificate_key_file: Option<String>,
 
-    /// What that key is encrypted with
+    /// The password of that key
     #[arg(
         long = "tlsCertificateKeyFilePassword",
         alias = "sslPEMKeyPassword",
@@ -180,7 +180,7 @@ pub(crate) struct TlsArgs {
     )]
     pub(crate) certificate_key_file_password: Option<String>,
 
-    /// The certificates that vouch for clients, in PEM
+    /// The certificates of the authorities for clients, in PEM
     #[arg(long = "tlsCAFile", alias = "sslCAFile", value_name = "FILE")]
     pub(crate) ca_file: Option<String>,
 
@@ -188,14 +188,14 @@ pub(crate) struct TlsArgs {
     #[arg(long = "tlsCRLFile", alias = "sslCRLFile", value_name = "FILE")]
     pub(crate) crl_file: Option<String>,
 
-    /// Take clients that have no certificate
+    /// Accept clients without a certificate
     #[arg(
         long = "tlsAllowConnectionsWithoutCertificates",
         aliases = ["sslAllowConnectionsWithoutCertificates", "sslWeakCertificateValidation"]
     )]
     pub(crate) allow_without_certificates: bool,
 
-    /// Take clients with any certificate; nobody is known by it then
+    /// Accept clients with any certificate, which then authenticates nobody
     #[arg(long = "tlsAllowInvalidCertificates", alias = "sslAllowInvalidCertificates")]
     pub(crate) allow_invalid_certificates: bool,
 
@@ -210,8 +210,7 @@ pub(crate) struct TlsArgs {
     pub(crate) ssl_mode: Option<String>,
 }
 
-/// Options of mongod that are known in order to be refused with a reason, or because they ask for
-/// what is so anyway.
+/// Options of mongod that are rejected with a reason, or that ask for a fixed behaviour.
 #[derive(Args, Debug, Default)]
 pub(crate) struct RefusedArgs {
     #[arg(long, hide = true)]

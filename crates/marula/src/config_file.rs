@@ -19,7 +19,7 @@ pub(crate) fn read(path: &Path, settings: &mut Settings) -> Result<(), Failure> 
         .map_err(|failure| format!("configuration file '{shown}': {failure}"))
 }
 
-/// Sets what stands under `name`, section by section.
+/// Sets the values in the section `name`, recursively.
 fn apply(name: &str, value: &Value, settings: &mut Settings) -> Result<(), Failure> {
     match value {
         Value::Null => Ok(()),
@@ -80,8 +80,7 @@ mod tests {
         check("---\n~\n").unwrap();
     }
 
-    /// What YAML is taken, and the words about what is not, stay as they are when the library
-    /// changes.
+    /// The accepted YAML, and the errors, do not change when the library does.
     #[test]
     fn the_same_files_are_refused_in_the_same_words() {
         for (text, words) in [

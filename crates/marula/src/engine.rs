@@ -1,4 +1,4 @@
-//! Opening a store: the only place that knows the engines by name.
+//! Opens a store: the only module that knows the engines by name.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use marula_storage::memory::Memory;
 use crate::Failure;
 use crate::settings::{EngineKind, Settings};
 
-/// Why a store is opened.
+/// The purpose of opening a store.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
-    /// To be served: damage is refused.
+    /// To serve it: damage is rejected.
     Serve,
-    /// To be repaired: what a damaged log has lost is given up.
+    /// To repair it: the data lost in a damaged log is given up.
     Repair,
 }
 
-/// Opens the store that the settings name; a data folder is made if it is not there.
+/// Opens the store of the settings; a data folder is created if it does not exist.
 pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Arc<dyn Store>, Failure> {
     if settings.engine != EngineKind::Etcd && !settings.endpoints.is_empty() {
         return Err("--endpoints is for --storage-engine etcd".to_owned());
@@ -54,7 +54,8 @@ fn open_distributed(kv: Arc<dyn Kv>) -> Result<Arc<dyn Store>, Failure> {
     Ok(Arc::new(store))
 }
 
-/// How much memory operations may take together: three quarters of what the cache leaves.
+/// Returns the memory limit of all operations together: three quarters of the memory without the
+/// cache.
 #[cfg(feature = "rocksdb")]
 pub(crate) fn operation_bytes_max(cache_bytes: Option<usize>) -> usize {
     let memory = usize::try_from(marula_embedded::memory_bytes()).unwrap_or(usize::MAX);
@@ -69,12 +70,12 @@ pub(crate) fn operation_bytes_max(_: Option<usize>) -> usize {
     usize::MAX
 }
 
-/// Operations may take so much together, however little memory there is: a reply and its request,
-/// some times over.
+/// The minimum of that limit, however little memory the machine has: some requests with their
+/// replies.
 #[cfg(feature = "rocksdb")]
 const OPERATION_BYTES_LEAST: usize = 256 * 1024 * 1024;
 
-/// Opens the store in the folder `dbpath` to be read: nothing in it changes.
+/// Opens the store in the folder `dbpath` for reading.
 #[cfg(feature = "rocksdb")]
 pub(crate) fn open_to_read(dbpath: &Path) -> Result<Arc<dyn Store>, Failure> {
     let mut options = marula_embedded::EmbeddedOptions::new(dbpath);
@@ -84,14 +85,14 @@ pub(crate) fn open_to_read(dbpath: &Path) -> Result<Arc<dyn Store>, Failure> {
     Ok(Arc::new(store))
 }
 
-/// Says that there is no engine for data on disk.
+/// Returns the error for a build without an engine for data on disk.
 #[cfg(not(feature = "rocksdb"))]
 pub(crate) fn open_to_read(_: &Path) -> Result<Arc<dyn Store>, Failure> {
     Err("this build has no engine for data on disk".to_owned())
 }
 
-/// The size of a cache of which `wanted` bytes are asked for: at most the machine's memory. The
-/// engine cannot be opened with a cache that the system refuses to reserve memory for.
+/// Returns the cache size for a requested size: at most the machine's memory. The engine cannot be
+/// opened with a cache for which the system refuses memory.
 #[cfg(feature = "rocksdb")]
 fn limited_to_memory(wanted: usize) -> usize {
     let memory = usize::try_from(marula_embedded::memory_bytes()).unwrap_or(usize::MAX);

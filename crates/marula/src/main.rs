@@ -1,7 +1,7 @@
-//! The one binary: `marula serve`, `marula check`, `marula bench`.
+//! The binary: `marula serve`, `marula check`, `marula bench`.
 //!
-//! This is the only place that picks an engine. A failure is one line on stderr and a non-zero
-//! exit.
+//! This crate is the only one that chooses an engine. A failure is one line on stderr and a
+//! non-zero exit status.
 
 mod allocator;
 mod bench;
@@ -22,7 +22,7 @@ use clap::error::ErrorKind;
 
 use cli::{Cli, Command};
 
-/// What went wrong, as one line.
+/// The error, as one line.
 type Failure = String;
 
 fn main() -> ExitCode {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help goes out whole; a mistake is one line.
+/// Prints help as a whole, and an error as one line.
 fn usage(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         print!("{error}");

@@ -1,5 +1,5 @@
-//! What the operating system lets this process do: the rights of its files, how many of them it may
-//! have open.
+//! Limits of the operating system for this process: the permissions of its files, the number of
+//! open files.
 
 use marula_server::log::STARTUP_WARNING;
 use rustix::fs::Mode;
@@ -7,31 +7,32 @@ use rustix::process::{self, Resource, Rlimit};
 
 use crate::Failure;
 
-/// Fewer open files than this are told of at the start: what MongoDB's manual recommends at least.
+/// The number of open files below which the start warns: the minimum that MongoDB's manual
+/// recommends.
 const FILES_RECOMMENDED: u64 = 64_000;
 
-/// With fewer open files than this no server starts.
+/// The number of open files below which no server starts.
 const FILES_MIN: u64 = 128;
 
 /// Files of the server itself: listeners, polls, the log, temporary files.
 const FILES_OWN: u64 = 48;
 
-/// Makes every file and folder that the server makes its owner's alone.
+/// Makes the files and folders that the server creates accessible only to their owner.
 pub(crate) fn keep_files_private() {
     process::umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// How many files the process may have open.
+/// The limit of open files.
 #[derive(Clone, Copy)]
 pub(crate) struct FileLimit(u64);
 
-/// Raises the limit of open files as far as the process may.
+/// Raises the limit of open files as far as possible.
 ///
 /// Errors: too few for a server.
 pub(crate) fn raise_file_limit() -> Result<FileLimit, Failure> {
     let Rlimit { current, maximum } = process::getrlimit(Resource::Nofile);
     let raised = process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    // No number is no limit.
+    // No number means no limit.
     let limit = if raised.is_ok() { maximum } else { current }.unwrap_or(u64::MAX);
     match limit {
         FILES_MIN.. => Ok(FileLimit(limit)),
@@ -42,14 +43,14 @@ pub(crate) fn raise_file_limit() -> Result<FileLimit, Failure> {
 }
 
 impl FileLimit {
-    /// The most connections at one time, of those `wanted`: half of the files are the engine's
-    /// where they are few.
+    /// Returns the maximum number of connections, at most `wanted`: if open files are few, half of
+    /// them are the engine's.
     pub(crate) fn connections_max(self, wanted: usize) -> usize {
         let room = usize::try_from(self.0 / 2 - FILES_OWN).unwrap_or(usize::MAX);
         wanted.min(room)
     }
 
-    /// Tells of a limit that is low, or below what the connections need.
+    /// Warns of a limit that is low, or too low for the connections.
     pub(crate) fn warn_of_low(self, wanted: usize) {
         let connections = self.connections_max(wanted);
         if self.0 < FILES_RECOMMENDED || connections < wanted {

@@ -30,21 +30,21 @@ use crate::settings::{EngineKind, Settings};
 use crate::signals::Signals;
 use crate::{Failure, allocator, engine, process, signals, tls_settings};
 
-/// How often what has been idle for too long is looked for.
+/// The interval at which idle cursors and sessions are removed.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(4);
-/// How long requests that are out may finish when the server ends.
+/// The time that running requests get when the server ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
-/// How long the last threads may take to let go of the store.
+/// The time that the last threads get to release the store.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
 
-/// Serves until told to end.
+/// Serves until a signal or a command ends the server.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let began = Instant::now();
     let settings = Settings::gather(args)?;
     process::keep_files_private();
     let kept = signals::keep()?;
     let limit = process::raise_file_limit()?;
-    // The sockets come first: a port in use is then found before anything is touched.
+    // The sockets come first: a port in use is found before anything changes.
     let mut listeners = Vec::new();
     for address in settings.addresses()? {
         listeners.push(listen(address)?);
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let wanted = settings.parameters.iter();
     let parameters: Vec<AtStartup> =
         wanted.map(|(name, value)| AtStartup::parse(name, value)).collect::<Result<_, _>>()?;
-    // Before the engine, which tells of damage as it opens.
+    // Before the engine, which logs damage as it opens.
     let log = start_log(&settings)?;
     if !settings.has_javascript {
         marula_server::disable_javascript();
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let db = Db::open(store.clone())
         .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
     if args.repair {
-        // As mongod, which ends when it has repaired.
+        // Like mongod, which ends after a repair.
         db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
         tracing::info!("the data folder is repaired");
         return Ok(ExitCode::SUCCESS);
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     network.tls = tls;
     let handle = net::start(listeners, Arc::new(Frame(server.clone())), network)
         .map_err(|error| format!("cannot start the network: {error}"))?;
-    // Nobody else sets it.
+    // Nothing else sets it.
     let _ = server.network.set(handle.counters());
     let ttl = ttl::start(server.clone())
         .map_err(|error| format!("cannot start the TTL monitor: {error}"))?;
@@ -107,14 +107,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     while !server.shutdown.wait_until(Instant::now() + EXPIRY_INTERVAL) {
         server.expire();
     }
-    // What runs ends at once, and nobody has to wait for it.
+    // Running operations end at once, so no client has to wait for them.
     server.operations.end_all();
     if ttl.join().is_err() {
         tracing::error!("the TTL monitor has panicked");
     }
     server.topology_waiters.lock().clear();
     handle.shutdown(if server.shutdown.is_forced() { Duration::ZERO } else { SHUTDOWN_GRACE });
-    // After this nothing is waited for that a second signal would have to end.
+    // From here on the server waits for nothing that a second signal would have to end.
     db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
     signals.stop();
     drop((server, db));
@@ -123,12 +123,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets go of the store once nobody else holds it. An engine must not live to the process's last
-/// moments, when the state that its own threads rest upon is taken down.
+/// Drops the store once no other thread holds it. An engine must be closed before the process
+/// exits, because its threads use state that the exit destroys.
 fn release(store: Arc<dyn Store>) {
     let until = Instant::now() + RELEASE_WAIT;
     while Arc::strong_count(&store) > 1 && Instant::now() < until {
-        // Threads that have answered their last request are on their way out.
+        // Threads that have sent their last reply are about to end.
         std::thread::sleep(Duration::from_millis(1));
     }
     if Arc::strong_count(&store) > 1 {
@@ -184,7 +184,7 @@ fn start_log(settings: &Settings) -> Result<Arc<Log>, Failure> {
         })?),
     };
     let format = settings.log_format.unwrap_or(match settings.log_path {
-        // A file is read by programs, a terminal by eyes.
+        // A file is read by programs, a terminal by people.
         Some(_) => Format::Json,
         None => Format::Readable,
     });
@@ -219,13 +219,13 @@ fn warn_of_open_access(settings: &Settings) {
     }
 }
 
-/// The file that holds the number of this process, removed at the end.
+/// The file with the process id, removed at the end.
 struct PidFile<'a>(&'a Path);
 
 impl<'a> PidFile<'a> {
     fn write(path: &'a Path) -> Result<Self, Failure> {
         fs::write(path, format!("{}\n", std::process::id()))
-            // Others than the owner find the process by it, as by mongod's.
+            // Readable by all users, as mongod's is.
             .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o644)))
             .map_err(|error| format!("cannot write '{}': {error}", path.display()))?;
         Ok(PidFile(path))
@@ -234,7 +234,7 @@ impl<'a> PidFile<'a> {
 
 impl Drop for PidFile<'_> {
     fn drop(&mut self) {
-        // Leaving it behind harms nobody.
+        // A remaining file does no harm.
         let _ = fs::remove_file(self.0);
     }
 }

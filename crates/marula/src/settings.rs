@@ -1,4 +1,4 @@
-//! What a server is started with: defaults, then the configuration file, then the command line.
+//! The settings of a server: defaults, then the configuration file, then the command line.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -31,13 +31,13 @@ impl EngineKind {
     }
 }
 
-/// The largest cache that can be asked for, in gigabytes: mongod's limit.
+/// The maximum size of the cache in gigabytes: mongod's limit.
 const CACHE_GB_MAX: f64 = 10_000.0;
 
 /// Bytes of a gigabyte.
 const GB: f64 = 1_073_741_824.0;
 
-/// What a server is started with.
+/// The settings of a server.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) dbpath: PathBuf,
@@ -64,7 +64,7 @@ pub(crate) struct Settings {
     pub(crate) log_rotation: Rotation,
     pub(crate) verbosity: i8,
     pub(crate) pid_file: Option<PathBuf>,
-    /// What was set, by its dotted name in mongod.conf, for `getCmdLineOpts`.
+    /// The values that were set, by dotted name in mongod.conf, for `getCmdLineOpts`.
     pub(crate) named: BTreeMap<String, ValueBuf>,
 }
 
@@ -98,13 +98,13 @@ impl Default for Settings {
     }
 }
 
-/// The largest oplog, in megabytes. Source: manual "replSetResizeOplog": a petabyte.
+/// The maximum size of the oplog in megabytes. Source: manual "replSetResizeOplog": a petabyte.
 const OPLOG_MB_MAX: i64 = 1 << 30;
-/// The longest that changes can be asked to stay: a hundred years.
+/// The maximum retention in hours: a hundred years.
 const OPLOG_HOURS_MAX: f64 = 876_000.0;
 
 impl Settings {
-    /// Gathers the settings of a command line and of the file that it names.
+    /// Collects the settings of a command line and of its configuration file.
     pub(crate) fn gather(args: &ServeArgs) -> Result<Settings, Failure> {
         let mut settings = Settings::default();
         if let Some(path) = &args.config {
@@ -312,14 +312,14 @@ impl Settings {
         Ok(())
     }
 
-    /// The addresses to listen on.
+    /// Returns the addresses to listen on.
     pub(crate) fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
         let mut addresses: Vec<SocketAddr> = Vec::new();
         for ip in &self.bind_ips {
             let found: Vec<SocketAddr> = match ip.as_str() {
                 "*" => vec![(IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.port).into()],
                 "::" => vec![(IpAddr::V6(Ipv6Addr::UNSPECIFIED), self.port).into()],
-                // Only the IPv4 address: mongod takes IPv6 when it is asked to.
+                // Only the IPv4 address: mongod uses IPv6 only if requested.
                 "localhost" => vec![(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port).into()],
                 name => (name, self.port)
                     .to_socket_addrs()
@@ -333,7 +333,7 @@ impl Settings {
         Ok(addresses)
     }
 
-    /// What was set, nested as in mongod.conf.
+    /// Returns the values that were set, nested as in mongod.conf.
     pub(crate) fn document(&self) -> DocBuf {
         let named: Vec<(&str, &ValueBuf)> =
             self.named.iter().map(|(name, value)| (name.as_str(), value)).collect();
@@ -379,7 +379,7 @@ fn refuse(refused: &RefusedArgs) -> Result<(), Failure> {
         RefusedArgs { directoryperdb: true, .. } => {
             no("--directoryperdb", "all databases share one folder")
         }
-        // What these ask for is so anyway.
+        // These ask for a fixed behaviour.
         RefusedArgs { journal: _, nounixsocket: _, .. } => Ok(()),
     }
 }
@@ -409,7 +409,7 @@ fn parse_engine(value: &str) -> Result<EngineKind, Failure> {
     }
 }
 
-/// A size such as `512MB`, `2GB`, `1.5GB` or a number of bytes.
+/// Parses a size such as `512MB`, `2GB`, `1.5GB` or a number of bytes.
 fn parse_bytes(name: &str, value: &str) -> Result<usize, Failure> {
     let wrong = || format!("{name} '{value}' is not a size such as 512MB or 2GB");
     let split = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());

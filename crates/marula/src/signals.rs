@@ -1,11 +1,8 @@
-//! Signals: which end the server, which rotate the log, and which harm nothing.
-//!
-//! | signal | what it does |
-//! | --- | --- |
-//! | SIGTERM, SIGINT, SIGHUP, SIGXCPU | the first ends the server cleanly, the second ends what the first waits for |
-//! | SIGUSR1 | rotates the log |
-//! | SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO | nothing; they are noted in the log |
-//! | SIGXFSZ | nothing: a file that may not grow is an error of its write |
+//! //! Signals: those that end the server, those that rotate the log, and those without an effect.
+//! \//! \//! | signal | effect | \//! | --- | --- | \//! | SIGTERM, SIGINT, SIGHUP, SIGXCPU | the
+//! first ends the server cleanly, a second ends it at once | \//! | SIGUSR1 | rotates the log |
+//! \//! | SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO | none; they are logged | \//! | SIGXFSZ |
+//! none: a file that may not grow is an error of its write |
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -21,36 +18,36 @@ use signal_hook::iterator::{self, Handle};
 
 use crate::Failure;
 
-/// The signals that are waited for from the beginning: they do not end a server that is still
-/// opening its data.
+/// The signals that are blocked from the beginning: they do not end a server that is still opening
+/// its data.
 const FROM_THE_BEGINNING: [i32; 7] =
     [SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXFSZ];
 
-/// The signals that end a server, which is killed by them before it has opened its data: it has
-/// nothing to finish.
+/// The signals that end a server. Before it has opened its data they kill it: it has nothing to
+/// finish.
 const ENDING: [i32; 4] = [SIGTERM, SIGINT, SIGHUP, SIGXCPU];
 
-/// The status of a server that a second signal has ended: its data is whole, its clients were not
-/// waited for.
+/// The exit status after a second signal: the data is intact, running requests were not waited for.
 const EXIT_AT_ONCE: i32 = 0;
 
-/// The thread that waits for signals, until [`Signals::stop`].
+/// The thread that handles signals, until [`Signals::stop`].
 pub(crate) struct Signals {
     handle: Handle,
     thread: JoinHandle<()>,
 }
 
-/// What signals act on. The thread holds neither server nor store: they end before it does.
+/// The objects that signals act on. The thread holds neither server nor store: they are dropped
+/// before it ends.
 struct Target {
     server: Weak<Server>,
     store: Weak<dyn Store>,
     pid_file: Option<PathBuf>,
 }
 
-/// Signals that are kept until [`Signals::start`].
+/// Signals that are held back until [`Signals::start`].
 pub(crate) struct Kept(iterator::Signals);
 
-/// Keeps the signals that do not end the server.
+/// Holds back the signals that do not end the server.
 pub(crate) fn keep() -> Result<Kept, Failure> {
     iterator::Signals::new(FROM_THE_BEGINNING).map(Kept).map_err(cannot_wait)
 }
@@ -60,7 +57,7 @@ fn cannot_wait(error: io::Error) -> Failure {
 }
 
 impl Signals {
-    /// Acts on signals from now on, those kept first.
+    /// Handles signals from now on, first those that were held back.
     pub(crate) fn start(
         Kept(mut signals): Kept,
         server: &Arc<Server>,
@@ -94,7 +91,7 @@ impl Target {
         match signal {
             SIGTERM | SIGINT | SIGHUP | SIGXCPU => self.end(signal),
             SIGUSR1 => {
-                // A failure is in the log already.
+                // A failure is logged already.
                 if let Some(server) = self.server.upgrade() {
                     let _ = server.rotate_log();
                 }
@@ -112,14 +109,14 @@ impl Target {
             return;
         }
         tracing::warn!(signal, "ending at once: a second signal has come");
-        // What clients were told is written is in the log; what they were not told may be too.
+        // Acknowledged writes are in the log; others may be too.
         if let Some(store) = self.store.upgrade()
             && let Err(error) = store.sync(store.moment())
         {
             tracing::error!(%error, "the last sync failed");
         }
         if let Some(path) = &self.pid_file {
-            // Leaving it harms nobody.
+            // A remaining file does no harm.
             let _ = fs::remove_file(path);
         }
         signal_hook::low_level::exit(EXIT_AT_ONCE);

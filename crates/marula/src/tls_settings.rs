@@ -11,10 +11,10 @@ use crate::Failure;
 use crate::cli::TlsArgs;
 use crate::settings::parse_flag;
 
-/// What a password is shown as.
+/// The text that is shown instead of a password.
 const PASSWORD: &str = "<password>";
 
-/// What is set of TLS.
+/// The TLS settings.
 #[derive(Debug, Default)]
 pub(crate) struct TlsSettings {
     mode: Option<Mode>,
@@ -22,13 +22,12 @@ pub(crate) struct TlsSettings {
     files: Files,
     allows_without: bool,
     allows_invalid: bool,
-    /// Whether anything but the mode is set.
+    /// Whether more than the mode is set.
     is_detailed: bool,
 }
 
 impl TlsSettings {
-    /// Sets one by its name in mongod.conf; returns the newer name and the value as it may be
-    /// shown.
+    /// Sets an option by its name in mongod.conf; returns the newer name and the value to show.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(String, ValueBuf), Failure> {
         let key = name.get("net.tls.".len()..).unwrap_or_default();
         let key = match (name.starts_with("net.ssl."), key) {
@@ -68,7 +67,7 @@ impl TlsSettings {
                 self.allows_invalid = parse_flag(name, value)?;
                 shown = ValueBuf::from(self.allows_invalid);
             }
-            // It is about connections to other members, and there are none.
+            // The option concerns connections to other members, of which there are none.
             "allowInvalidHostnames" => shown = ValueBuf::from(parse_flag(name, value)?),
             "FIPSMode" if value == "false" => shown = ValueBuf::from(false),
             "disabledProtocols" => {
@@ -96,7 +95,7 @@ impl TlsSettings {
         Ok((format!("net.tls.{key}"), shown))
     }
 
-    /// Checks that what is set goes together.
+    /// Checks that the settings are consistent.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let is_on = self.mode.is_some_and(|mode| mode != Mode::Disabled);
         if !is_on && self.is_detailed {
@@ -113,7 +112,7 @@ impl TlsSettings {
         Ok(())
     }
 
-    /// Reads the files, where TLS is on.
+    /// Reads the files, if TLS is on.
     pub(crate) fn open(&self) -> Result<Option<Arc<Tls>>, Failure> {
         let (Some(mode), Some(certificate_key)) = (self.mode, &self.certificate_key) else {
             return Ok(None);
@@ -132,7 +131,7 @@ impl TlsSettings {
     }
 }
 
-/// What the command line says, by names in mongod.conf.
+/// Returns the options of the command line, by names in mongod.conf.
 pub(crate) fn of_args(args: &TlsArgs) -> impl Iterator<Item = (&'static str, String)> {
     let flag = |is_set: bool| is_set.then(|| "true".to_owned());
     [
@@ -151,7 +150,7 @@ pub(crate) fn of_args(args: &TlsArgs) -> impl Iterator<Item = (&'static str, Str
     .filter_map(|(name, value)| Some((name, value?)))
 }
 
-/// A command line as it may be shown.
+/// Returns a command line in the form to show.
 pub(crate) fn without_passwords(argv: impl Iterator<Item = String>) -> Vec<String> {
     const NAMES: [&str; 2] = ["--tlsCertificateKeyFilePassword", "--sslPEMKeyPassword"];
     let mut follows = false;
