@@ -1,9 +1,9 @@
-//! Who may depend on whom, compared with the manifests.
+//! The permitted dependencies between crates, compared with the manifests.
 
 use crate::source::Source;
 
-/// Each crate and the crates of ours that it may name, in its tests too. A new arrow is a decision:
-/// it changes this table, the manifest and ARCHITECTURE.md together.
+/// Each crate of the repository and the other ones that it may depend on, also in its tests. A new
+/// arrow is a decision: it changes this table, the manifest and ARCHITECTURE.md together.
 const ARROWS: &[(&str, &[&str])] = &[
     ("marula-error", &[]),
     ("marula-bson", &["error"]),
@@ -21,10 +21,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Complains about manifests that draw an arrow that the table does not have.
+/// Complains about dependencies in manifests that the table does not have.
 pub(crate) fn check(sources: &[Source], complaints: &mut Vec<String>) {
     for manifest in sources.iter().filter(|source| source.path.ends_with("Cargo.toml")) {
-        // Packages with a workspace of their own (fuzzing, the driver's tests) stand outside the
+        // Packages with their own workspace (fuzzing, the driver's tests) are not part of the
         // product.
         let of_product = ["crates/", "bench/", "diff/", "xtask/"]
             .iter()
@@ -52,7 +52,7 @@ fn package(manifest: &str) -> Option<&str> {
     manifest.lines().find_map(|line| line.strip_prefix("name = "))?.split('"').nth(1)
 }
 
-/// The crates of ours that a manifest depends on, without their prefix.
+/// Returns the repository's crates that a manifest depends on, without their prefix.
 fn dependencies(manifest: &str) -> Vec<&str> {
     let mut inside = false;
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! The reference pages that follow from the code: `docs/reference/errors.md` from the rows of
-//! `errors!`, `docs/reference/aggregation.md` from those of the language, and
+//! The reference pages generated from the code: `docs/reference/errors.md` from the rows of
+//! `errors!`, `docs/reference/aggregation.md` from those of the query language, and
 //! `docs/reference/parameters.md` from those of the server parameters.
 
 mod aggregation;
@@ -11,15 +11,15 @@ use std::path::Path;
 
 use crate::source;
 
-/// One row of an `errors!` block.
-struct Row {
+/// A row of an `errors!` block.
+struct ErrorRow {
     name: String,
     doc: String,
     code: String,
     text: String,
 }
 
-/// Each page and what makes it.
+/// Each page and the function that generates it.
 const PAGES: &[(&str, fn(&Path) -> String)] = &[
     ("docs/reference/aggregation.md", aggregation::page),
     ("docs/reference/errors.md", errors_page),
@@ -39,7 +39,7 @@ pub(crate) fn write(root: &Path) -> Result<String, Vec<String>> {
     Ok(format!("docs: wrote {}", names.join(", ")))
 }
 
-/// Compares the pages with what `write` would write.
+/// Compares the pages with the output of `write`.
 pub(crate) fn check(root: &Path) -> Result<String, Vec<String>> {
     let stale: Vec<String> = PAGES
         .iter()
@@ -59,7 +59,7 @@ fn errors_page(root: &Path) -> String {
          from the rows of\n`errors!`; a code without a name is answered as `Location<n>`.\n",
     );
     for source in source::read(root, "crates") {
-        // The crate that defines the macro shows rows in its documentation only.
+        // The crate that defines the macro has rows only in its documentation.
         if !source.path.ends_with(".rs") || source.path.starts_with("crates/marula-error/") {
             continue;
         }
@@ -88,11 +88,11 @@ fn errors_page(root: &Path) -> String {
     page
 }
 
-/// The rows of every `errors!` block of a file.
-fn rows(text: &str) -> Vec<Row> {
+/// Returns the rows of every `errors!` block of a file.
+fn rows(text: &str) -> Vec<ErrorRow> {
     let mut rows = Vec::new();
     for block in text.split("errors! {").skip(1) {
-        // rustfmt leaves a block's closing brace at the start of its line.
+        // rustfmt puts a block's closing brace at the start of its line.
         let block = block.split("\n}").next().unwrap_or("");
         for piece in split_rows(block) {
             rows.extend(row(&piece));
@@ -101,7 +101,7 @@ fn rows(text: &str) -> Vec<Row> {
     rows
 }
 
-/// Cuts a block at the semicolons that end its rows: those outside of strings and comments.
+/// Splits a block at the semicolons that end its rows: those outside strings and comments.
 fn split_rows(block: &str) -> Vec<String> {
     let mut pieces = vec![String::new()];
     let mut quoted = false;
@@ -125,7 +125,7 @@ fn split_rows(block: &str) -> Vec<String> {
     pieces
 }
 
-fn row(piece: &str) -> Option<Row> {
+fn row(piece: &str) -> Option<ErrorRow> {
     let mut doc = Vec::new();
     let mut code = Vec::new();
     for line in piece.lines().map(str::trim) {
@@ -144,7 +144,12 @@ fn row(piece: &str) -> Option<Row> {
     let text = text.trim_end().trim_end_matches(',');
     let text = text.strip_suffix('"').unwrap_or(text);
     let text = text.replace("{{", "{").replace("}}", "}").replace("\\\"", "\"");
-    Some(Row { name: name.into(), doc: doc.join(" "), code: number.trim().replace('_', ""), text })
+    Some(ErrorRow {
+        name: name.into(),
+        doc: doc.join(" "),
+        code: number.trim().replace('_', ""),
+        text,
+    })
 }
 
 #[cfg(test)]
@@ -152,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_read_with_their_docs_whatever_stands_in_the_message() {
+    fn rows_are_read_with_their_docs_whatever_the_message_contains() {
         let text = "errors! {\n    /// One; with a semicolon.\n    pub(crate) first(a: &str) = BadValue, \"a; {a} {{}}\";\n    \
                     second() = 40414,\n        \"say \\\"x\\\"\";\n}\nfn f() {}\n";
         let rows = rows(text);

@@ -1,14 +1,15 @@
 //! Automation of the repository, with the standard library only.
 //!
-//! `tidy` checks what a compiler does not: arrows between crates and the server's modules, names,
-//! module docs. `docs` writes the reference
-//! pages that follow from the code. Each complaint says what to do instead.
+//! `tidy` checks rules that a compiler does not: arrows between crates and the server's modules,
+//! names, module docs, words in comments. `docs` generates the reference pages from the code. Each
+//! complaint says what to do instead.
 
 mod arrows;
 mod docs;
 mod modules;
 mod source;
 mod tidy;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ cargo xtask docs --check   fails when docs/reference/ does not follow from the c
 
 /// The folder of the repository.
 fn root() -> PathBuf {
-    // Asked for at run time: checkouts that share a target folder share this program too.
+    // Read at run time: checkouts that share a target folder share this program too.
     let own = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| "xtask".into());
     Path::new(&own).parent().expect("xtask lies in the repository").to_owned()
 }

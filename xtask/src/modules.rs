@@ -1,4 +1,4 @@
-//! Which modules of the server may name which, compared with what its files name.
+//! The permitted uses between the server's modules, compared with its files.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use crate::source::Source;
 
 const FOLDER: &str = "crates/marula-server/src/";
 
-/// Each module of the server and the modules of the same crate that its files may name. A new
-/// arrow is a decision: most things are handed in as arguments.
+/// Each module of the server and the modules of the same crate that its files may use. A new arrow
+/// is a decision: most things are passed as arguments.
 const ARROWS: &[(&str, &[&str])] = &[
     (
         "auth",
@@ -206,8 +206,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("writes", &["context", "fields", "net", "request"]),
 ];
 
-/// Complains about files of the server that draw an arrow that the table does not have, and about
-/// arrows of the table that no file draws.
+/// Complains about uses in the server's files that the table does not have, and about arrows of the
+/// table without a use.
 pub(crate) fn check(sources: &[Source], complaints: &mut Vec<String>) {
     check_against(ARROWS, sources, complaints);
 }
@@ -237,8 +237,8 @@ fn check_against(table: &[(&str, &[&str])], sources: &[Source], complaints: &mut
     }
 }
 
-/// The module at the top of the crate that a file belongs to; `None` for the crate's own file and
-/// for tests.
+/// Returns the top-level module of the crate that a file belongs to; `None` for the crate's root
+/// file and for tests.
 fn module(source: &Source) -> Option<&str> {
     let path = source.path.strip_prefix(FOLDER)?;
     let is_test = path.ends_with("tests.rs") || path.contains("/tests/");
@@ -246,7 +246,7 @@ fn module(source: &Source) -> Option<&str> {
     (path.ends_with(".rs") && !is_test && name != "lib").then_some(name)
 }
 
-/// What follows `crate::` in the code of a file, without its tests.
+/// Returns the names after `crate::` in the code of a file, without its tests.
 fn named(source: &Source) -> BTreeSet<&str> {
     let code = source.text.split("#[cfg(test)]").next().unwrap_or_default();
     code.lines()

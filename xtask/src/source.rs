@@ -3,16 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-/// A text file: its path from the root of the repository, and what it says.
+/// A text file: its path from the root of the repository, and its content.
 pub(crate) struct Source {
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// Folders that hold nothing of ours: results of builds, data, packages, version control.
+/// Folders of files that are not sources: results of builds, data, packages, version control.
 const FOREIGN: &[&str] = &["target", "data", "node_modules", "__pycache__", "artifacts", "corpus"];
 
-/// Every text file below `folder`, in order of its path.
+/// Reads every text file in `folder` and its subfolders, in order of path.
 pub(crate) fn read(root: &Path, folder: &str) -> Vec<Source> {
     let mut found = Vec::new();
     walk(root, &root.join(folder), &mut found);
@@ -29,8 +29,8 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<Source>) {
                 walk(root, &path, found);
             }
         } else if name == "local.toml" || name == ".git" {
-            // What tools/setup wrote for this machine; in a work tree of its own, where the
-            // repository lies.
+            // The machine's settings from tools/setup; in a further work tree, the location of the
+            // repository.
         } else if let Ok(text) = fs::read_to_string(&path) {
             let path =
                 path.strip_prefix(root).expect("the walk starts at the root").display().to_string();

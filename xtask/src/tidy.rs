@@ -1,15 +1,15 @@
-//! What matters about the tree and no compiler checks.
+//! Rules of the tree that no compiler checks.
 
 use std::path::Path;
 
 use crate::source::{self, Source};
-use crate::{arrows, modules};
+use crate::{arrows, modules, words};
 
-/// Names for what has not found its place yet.
+/// Names that name no concept.
 const HOMELESS: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc"];
 
-/// Text that belongs into no file of ours (recorded answers are not ours), and what to do about it.
-/// The pieces are joined here so that this table is clean.
+/// Text that must not occur in the repository's files (recorded replies are exempt), and what to do
+/// instead. The strings are joined here so that this table passes the check.
 const BANNED: &[(&str, &str, &str)] = &[
     (concat!("to", "do!("), ".rs", "answer MongoDB's own error for what is not there"),
     (concat!("unimpl", "emented!("), ".rs", "answer MongoDB's own error for what is not there"),
@@ -19,7 +19,7 @@ const BANNED: &[(&str, &str, &str)] = &[
     (concat!("/roo", "t/"), "", "a path of one machine means nothing on another"),
 ];
 
-/// The last column of a comment, as of code.
+/// The last column of a comment, the same as for code.
 const COLUMNS: usize = 100;
 
 /// Checks the tree; the summary lists the ten longest files.
@@ -32,6 +32,7 @@ pub(crate) fn run(root: &Path) -> Result<String, Vec<String>> {
         check_names(source, &mut complaints);
         check_text(source, &mut complaints);
         check_comments(source, &mut complaints);
+        words::check(source, &mut complaints);
         if is_module(source) {
             check_docs(source, &mut complaints);
         }
@@ -79,7 +80,7 @@ fn check_text(source: &Source, complaints: &mut Vec<String>) {
     }
 }
 
-/// Comments on lines of their own end at the same column as code, which rustfmt sees to.
+/// Checks the last column of comments on lines of their own; rustfmt checks it for code.
 fn check_comments(source: &Source, complaints: &mut Vec<String>) {
     let marks: &[&str] = match source.path.rsplit_once('.') {
         Some((_, "rs")) => &["//!", "///", "//"],
@@ -104,7 +105,7 @@ fn check_comments(source: &Source, complaints: &mut Vec<String>) {
 }
 
 fn check_docs(source: &Source, complaints: &mut Vec<String>) {
-    // A file of tests beside its module is introduced by the module.
+    // A file of tests is introduced by its module.
     let tests = source.path.ends_with("tests.rs") || source.path.contains("/tests/");
     if !tests && !source.text.trim_start().starts_with("//!") {
         complaints.push(format!(

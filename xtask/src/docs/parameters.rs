@@ -5,11 +5,11 @@ use std::path::Path;
 
 use crate::source;
 
-/// Where the rows are: those that act, and those without effect.
+/// The files of the rows: parameters with an effect, and those without.
 const ACTING: &str = "crates/marula-server/src/parameters/acting.rs";
 const WITHOUT_EFFECT: &str = "crates/marula-server/src/parameters/without_effect.rs";
 
-/// The page.
+/// Generates the page.
 pub(super) fn page(root: &Path) -> String {
     let mut page = String::from(
         "# Server parameters\n\nWhat `getParameter` shows and `setParameter`, `--setParameter NAME=VALUE` and the \
@@ -45,14 +45,14 @@ pub(super) fn page(root: &Path) -> String {
     page
 }
 
-/// The arguments of each `row(…)` of the table.
+/// Returns the arguments of each `row(…)` of the table.
 fn rows(source: &str) -> Vec<Vec<String>> {
     let table = source.split("ROWS: &[Row] = &[").nth(1).unwrap_or_default();
     let table = table.split("\n];").next().unwrap_or_default();
     table.split("\n    row(").skip(1).map(arguments).collect()
 }
 
-/// Cuts the text behind an opening bracket at its commas, up to the closing bracket.
+/// Splits the text after an opening bracket at its commas, up to the closing bracket.
 fn arguments(text: &str) -> Vec<String> {
     let mut arguments = vec![String::new()];
     let (mut depth, mut is_quoted) = (0, false);
@@ -73,7 +73,7 @@ fn arguments(text: &str) -> Vec<String> {
     arguments.into_iter().map(|argument| argument.trim().to_owned()).collect()
 }
 
-/// What a literal spells.
+/// Returns the value of a string literal.
 fn text(literal: &str) -> String {
     let lines = literal.trim_matches('"').split("\\\n").map(str::trim_start);
     lines.collect::<String>().replace('|', "\\|")
