@@ -19,7 +19,7 @@ pub(crate) struct Accepted {
 
 pub(crate) const ACCEPTED: &[Accepted] = &[
     Accepted {
-        words: "A field that one stage takes away and a later one sets again stands at the end",
+        words: "A field that one stage removes and a later one sets again is at the end",
         applies: |case, difference| {
             let sets = [
                 "$set",
@@ -47,7 +47,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "How often an error says so depends on what mongod has joined",
+        words: "The number of these prefixes depends on the stages that mongod has combined",
         applies: |_, difference| {
             let steps = ["Failed to optimize expression", "Failed to optimize pipeline"];
             let without = |text: &String| {
@@ -63,7 +63,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A sum of numbers beyond 2^53 that take nearly all of each other away",
+        words: "A sum of numbers beyond 2^53 that nearly cancel out is exact",
         applies: |case, difference| {
             const EXACT_END: f64 = 9_007_199_254_740_992.0;
             let is_large =
@@ -75,14 +75,14 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A date within a day of either end of time, seen in a zone",
+        words: "A date within a day of either end of the range, in a time zone",
         applies: |_, difference| {
             difference.class == "code 5166406 for 0"
                 && messages(difference)[0].contains("overflowed")
         },
     },
     Accepted {
-        words: "A `$densify` that comes to the last date there is",
+        words: "A `$densify` that reaches the last date",
         applies: |case, difference| {
             difference.class == "code 0 for 159"
                 && count(&case.command, &|name| name == "$densify") > 0
@@ -90,7 +90,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "the field that a window with a `range` is sorted by is the document's",
+        words: "the sort field of a window with a `range` is the document's",
         applies: |case, difference| {
             let has = |wanted: &str| count(&case.command, &|name| name == wanted) > 0;
             let is_told = difference.class == "results" || difference.class.contains("5429414");
@@ -98,7 +98,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "Which documents a `$sample` gives is chance",
+        words: "The documents of a `$sample` are random",
         applies: |case, difference| {
             let mut gives_some = false;
             case.command.walk(&mut |name, value| {
@@ -115,14 +115,14 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "The bytes that a `$facet` may give are counted as documents are stored",
+        words: "The size of a `$facet`'s result is counted in stored form",
         applies: |case, difference| {
             difference.class.ends_with(" for 4031700")
                 && count(&case.command, &|name| name == "$facet") > 0
         },
     },
     Accepted {
-        words: "a computed partition that names a variable of the `$lookup` around",
+        words: "a computed partition that uses a variable of the outer `$lookup`",
         applies: |case, difference| {
             let mut is_computed = false;
             case.command.walk(&mut |name, value| {
@@ -141,7 +141,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "the order in which the partitions get their last documents",
+        words: "the partitions get their last documents in the order in which they first occurred",
         applies: |case, difference| {
             let [ours, theirs] = difference.replies.clone().map(unordered_tree);
             difference.class == "results"
@@ -151,7 +151,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "The constants inside a `$unionWith` of a view are computed before the stages behind it are read",
+        words: "the constants inside a `$unionWith` of a view are computed before the later stages are parsed",
         applies: |case, difference| {
             let has = |stage: &str| count(&case.command, &|name| name == stage) > 0;
             let [ours, theirs] = messages(difference);
@@ -176,7 +176,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "Of documents that sort alike another may come first",
+        words: "Documents with equal sort keys may come in another order",
         applies: |case, difference| {
             let has = |stage: &str| count(&case.command, &|name| name == stage) > 0;
             let unordered = ["$group", "$sortByCount", "$bucket"].iter().any(|stage| has(stage));
@@ -202,7 +202,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "The input document that an error of `$replaceRoot` shows has the fields that were read whole",
+        words: "The input document in an error of `$replaceRoot` contains the read fields as a whole",
         applies: |_, difference| {
             let [ours, theirs] = messages(difference);
             let before = |text: &str| {
@@ -213,7 +213,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A text with digits that is no date is refused in other words",
+        words: "A text with digits that is not a date is rejected in other words",
         applies: |_, difference| {
             let is_of_date = |text: &String| {
                 ["date/time string", "Error parsing date string"]
@@ -247,7 +247,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "Of several constant expressions of a projection that fail, another may be told",
+        words: "Of several constant expressions of a projection that fail, another may be reported",
         applies: |case, difference| {
             let shows = ["$project", "$addFields", "$set", "fields", "projection"];
             let mut are_several = false;
@@ -274,11 +274,11 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "Of two arrays in which such a number is ambiguous (16746), another may be told",
+        words: "Of two arrays in which such a number is ambiguous (16746), the other may be reported",
         applies: |_, difference| difference.class == "message 16746",
     },
     Accepted {
-        words: "A sort by an element's number (`a.0`) beside a projection of the same field",
+        words: "A sort by an element's number (`a.0`) with a projection of the same field",
         applies: |case, difference| {
             let mut by_number = false;
             case.command.walk(&mut |name, value| {
@@ -303,7 +303,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "One document that an `_id` finds is not sorted",
+        words: "A single document found by `_id` is not sorted",
         applies: |case, difference| {
             let fails = |text: &String| {
                 text.ends_with("keys that are parallel arrays")
@@ -320,7 +320,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "`n` of `$minN` and its like is a long",
+        words: "`n` of `$minN` and similar accumulators is a long",
         applies: |_, difference| difference.class == "code 5787908 for 0",
     },
     Accepted {
@@ -328,13 +328,13 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         applies: |_, difference| difference.class == "code 0 for 4457011",
     },
     Accepted {
-        words: "An error beside a `$rename` shows the document without what moves",
+        words: "An error next to a `$rename` shows the document without the moved field",
         applies: |case, difference| {
             difference.class == "message 28" && count(&case.command, &|name| name == "$rename") > 0
         },
     },
     Accepted {
-        words: "The document that an upsert's error names is shown without the `_id`",
+        words: "The document in an upsert's error is shown without the `_id`",
         applies: |_, difference| {
             let [ours, theirs] = messages(difference);
             difference.class.starts_with("message")
@@ -343,7 +343,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A filter that names `_id` twice is looked at as a whole",
+        words: "A filter that names `_id` twice is evaluated as a whole",
         applies: |case, _| {
             let is_id = |field: &&(String, Tree)| field.0 == "_id";
             let mut is_twice = false;
@@ -356,7 +356,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A `$jsonSchema` uses no index, and is tried before an `$expr` or behind it",
+        words: "A `$jsonSchema` uses no index, and is evaluated before or after an `$expr`",
         applies: |case, difference| {
             let executes = |reply: &Tree| failure(reply).1.contains("xecutor error");
             (case.kind == "indexed" || case.operators().contains("$expr"))
@@ -377,7 +377,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "Where several documents or fields of `$setWindowFields` and `$fill` fail, another failure may be told",
+        words: "If several documents or fields of `$setWindowFields` and `$fill` fail, another failure may be reported",
         applies: |case, difference| {
             let windows =
                 count(&case.command, &|name| matches!(name, "$setWindowFields" | "$fill"));
@@ -389,7 +389,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "An `$expr` that fails on a document is not always tried where an index serves",
+        words: "An `$expr` that fails on a document is not always evaluated if an index supports",
         applies: |case, difference| {
             // The errors of an update's statements say nothing of where they come from.
             let is_update = case.kind == "update";
@@ -408,14 +408,14 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "The sign of a NaN that no sum of numbers gives",
+        words: "The sign of a NaN that is not the result of a sum",
         applies: |_, difference| {
             let [ours, theirs] = [0, 1].map(|side| shell::value(&difference.replies[side]));
             difference.class == "results" && ours == theirs && ours.contains("NaN")
         },
     },
     Accepted {
-        words: "An `_id` that is made for an upsert is another one on each server, in messages too",
+        words: "An `_id` that is generated for an upsert differs between servers, in messages too",
         applies: |case, difference| {
             let without_ids = |text: &str| {
                 let words = text.split(' ').map(|word| match word.len() {
@@ -431,7 +431,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "What an inclusion leaves of an array of scalars is an empty array",
+        words: "An inclusion leaves an empty array of an array of scalars",
         applies: |case, difference| {
             let mut is_deep = count(&case.command, &|name| name.contains('.')) > 0;
             case.command.walk(&mut |name, value| {
@@ -452,7 +452,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A sort by `a.0` and by another path through `a` is not refused for parallel arrays",
+        words: "A sort by `a.0` and by another path through `a` is not rejected for parallel arrays",
         applies: |case, difference| {
             let mut is_sorted = false;
             case.command.walk(&mut |name, value| {
@@ -463,7 +463,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "An int that `$round` makes too long for 32 bits becomes a long",
+        words: "An int that `$round` makes too large for 32 bits becomes a long",
         applies: |case, difference| {
             difference.class == "results" && case.operators().contains("$round")
         },
@@ -475,7 +475,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "Of an index on a field and on a part of it",
+        words: "For an index on a field and on a part of it",
         applies: |case, difference| {
             let has_part = |index: &Tree| {
                 let paths = || key_of(index).fields().iter().map(|(path, _)| path.as_str());
@@ -492,7 +492,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "Why a wildcard index that is hinted cannot be walked",
+        words: "The reason why a hinted wildcard index cannot be used",
         applies: |case, difference| {
             let is_wildcard =
                 |index: &Tree| count(index, &|name| name == "$**" || name.ends_with(".$**")) > 0;
@@ -502,7 +502,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "Of an array in an array, a wildcard index on a part of documents",
+        words: "For an array in an array, a wildcard index on a part of documents",
         applies: |case, difference| {
             let is_on_part = |index: &Tree| count(index, &|name| name.ends_with(".$**")) > 0;
             let is_list = |tree: &Tree| matches!(tree, Tree::Array(_));
@@ -519,7 +519,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "Where mongod misses documents through a wildcard index, that does not serve here",
+        words: "If mongod misses documents through a wildcard index, Marula does not use it",
         applies: |case, difference| {
             let is_wildcard =
                 |index: &Tree| count(index, &|name| name == "$**" || name.ends_with(".$**")) > 0;
@@ -539,7 +539,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A number in an index's path is a place in an array alone",
+        words: "A number in an index's path is only an array index",
         applies: |case, difference| {
             let mut asks_for_none = count(&case.command, &|name| name == "$exists") > 0;
             case.command.walk(&mut |_, value| {

@@ -23,7 +23,7 @@ fn fails_early(reply: &Tree) -> bool {
 
 pub(crate) const REARRANGED: &[Accepted] = &[
     Accepted {
-        words: "A `$match` that mongod moves further, or not as far, lets other documents reach what fails",
+        words: "If mongod moves a `$match` further, or not as far, other documents reach a failing stage",
         applies: |case, difference| {
             !difference.class.starts_with("results")
                 && moves_a_condition(case)
@@ -32,7 +32,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "of the old one, and finds other documents",
+        words: "on the old one, and finds other documents",
         applies: |case, difference| difference.class == "results" && moves_a_condition(case),
     },
     Accepted {
@@ -50,7 +50,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "Two `$match` behind another stage are joined, and their conditions tried as they stand",
+        words: "Two `$match` after another stage are combined, and their conditions are evaluated in their order",
         applies: |case, difference| {
             let are_two = |names: &Vec<String>| {
                 names.windows(2).any(|pair| pair.iter().all(|name| name == "$match"))
@@ -87,7 +87,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A `$project` at the front is computed in mongod for a batch of documents",
+        words: "mongod computes a `$project` at the front for a batch of documents",
         applies: |case, difference| {
             let begins_with_one = |names: &Vec<String>| {
                 let mut names = names.iter().skip_while(|name| *name == "$match");
@@ -101,7 +101,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A `$lookup` with a `$group` right behind it",
+        words: "A `$lookup` directly followed by a `$group`",
         applies: |case, difference| {
             let kinds = stages(case);
             let groups =
@@ -150,7 +150,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "by the order that a `$densify` or `$setWindowFields` gives is left out wherever that stands",
+        words: "by the order that a `$densify` or `$setWindowFields` outputs is removed wherever it is",
         applies: |case, difference| {
             let gives_order =
                 |name: &String| matches!(&**name, "$densify" | "$setWindowFields" | "$fill");
@@ -163,7 +163,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "conditions on a path, and sorts by it, before a stage that writes a neighbouring one",
+        words: "conditions on a path, and sorts by it, before a stage that writes a neighbouring path",
         applies: |case, difference| {
             let kinds = stages(case);
             let is_pair = |pair: &[String]| {
@@ -175,7 +175,7 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A `$sort` behind a `$setWindowFields` that sorts by its partition's own field",
+        words: "A `$sort` after a `$setWindowFields` that sorts by its partition's own field",
         applies: |case, difference| {
             let mut is_both = false;
             case.command.walk(&mut |name, value| {
