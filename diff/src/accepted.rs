@@ -1,6 +1,6 @@
-//! Differences that are known and stay: each is a sentence of docs/differences.md.
+//! Known differences that stay: each is a sentence of docs/differences.md.
 //!
-//! Those that come of the order in which stages are carried out are in `rearranged`.
+//! Those caused by the order in which stages are executed are in `rearranged`.
 
 use marula_bson::{Type, Value};
 
@@ -9,11 +9,11 @@ use crate::compare::Difference;
 use crate::shell;
 use crate::tree::Tree;
 
-/// A difference that is explained.
+/// An explained difference.
 pub(crate) struct Accepted {
-    /// Words of docs/differences.md that say it.
+    /// The words of docs/differences.md that describe it.
     pub(crate) words: &'static str,
-    /// Whether a shrunk case shows this difference and nothing else.
+    /// Returns whether a reduced case shows this difference and no other.
     pub(crate) applies: fn(&Case, &Difference) -> bool,
 }
 
@@ -180,19 +180,19 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         applies: |case, difference| {
             let has = |stage: &str| count(&case.command, &|name| name == stage) > 0;
             let unordered = ["$group", "$sortByCount", "$bucket"].iter().any(|stage| has(stage));
-            // Ties are cut where a part of what was sorted is taken.
+            // A part of a sorted result may end between equal documents.
             let cuts = |names: &Vec<String>| {
                 let at = names.iter().position(|name| name == "$sort");
                 let is_part = |name: &String| matches!(&**name, "$limit" | "$skip");
                 at.is_some_and(|at| names[at..].iter().any(is_part))
             };
-            // So they are where a first batch ends among them.
+            // The same holds if a first batch ends between them.
             let goes_on = |reply: &Tree| {
                 let id = reply.get("cursor").and_then(|cursor| cursor.get("id"));
                 matches!(id, Some(Tree::Leaf(id)) if id.get() != Value::Int64(0))
             };
             let is_cut = pipelines(case).iter().any(cuts) || difference.replies.iter().all(goes_on);
-            // Windows show in what order groups came that tie for their sort.
+            // Windows show the order of groups with equal sort keys.
             let windows = has("$setWindowFields") || has("$fill");
             let [ours, theirs] = difference.replies.clone().map(unordered_tree);
             difference.class == "results"
@@ -264,7 +264,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                     text.contains("Failed to optimize pipeline") || !text.contains("xecutor error");
                 *code != 0 && is_of_constants
             };
-            // Both are told behind the same words.
+            // Both are reported after the same words.
             let words = |text: &String| {
                 text.rsplit_once(" :: caused by :: ").map(|(words, _)| words.to_owned())
             };
@@ -391,7 +391,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
     Accepted {
         words: "An `$expr` that fails on a document is not always evaluated if an index supports",
         applies: |case, difference| {
-            // The errors of an update's statements say nothing of where they come from.
+            // The errors of an update's statements do not contain their origin.
             let is_update = case.kind == "update";
             let executes = |reply: &Tree| {
                 let (code, text) = failure(reply);
@@ -555,7 +555,7 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
     },
 ];
 
-/// The words of the first row that takes a difference.
+/// Returns the words of the first row that matches a difference.
 pub(crate) fn accepted_as(
     rows: &[Accepted],
     case: &Case,
@@ -568,8 +568,8 @@ pub(crate) fn messages(difference: &Difference) -> [String; 2] {
     [failure(&difference.replies[0]).1, failure(&difference.replies[1]).1]
 }
 
-/// The names of the stages of each pipeline of a case: its own behind those of the view, and those
-/// inside stages.
+/// Returns the names of the stages of each pipeline of a case: its own after those of the view, and
+/// those inside stages.
 pub(crate) fn pipelines(case: &Case) -> Vec<Vec<String>> {
     let mut found = vec![stages(case)];
     case.command.walk(&mut |_, value| {
@@ -583,7 +583,7 @@ pub(crate) fn pipelines(case: &Case) -> Vec<Vec<String>> {
     found
 }
 
-/// The names of the stages that a pipeline comes to, a view's first.
+/// Returns the names of the stages of a pipeline, a view's first.
 pub(crate) fn stages(case: &Case) -> Vec<String> {
     let own = match case.command.get("pipeline") {
         Some(Tree::Array(own)) => &own[..],
@@ -596,7 +596,8 @@ pub(crate) fn stages(case: &Case) -> Vec<String> {
     case.view.iter().chain(own).filter_map(name).collect()
 }
 
-/// Whether the documents may have lost the `_id` that tells them apart when they are sorted.
+/// Returns whether the documents may have lost the `_id` that distinguishes them when they are
+/// sorted.
 fn takes_id_away(case: &Case) -> bool {
     let mut is_gone = count(&case.command, &|name| {
         let others = [
@@ -621,7 +622,7 @@ fn takes_id_away(case: &Case) -> bool {
     is_gone
 }
 
-/// Whether a document of a case or its command has such a value.
+/// Returns whether a document of a case or its command contains a value that `is_meant` accepts.
 fn holds(case: &Case, is_meant: &dyn Fn(Value<'_>) -> bool) -> bool {
     let mut has = false;
     for tree in case.documents.iter().chain(case.others.iter()).chain([&case.command]) {
@@ -632,13 +633,13 @@ fn holds(case: &Case, is_meant: &dyn Fn(Value<'_>) -> bool) -> bool {
     has
 }
 
-/// The tree with null for every number.
+/// Returns the tree with null instead of every number.
 fn without_numbers(mut tree: Tree) -> Tree {
     tree.map_leaves(&|value| value.kind().is_number().then(|| Value::Null.to_buf()));
     tree
 }
 
-/// The tree with the elements of every array in an order of their own.
+/// Returns the tree with the elements of every array sorted.
 fn unordered_tree(tree: Tree) -> Tree {
     match tree {
         Tree::Leaf(_) => tree,
@@ -653,7 +654,7 @@ fn unordered_tree(tree: Tree) -> Tree {
     }
 }
 
-/// Whether a path has a number in it.
+/// Returns whether a path has a number in it.
 pub(crate) fn names_a_place(path: &str) -> bool {
     path.split('.').any(|part| part.parse::<u32>().is_ok())
 }
@@ -664,7 +665,7 @@ pub(crate) fn count(tree: &Tree, is_meant: &dyn Fn(&str) -> bool) -> usize {
     found
 }
 
-/// The tree with the fields of every document in the order of their names.
+/// Returns the tree with the fields of every document in the order of their names.
 fn sorted(tree: Tree) -> Tree {
     match tree {
         Tree::Leaf(_) => tree,
@@ -682,8 +683,8 @@ fn is_near(ours: f64, theirs: f64) -> bool {
     ours == theirs || (ours - theirs).abs() <= ours.abs() * 1e-15
 }
 
-/// Whether two answers are the same but for the last digits of decimals, and how these write their
-/// zeros.
+/// Returns whether two replies are equal except for the last digits of decimals, and for the
+/// notation of their zeros.
 fn nearly_equal(ours: &Tree, theirs: &Tree) -> bool {
     match (ours, theirs) {
         (Tree::Leaf(ours), Tree::Leaf(theirs)) => match (ours.get(), theirs.get()) {

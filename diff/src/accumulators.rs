@@ -3,8 +3,8 @@
 use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
-/// Accumulators and what they take: a wish of an expression, or a form of their own. Those up to
-/// `$stdDevSamp` give the same whatever the order.
+/// Accumulators and their arguments: a requested type of an expression, or a special form. Those up
+/// to `$stdDevSamp` have the same result in any order.
 pub(crate) const ACCUMULATORS: [(&str, &str); 21] = [
     ("$sum", "num"),
     ("$avg", "num"),
@@ -29,11 +29,11 @@ pub(crate) const ACCUMULATORS: [(&str, &str); 21] = [
     ("$sum", "any"),
 ];
 
-/// How many of them do not depend on the order of documents.
+/// The number of accumulators that do not depend on the order of documents.
 pub(crate) const ORDERLESS: usize = 7;
 
 impl Maker {
-    /// One or two fields of accumulators.
+    /// Adds one or two fields of accumulators.
     pub(crate) fn accumulators(&mut self, fields: &mut Vec<(String, Tree)>) {
         for name in ["n", "m"].into_iter().take(self.random.between(1, 2)) {
             let (operator, wish) = *self.random.pick(&ACCUMULATORS);
@@ -51,7 +51,8 @@ impl Maker {
                 tree! { "input" => input, "n" => self.how_many() }
             }
             "top" | "topN" => {
-                // Of equal documents any may be taken: the sort ends with what tells them apart.
+                // Of equal documents any may be chosen: the sort ends with a field that
+                // distinguishes them.
                 let sort = self.sort();
                 let output = self.expression("any", 1);
                 let mut argument = tree! { "sortBy" => sort, "output" => output };

@@ -1,4 +1,4 @@
-//! A case: documents, and one command that both servers are asked.
+//! A case: documents, and one command that both servers run.
 //!
 //! Cases come in *rounds*: a round is a seed, one kind of command, and (unless its commands write)
 //! one set of documents for all its cases.
@@ -27,18 +27,18 @@ pub(crate) const KINDS: [&str; 9] = [
 pub(crate) struct Case {
     pub(crate) kind: &'static str,
     pub(crate) documents: Rc<Vec<Tree>>,
-    /// What `$lookup` and its like find in the collection `other`.
+    /// The documents of the collection `other`, which `$lookup` and similar stages read.
     pub(crate) others: Rc<Vec<Tree>>,
     /// Indexes on the collection `c`: key patterns, or specifications with a `key` and options.
     pub(crate) indexes: Rc<Vec<Tree>>,
-    /// The stages of the view `v` of the collection `c`; none, and there is no view.
+    /// The stages of the view `v` of the collection `c`; if there are none, there is no view.
     pub(crate) view: Rc<Vec<Tree>>,
     pub(crate) command: Tree,
-    /// The commands that follow it, in kinds that are sequences.
+    /// The commands after it, in kinds that are sequences.
     pub(crate) steps: Rc<Vec<Tree>>,
 }
 
-/// The cases of one round.
+/// Returns the cases of one round.
 pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
     let mut maker = Maker::new(seed);
     let count = if kind == "aggregate" { 25 } else { 40 };
@@ -144,8 +144,8 @@ fn write_case(maker: &mut Maker, kind: &'static str, indexes: &Rc<Vec<Tree>>) ->
     }
 }
 
-/// Has the write's filter name one `_id`: which of several documents comes first depends on the
-/// plan, which is open where there are indexes.
+/// Restricts the write's filter to one `_id`: with indexes the plan, which is open, decides which
+/// of several documents comes first.
 fn name_one(maker: &mut Maker, command: &mut Tree) {
     let id = Tree::of(maker.random.between(1, 4) as i32);
     let name_in = |fields: &mut Vec<(String, Tree)>, name: &str| {
@@ -193,7 +193,7 @@ fn find(maker: &mut Maker, unordered: bool) -> Tree {
     Tree::Doc(fields)
 }
 
-/// A `find` that often names an index, or asks for nothing but fields of one.
+/// Returns a `find` that often names an index, or uses only fields of one.
 fn find_indexed(maker: &mut Maker, indexes: &[Tree]) -> Tree {
     let mut command = find(maker, true);
     let number = maker.random.below(indexes.len());
@@ -244,7 +244,7 @@ fn aggregate(on: Tree, pipeline: Tree) -> Tree {
     tree! { "aggregate" => on, "pipeline" => pipeline, "cursor" => tree! { "batchSize" => 1000 } }
 }
 
-/// An `aggregate` with what stands beside its pipeline.
+/// Returns an `aggregate` with further options.
 fn pipeline(maker: &mut Maker, has_view: bool) -> Tree {
     // A variable of a command may not read documents: most often it is a constant.
     let variable = maker.random.percent(8).then(|| match maker.random.percent(90) {
@@ -290,8 +290,7 @@ fn indexes(maker: &mut Maker) -> Vec<Tree> {
         if maker.random.percent(20)
             && let Some((path, _)) = key.first().cloned()
         {
-            // Wherever the path leads, what is below it, or what it holds in a field that is
-            // indexed too.
+            // The path, a longer path, or the value in another indexed field.
             let more = match maker.random.below(3) {
                 0 => (format!("{path}.a"), Tree::of(1)),
                 1 => (path.split('.').next().unwrap_or("a").to_owned(), Tree::of(-1)),
@@ -309,7 +308,7 @@ fn indexes(maker: &mut Maker) -> Vec<Tree> {
     indexes
 }
 
-/// An index of a kind that few are of, or with options, or just its key.
+/// Returns an index of a rare kind, or with options, or just its key.
 fn with_options(maker: &mut Maker, mut key: Vec<(String, Tree)>) -> Tree {
     let option = match maker.random.below(30) {
         0 => ("sparse", Tree::of(true)),
@@ -345,14 +344,14 @@ fn with_options(maker: &mut Maker, mut key: Vec<(String, Tree)>) -> Tree {
     Tree::Doc(spec)
 }
 
-/// The key pattern of an index.
+/// Returns the key pattern of an index.
 pub(crate) fn key_of(index: &Tree) -> &Tree {
     index.get("key").unwrap_or(index)
 }
 
 impl Case {
-    /// Commands that bring both collections to the case's state. `fresh` drops what was there,
-    /// indexes included.
+    /// Returns the commands that bring both collections to the case's state. `fresh` drops the
+    /// previous state, indexes included.
     pub(crate) fn setup(&self, fresh: bool) -> Vec<DocBuf> {
         let mut commands = Vec::new();
         if self.kind == "aggregate" {
@@ -362,8 +361,8 @@ impl Case {
             commands.push(tree! { "drop" => "n" });
         }
         for (name, documents) in [("c", &self.documents), ("other", &self.others)] {
-            // To make a collection costs more than what is asked of it: one that will hold
-            // documents is emptied.
+            // Creating a collection costs more than the case's command: a collection for documents
+            // is emptied instead.
             let is_gone = documents.is_empty() || self.kind == "indexed" || self.is_sequence();
             let clear = if fresh && is_gone {
                 tree! { "drop" => name }
@@ -385,7 +384,7 @@ impl Case {
                     };
                     spec.push(("name".to_owned(), Tree::of(format!("i{number}").as_str())));
                     let specs = Tree::Array(vec![Tree::Doc(spec)]);
-                    // One by one: what is refused does not keep the others away.
+                    // One by one: a rejected document does not prevent the others.
                     commands.push(tree! { "createIndexes" => name, "indexes" => specs });
                 }
             }
@@ -404,7 +403,7 @@ impl Case {
         commands.iter().map(Tree::to_doc).collect()
     }
 
-    /// The command, and what shows what it has done.
+    /// Returns the command, and the commands that show its effects.
     pub(crate) fn question(&self) -> Vec<DocBuf> {
         let mut commands = vec![self.command.to_doc()];
         commands.extend(self.steps.iter().map(Tree::to_doc));
@@ -414,7 +413,7 @@ impl Case {
         }
         if self.writes() {
             commands.push(tree! { "find" => "c", "batchSize" => 1000 }.to_doc());
-            // Each index must hold what the documents do, their missing fields too.
+            // Each index must match the documents, including their missing fields.
             for (number, index) in self.indexes.iter().enumerate() {
                 let hint = format!("i{number}");
                 let missing = key_of(index)
@@ -427,7 +426,7 @@ impl Case {
                         "find" => "c", "filter" => filter, "hint" => hint.as_str(), "batchSize" => 1000
                     };
                     if self.kind == "restart" {
-                        // What is known of arrays is told by the plan.
+                        // The plan shows the marks of arrays.
                         let explain =
                             tree! { "explain" => find.clone(), "verbosity" => "queryPlanner" };
                         commands.push(explain.to_doc());
@@ -446,22 +445,22 @@ impl Case {
         matches!(self.kind, "update" | "findAndModify") || self.is_sequence()
     }
 
-    /// Whether several commands are asked, each of what the ones before it have left.
+    /// Returns whether the case has several commands, each of which depends on those before it.
     pub(crate) fn is_sequence(&self) -> bool {
         matches!(self.kind, "getMore" | "applyOps" | "restart")
     }
 
-    /// Whether the order of what is found is open.
+    /// Returns whether the order of the result is open.
     pub(crate) fn is_unordered(&self) -> bool {
         !self.indexes.is_empty() && self.command.get("sort").is_none()
     }
 
-    /// Whether a pipeline takes the first documents only.
+    /// Returns whether a pipeline reads only the first documents.
     fn stops_early(&self) -> bool {
         count(&self.command, "$limit") + count(&self.command, "$skip") > 0
     }
 
-    /// The names of all operators and stages of the command, and the names of its options.
+    /// Returns the names of all operators and stages of the command, and the names of its options.
     pub(crate) fn operators(&self) -> std::collections::BTreeSet<String> {
         let mut found = std::collections::BTreeSet::new();
         for (name, _) in self.command.fields() {
@@ -475,7 +474,7 @@ impl Case {
         found
     }
 
-    /// Whether the answer is one that two servers must agree on, and asking for it kills neither of
+    /// Returns whether two servers must agree on the reply, and the command crashes neither of
     /// them.
     pub(crate) fn is_askable(&self) -> bool {
         let mut determined = true;
@@ -488,7 +487,7 @@ impl Case {
                 determined &= stages_are_determined(stages);
             }
         });
-        // mongod 6.0.27 ends where the conditions of a new root are constants in part.
+        // mongod 6.0.27 crashes if the conditions of a new root are partly constant.
         let mut ends = false;
         let mut see = |name: &str, value: &Tree| {
             let root = if name == "$replaceRoot" { value.get("newRoot") } else { Some(value) };
@@ -500,7 +499,7 @@ impl Case {
         determined &= !ends;
         let multiplies = self.view.iter().any(|stage| stage.get("$unwind").is_some());
         determined &= !(multiplies && self.stops_early());
-        // mongod 6.0.27 aborts on a positional projection beside a filter with bits.
+        // mongod 6.0.27 aborts on a positional projection with a filter by bits.
         let positional = ["projection", "fields"].iter().any(|name| {
             let fields = self.command.get(name).map_or(&[][..], Tree::fields);
             fields.iter().any(|(path, _)| path.ends_with(".$"))
@@ -509,7 +508,7 @@ impl Case {
     }
 }
 
-/// `$push` has a `$sort` too, of the elements; what says `$each` beside it is found by its parent.
+/// `$push` has a `$sort` of the elements too; it is distinguished by its parent's `$each`.
 fn names_id(sort: &Tree) -> bool {
     sort.get("_id").is_some()
         || !sort.fields().iter().any(|(_, direction)| direction.kind().is_number())
@@ -532,15 +531,15 @@ fn stages_are_determined(stages: &[Tree]) -> bool {
             "$sortByCount" => next.is_some_and(|next| {
                 next.get("$sort").is_some_and(|sort| sort.get("count").is_some())
             }),
-            // The windows' own sort makes one before it void.
+            // The windows' own sort makes a preceding one void.
             "$densify" | "$fill" => next.is_some_and(|next| name(next) == "$sort"),
             "$graphLookup" => next.is_some_and(|next| count(next, "$sortArray") > 0),
             "$setWindowFields" => {
                 stage.fields()[0].1.get("sortBy").is_some()
                     && next.is_some_and(|next| name(next) == "$sort")
             }
-            // Documents that one became have its `_id`, and may come in any order behind a sort
-            // that stops early.
+            // Documents that were unwound from one have its `_id`, and may come in any order after
+            // a sort with a limit.
             "$limit" | "$skip" => {
                 let multiplies = ["$unwind", "$unionWith", "$densify"];
                 index > 0
@@ -558,7 +557,7 @@ fn count(tree: &Tree, operator: &str) -> usize {
     found
 }
 
-/// The code of the first error in a reply, 0 where there is none, and its message.
+/// Returns the code of the first error in a reply, 0 if there is none, and its message.
 pub(crate) fn failure(reply: &Tree) -> (i32, String) {
     let parts = |error: &Tree| {
         let code = match error.get("code") {

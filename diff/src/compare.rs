@@ -1,7 +1,7 @@
-//! Whether two servers gave the same answer.
+//! Compares the replies of two servers.
 //!
-//! Bytes that are equal are the same answer. Otherwise what no two servers can share is taken out
-//! (ids and times that the server made, the order where it is open) and the rest is compared again.
+//! Equal bytes are the same reply. Otherwise the parts that no two servers can share are removed
+//! (generated ids and times, an open order) and the rest is compared again.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,12 +14,12 @@ use crate::values::is_of_case;
 
 /// The first replies of a case that differ.
 pub(crate) struct Difference {
-    /// What differs, in a word: `results`, `reply`, `message` and its code, or the two codes.
+    /// The kind of the difference: `results`, `reply`, `message` and its code, or the two codes.
     pub(crate) class: String,
     pub(crate) replies: [Tree; 2],
 }
 
-/// Compares the replies of a case. `loose` passes over texts of errors.
+/// Compares the replies of a case. `loose` ignores texts of errors.
 pub(crate) fn compare(case: &Case, replies: [&[DocBuf]; 2], loose: bool) -> Option<Difference> {
     let [ours, theirs] = replies;
     ours.iter().zip(theirs).find_map(|(ours, theirs)| difference(case, ours, theirs, loose))
@@ -50,7 +50,7 @@ fn difference(case: &Case, ours: &DocBuf, theirs: &DocBuf, loose: bool) -> Optio
     Some(Difference { class, replies })
 }
 
-/// Whether a reply is the one that a difference shows.
+/// Returns whether a reply is the one that a difference shows.
 pub(crate) fn is_same(case: &Case, reply: &DocBuf, shown: &Tree) -> bool {
     normal(case, Tree::of_doc(reply.as_doc())) == *shown
 }
@@ -62,7 +62,8 @@ fn normal(case: &Case, mut reply: Tree) -> Tree {
             *fields = vec![("plan".to_owned(), multikey(&Tree::Doc(fields.clone())))];
         }
         if fields.iter().any(|(name, _)| name == "keysPerIndex") {
-            // Of a validation, what it has found; how it words the rest is each server's own.
+            // Of a validation, only the errors are compared; the wording of the rest is each
+            // server's own.
             fields.retain(|(name, _)| {
                 matches!(name.as_str(), "valid" | "nrecords" | "nIndexes" | "keysPerIndex")
             });
@@ -81,7 +82,7 @@ fn normal(case: &Case, mut reply: Tree) -> Tree {
     if let Tree::Doc(fields) = &mut reply
         && let Some((_, Tree::Doc(cursor))) = fields.iter_mut().find(|(name, _)| name == "cursor")
     {
-        // What a server calls a cursor that goes on is its own affair.
+        // The id of an open cursor is each server's own.
         for (_, id) in cursor.iter_mut().filter(|(name, _)| name == "id") {
             id.map_leaves(&|id| (id != Value::Int64(0)).then(|| Value::Int64(1).to_buf()));
         }
@@ -91,7 +92,7 @@ fn normal(case: &Case, mut reply: Tree) -> Tree {
     reply
 }
 
-/// Something fixed for what a server has made itself.
+/// Replaces generated values by fixed ones.
 fn own(value: Value<'_>, now: u64) -> Option<ValueBuf> {
     let is_now = |seconds: u64| seconds.abs_diff(now) < 86_400;
     match value {
@@ -117,7 +118,7 @@ fn own(value: Value<'_>, now: u64) -> Option<ValueBuf> {
     }
 }
 
-/// The text of an error with something fixed for an id that the server has made.
+/// Returns the text of an error with a generated id replaced by a fixed one.
 fn without_own_id(text: &str) -> Option<String> {
     let at = text.find("ObjectId('")? + "ObjectId('".len();
     let hex = text.get(at..at + 24)?;
@@ -125,7 +126,7 @@ fn without_own_id(text: &str) -> Option<String> {
     Some(text.replace(&id.to_string(), &"9".repeat(24)))
 }
 
-/// The same for the number of a cursor and the UUID of a collection, with which these texts end.
+/// Replaces the number of a cursor and the UUID of a collection at the end of an error's text.
 fn without_own_name(text: &str) -> Option<String> {
     if text.starts_with("cursor id ") && text.ends_with(" not found") {
         return Some("cursor id 9 not found".to_owned());
@@ -134,7 +135,7 @@ fn without_own_name(text: &str) -> Option<String> {
     Some(format!("{front}UUID 9"))
 }
 
-/// The same for times of now.
+/// Replaces current times.
 fn without_own_time(text: &str, is_now: &dyn Fn(u64) -> bool) -> Option<String> {
     let (mut known, mut rest, mut found) = (String::new(), text, false);
     while let Some(at) = rest.find("Timestamp(").or_else(|| rest.find("new Date(")) {

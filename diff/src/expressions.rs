@@ -1,18 +1,18 @@
-//! Expressions, from a table that knows which operator takes and gives what.
+//! Expressions, from a table of the operators' argument and result types.
 //!
-//! What is asked for is a *wish*: `num`, `int` (a small whole number), `str`, `arr`, `nums` (an
+//! A requested type is a *wish*: `num`, `int` (a small whole number), `str`, `arr`, `nums` (an
 //! array of numbers), `date`, `bool`, `obj`, `any`, or one of the constants (`unit`, `zone`,
-//! `format`, `type`, `pattern`, `day`, `direction`). Wishes are granted most of the time only: an
-//! operator must answer for other types too.
+//! `format`, `type`, `pattern`, `day`, `direction`). Wishes are fulfilled only most of the time: an
+//! operator must handle other types too.
 
 use marula_bson::Value;
 
 use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
-/// Operators by what they give: name, result, argument. An argument is one wish, `[wish …]` for a
-/// list of exactly these, `[wish*]` for a list of any length, or `{name:wish …}` where `name?` may
-/// be left out.
+/// Operators by result type: name, result, argument. An argument is one wish, `[wish …]` for a list
+/// of exactly these, `[wish*]` for a list of any length, or `{name:wish …}` in which `name?` is
+/// optional.
 const OPERATORS: &[(&str, &str, &str)] = &[
     ("$abs", "num", "num"),
     ("$add", "num", "[num*]"),
@@ -255,7 +255,7 @@ const DATED: [&str; 17] = [
 const DAYS: [&str; 6] = ["mon", "monday", "Sun", "fri", "sunday", "x"];
 
 impl Maker {
-    /// An expression that should give what is wished for, nested at most `depth` deep.
+    /// Returns an expression that should have the requested type, nested at most `depth` deep.
     pub(crate) fn expression(&mut self, wish: &str, depth: usize) -> Tree {
         if let Some(constant) = self.constant(wish) {
             return constant;
@@ -315,10 +315,10 @@ impl Maker {
         self.expression(form, depth)
     }
 
-    /// Wishes that are most often granted by a constant.
+    /// Wishes that a constant fulfils most of the time.
     fn constant(&mut self, wish: &str) -> Option<Tree> {
         let text = |maker: &mut Maker, of: &[&str]| {
-            // The last of each table is wrong.
+            // The last entry of each table is invalid.
             let of = if maker.random.percent(95) { &of[..of.len() - 1] } else { of };
             Tree::of(*maker.random.pick(of))
         };
@@ -361,7 +361,7 @@ impl Maker {
                 };
                 let count = self.random.below(3);
                 if self.random.percent(80) {
-                    // One argument that is an array needs a list around it.
+                    // A single argument that is an array needs a list around it.
                     Tree::Array(vec![Tree::Array((0..count).map(|_| pair(self)).collect())])
                 } else {
                     tree! { "$objectToArray" => self.expression("obj", 1) }
@@ -371,7 +371,7 @@ impl Maker {
         })
     }
 
-    /// A path, a variable or a constant.
+    /// Returns a path, a variable or a constant.
     fn atom(&mut self, wish: &str) -> Tree {
         if !self.variables.is_empty() && self.random.percent(40) {
             let variable = *self.random.pick(&self.variables);
@@ -406,7 +406,7 @@ impl Maker {
         }
     }
 
-    /// A constant, wrapped where it would be read as something else.
+    /// Returns a constant, wrapped if it would be parsed as something else.
     fn literal(&mut self) -> Tree {
         let value = self.value(1);
         match &value {
@@ -417,7 +417,7 @@ impl Maker {
         }
     }
 
-    /// `$a.b`, of a field that holds what is wished for if there is one.
+    /// Returns `$a.b`, a field with a value of the requested type if there is one.
     pub(crate) fn reference(&mut self, wish: &str) -> Tree {
         if self.random.percent(4) {
             return Tree::of(*self.random.pick(&[
@@ -453,7 +453,7 @@ impl Maker {
         Tree::of(&format!("${path}"))
     }
 
-    /// Operators that bind variables or have branches.
+    /// Returns operators that bind variables or have branches.
     fn scoped(&mut self, wish: &str, depth: usize) -> Tree {
         let inner = depth - 1;
         match self.random.below(6) {
@@ -512,7 +512,7 @@ impl Maker {
         }
     }
 
-    /// A document or an array of expressions.
+    /// Returns a document or an array of expressions.
     fn constructed(&mut self, depth: usize) -> Tree {
         let count = self.random.between(0, 3);
         if self.random.percent(50) {
@@ -527,7 +527,7 @@ impl Maker {
         )
     }
 
-    /// What `make` makes where these variables are in scope.
+    /// Returns the result of `make` with these variables in scope.
     pub(crate) fn with(
         &mut self,
         names: &[&'static str],

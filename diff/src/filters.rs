@@ -5,7 +5,7 @@ use marula_bson::{Type, Value};
 use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
-/// Names of types as `$type` takes them, and some that are none.
+/// Names of types that `$type` accepts, and some invalid ones.
 const TYPES: [&str; 24] = [
     "double",
     "string",
@@ -34,7 +34,7 @@ const TYPES: [&str; 24] = [
 ];
 
 impl Maker {
-    /// A filter whose `$and`, `$or` and the like are nested at most `depth` deep.
+    /// Returns a filter whose `$and`, `$or` and similar operators are nested at most `depth` deep.
     pub(crate) fn filter(&mut self, depth: usize) -> Tree {
         let count = match self.random.below(20) {
             0 => 0,
@@ -73,7 +73,7 @@ impl Maker {
                 let (path, value) = self.place();
                 let condition = match value.kind() {
                     _ if self.random.percent(70) => self.operators(&value, depth.min(2)),
-                    // A document of operators is no value: of $-names generated documents have
+                    // A document of operators is not a value: of $-names generated documents have
                     // those of references.
                     _ => value,
                 };
@@ -82,7 +82,7 @@ impl Maker {
         }
     }
 
-    /// Operators on a path where `value` was seen.
+    /// Returns operators on a path with a known `value`.
     pub(crate) fn operators(&mut self, value: &Tree, depth: usize) -> Tree {
         let mut fields = Vec::new();
         let count = if self.random.percent(80) { 1 } else { 2 };
@@ -176,14 +176,14 @@ impl Maker {
         }
     }
 
-    /// What `$elemMatch` takes: operators on the elements, or a filter of documents.
+    /// Returns an argument of `$elemMatch`: operators on the elements, or a filter of documents.
     fn element_match(&mut self, value: &Tree, depth: usize) -> Tree {
         let element = match value.items() {
             [] => value.clone(),
             items => self.random.pick(items).clone(),
         };
         if matches!(element, Tree::Array(_)) && self.random.percent(50) {
-            // An array of arrays: its elements are matched by an `$elemMatch` of their own.
+            // The elements of an array of arrays are matched by an inner `$elemMatch`.
             let item = element.items().first().unwrap_or(&element).clone();
             return Tree::field("$elemMatch", self.operators(&item, depth - 1));
         }
@@ -204,7 +204,7 @@ impl Maker {
         }
     }
 
-    /// Another value of the same type, or one of a neighbour's.
+    /// Returns another value of the same type, or one of a neighbouring type.
     fn near(&mut self, value: &Tree) -> Tree {
         match value.kind() {
             kind if kind.is_number() => self.number(),
@@ -279,7 +279,7 @@ impl Maker {
         }
     }
 
-    /// The argument, or rarely something that is none.
+    /// Returns the argument, or rarely an invalid one.
     pub(crate) fn spoiled(&mut self, argument: Tree) -> Tree {
         if self.random.percent(2) { self.value(1) } else { argument }
     }

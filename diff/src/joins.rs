@@ -3,7 +3,7 @@
 use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
-/// A stage that gives what was found, which comes in no order of its own, an order.
+/// Returns a stage that sorts the found documents, which have no defined order.
 pub(crate) fn sorted_by_id(name: &str) -> Tree {
     let input = format!("${name}");
     let sorted = tree! { "input" => input.as_str(), "sortBy" => tree! { "_id" => 1 } };
@@ -59,7 +59,7 @@ impl Maker {
         Tree::field(operator, Tree::Array(vec![self.reference("any"), Tree::of("$$v")]))
     }
 
-    /// `$graphLookup` into the field `joined`, whose order is open.
+    /// Returns a `$graphLookup` into the field `joined`, whose order is open.
     pub(crate) fn graph_lookup(&mut self) -> Tree {
         let (from, to) = (self.named_path(), self.named_path());
         let mut fields = vec![
@@ -77,8 +77,8 @@ impl Maker {
             fields.push(("depthField".to_owned(), Tree::of("depth")));
         }
         if self.random.percent(30) {
-            // The variable is one where the stage stands in a `$lookup` that names it, and an error
-            // elsewhere.
+            // The variable exists if the stage is in a `$lookup` that defines it; otherwise it is
+            // an error.
             let restriction = match self.random.below(3) {
                 0 => tree! { "$expr" => self.with_lookup_variable() },
                 _ => self.filter(1),
@@ -88,7 +88,7 @@ impl Maker {
         tree! { "$graphLookup" => Tree::Doc(fields) }
     }
 
-    /// `$unionWith` in both its forms.
+    /// Returns a `$unionWith` in one of its forms.
     pub(crate) fn union_with(&mut self) -> Tree {
         let from = self.other_collection();
         if self.random.percent(30) {

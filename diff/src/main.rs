@@ -1,10 +1,10 @@
-//! Generated documents, filters, updates and pipelines, asked of Marula and of mongod: do they
-//! answer the same?
+//! Runs generated documents, filters, updates and pipelines on Marula and on mongod, and compares
+//! the replies.
 //!
-//! A *case* is a few documents and one command; a *round* is what one seed makes. Answers are
-//! compared byte for byte. What differs is shrunk to its smallest form, grouped, and printed as
-//! text for mongosh. Everything follows from the seed, so that a round can be run again. Start
-//! reading in `case`, then `values`.
+//! A *case* is a few documents and one command; a *round* is the cases of one seed. Replies are
+//! compared byte for byte. A case with a difference is reduced to its smallest form, grouped, and
+//! printed as text for mongosh. Everything is derived from the seed, so that a round can be
+//! repeated. Start reading in `case`, then `values`.
 
 mod accepted;
 mod accumulators;
@@ -134,12 +134,12 @@ struct Session {
     servers: [Server; 2],
     options: Options,
     report: Report,
-    /// The documents that both servers hold now, by the address of the list; a round shares one.
+    /// The documents in both servers, by the address of the list; a round shares one.
     setup: Option<std::rc::Rc<Vec<tree::Tree>>>,
 }
 
 impl Session {
-    /// Runs the rounds; true if nothing unexplained was found.
+    /// Runs the rounds; returns true if every difference is explained.
     fn run(mut self) -> Result<bool, String> {
         let begin = Instant::now();
         let mut seed = self.options.seed;
@@ -187,7 +187,7 @@ impl Session {
         Ok(())
     }
 
-    /// A round in which a server went away, again, to see which case it was.
+    /// Repeats a round in which a server crashed, to find the case.
     fn one_by_one(&mut self, cases: &[Case], origin: &str) -> Result<(), String> {
         for server in &mut self.servers {
             server.recover()?;
@@ -249,7 +249,7 @@ impl Session {
         }
     }
 
-    /// The words that explain a difference, if it is a known one.
+    /// Returns the words that explain a difference, if it is known.
     fn explanation(&mut self, case: &Case, difference: &Difference) -> Option<&'static str> {
         let rearranged = accepted_as(REARRANGED, case, difference);
         if rearranged.is_some() {
@@ -265,8 +265,8 @@ impl Session {
         accepted_as(ACCEPTED, case, difference)
     }
 
-    /// Whether nothing is left of a difference, or only what is known otherwise, where no stage
-    /// leaves its place; and what Marula finds is the same.
+    /// Returns whether a difference disappears, or only an otherwise known one remains, if no stage
+    /// is moved; and Marula's result stays the same.
     fn comes_of_rearranging(
         &mut self,
         case: &Case,
@@ -288,9 +288,9 @@ impl Session {
         Ok(compare(case, [&ours, &theirs], self.options.loose))
     }
 
-    /// What both servers answer to a case from an empty start.
+    /// Returns the replies of both servers to a case from an empty start.
     fn answers(&mut self, case: &Case) -> Result<[Vec<DocBuf>; 2], Broken> {
-        // Indexes of the case that was tried before must go, too.
+        // Indexes of the previous case must be dropped, too.
         let fresh = !matches!(case.kind, "find" | "expression");
         let mut commands = case.setup(fresh);
         let start = commands.len();

@@ -5,7 +5,7 @@ use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
 impl Maker {
-    /// A pipeline that computes one expression of each document: the shortest way to try
+    /// Returns a pipeline that computes one expression of each document: the shortest way to test
     /// expressions.
     pub(crate) fn expression_pipeline(&mut self) -> Tree {
         let wish = *self.random.pick(&["any", "any", "num", "str", "arr", "date", "bool", "obj"]);
@@ -23,7 +23,7 @@ impl Maker {
         Tree::Array(stages)
     }
 
-    /// The stages of a view: such as change documents one by one.
+    /// Returns the stages of a view, which change documents one by one.
     pub(crate) fn view(&mut self) -> Vec<Tree> {
         let count = self.random.between(1, 2);
         (0..count).map(|_| self.simple_stage()).collect()
@@ -39,7 +39,7 @@ impl Maker {
         Tree::Array(stages)
     }
 
-    /// Puts a stage somewhere that leaves everything as it is.
+    /// Inserts a stage that leaves everything unchanged.
     fn with_nothing(&mut self, stages: &mut Vec<Tree>) {
         if self.random.percent(6) {
             let at = self.random.between(0, stages.len());
@@ -52,7 +52,7 @@ impl Maker {
         }
     }
 
-    /// A number as an argument that counts takes it, of any type and with any fraction.
+    /// Returns a number for an argument that is a count, of any type and with any fraction.
     fn count(&mut self) -> Tree {
         if self.random.percent(70) { self.small() } else { self.number() }
     }
@@ -239,7 +239,7 @@ impl Maker {
         tree! { "$bucket" => Tree::Doc(fields) }
     }
 
-    /// The accumulators of buckets, none whose order is open.
+    /// Returns the accumulators of buckets, none with an open order.
     fn output(&mut self, fields: &mut Vec<(String, Tree)>) {
         let mut output = Vec::new();
         self.accumulators(&mut output);

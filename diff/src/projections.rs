@@ -4,7 +4,8 @@ use crate::tree::{Tree, tree};
 use crate::values::{Maker, NAMES};
 
 impl Maker {
-    /// A projection as `find` takes it. `positional` allows `path.$`, for filters that name arrays.
+    /// Returns a projection for `find`. `positional` permits `path.$`, for filters that name
+    /// arrays.
     pub(crate) fn find_projection(&mut self, positional: bool) -> Tree {
         let mut projection = self.stage_projection();
         let Tree::Doc(fields) = &mut projection else { return projection };
@@ -42,7 +43,7 @@ impl Maker {
         projection
     }
 
-    /// A projection as `$project` takes it.
+    /// Returns a projection for `$project`.
     pub(crate) fn stage_projection(&mut self) -> Tree {
         let inclusion = self.random.percent(60);
         let mut fields: Vec<(String, Tree)> = Vec::new();
@@ -81,7 +82,7 @@ impl Maker {
         }
     }
 
-    /// A sort that ends in `_id`, so that it leaves nothing open.
+    /// Returns a sort that ends in `_id`, so that the order is defined.
     pub(crate) fn sort(&mut self) -> Tree {
         let mut fields: Vec<(String, Tree)> = Vec::new();
         for _ in 0..self.random.between(1, 2) {
@@ -129,7 +130,7 @@ impl Maker {
         Tree::Doc(fields)
     }
 
-    /// A path as a stage or an expression names one: now and then into a reference, or with an odd
+    /// Returns a path for a stage or an expression: sometimes into a reference, or with an unusual
     /// part.
     pub(crate) fn named_path(&mut self) -> String {
         const PARTS: [&str; 12] =

@@ -17,17 +17,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 to `count - 1`.
+    /// Returns a number from 0 to `count - 1`.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         (self.next() % count.max(1) as u64) as usize
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub(crate) fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high - low + 1)
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns true in `percent` of a hundred cases.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

@@ -1,9 +1,9 @@
-//! Differences that come of the order in which stages are carried out, or of what mongod reads for
-//! a stage behind.
+//! Differences caused by the order in which stages are executed, or by the fields that mongod reads
+//! for a later stage.
 //!
-//! Such a one must be gone where every stage is kept in its place on both servers: `as_written`
-//! makes that of a case. And where both find something, Marula must find the same whether stages
-//! are rearranged or not: it is mongod that errs.
+//! The difference must disappear if every stage is kept in its place on both servers:
+//! `as_written` makes that case. If both servers return results, Marula's must be the same whether
+//! stages are rearranged or not: the error is then mongod's.
 
 use std::rc::Rc;
 
@@ -11,12 +11,12 @@ use crate::accepted::{Accepted, count, messages, names_a_place, pipelines, stage
 use crate::case::{Case, failure};
 use crate::tree::Tree;
 
-/// Whether a pipeline has failed when its stages were carried out.
+/// Returns whether a pipeline failed when its stages were executed.
 fn fails_at_work(reply: &Tree) -> bool {
     failure(reply).1.starts_with("PlanExecutor error")
 }
 
-/// Whether a pipeline has failed before that, when its constants were computed.
+/// Returns whether a pipeline failed before that, when its constants were computed.
 fn fails_early(reply: &Tree) -> bool {
     failure(reply).1.starts_with("Failed to optimize pipeline")
 }
@@ -192,17 +192,17 @@ pub(crate) const REARRANGED: &[Accepted] = &[
     },
 ];
 
-/// Whether a field is a `localField` that names an element of an array by its number.
+/// Returns whether a field is a `localField` with an element's number.
 fn is_local_by_number(name: &str, value: &Tree) -> bool {
     let Tree::Leaf(leaf) = value else { return false };
     name == "localField" && leaf.get().as_str().is_some_and(|path| names_a_place(&path.to_string()))
 }
 
-/// Whether a condition stands behind a stage that it could be moved before. One at the front stays
-/// there; what is copied out of a `$redact` stands behind it.
+/// Returns whether a condition is after a stage that it could be moved before. A condition at the
+/// front stays there; a condition copied out of a `$redact` counts as after it.
 fn moves_a_condition(case: &Case) -> bool {
     let is_moved = |names: &Vec<String>| {
-        // A join's condition is a match behind the stages of the view that it joins.
+        // A join's condition is a match after the stages of the view that it joins.
         let joins = |name: &String| matches!(&**name, "$lookup" | "$graphLookup" | "$unionWith");
         if !case.view.is_empty() && names.iter().any(joins) {
             return true;
@@ -213,12 +213,12 @@ fn moves_a_condition(case: &Case) -> bool {
     pipelines(case).iter().any(is_moved)
 }
 
-/// The case with a stage between all its stages that none is moved across.
+/// Returns the case with a stage between all its stages that no stage is moved across.
 pub(crate) fn as_written(case: &Case) -> Case {
     let mut kept = case.clone();
     let mut view = apart(&case.view);
     if !view.is_empty() {
-        // What a join asks of the view stands behind it.
+        // The join's query of the view comes after it.
         view.push(between());
     }
     kept.view = Rc::new(view);
@@ -226,12 +226,12 @@ pub(crate) fn as_written(case: &Case) -> Case {
     kept
 }
 
-/// A stage that none is moved across.
+/// Returns a stage that no stage is moved across.
 fn between() -> Tree {
     Tree::field("$_internalInhibitOptimization", Tree::Doc(Vec::new()))
 }
 
-/// The stages of a pipeline, and those inside them, with others between them.
+/// Returns the stages of a pipeline, and those inside them, with others between them.
 fn apart(stages: &[Tree]) -> Vec<Tree> {
     let mut kept = Vec::new();
     for stage in stages {
@@ -246,7 +246,7 @@ fn apart(stages: &[Tree]) -> Vec<Tree> {
             [(name, argument)] => Tree::field(name, with_pipelines_apart(argument)),
             _ => stage.clone(),
         };
-        // What makes its own documents stays first.
+        // A stage that produces its own documents stays first.
         if stage.get("$documents").is_none() {
             kept.push(between());
         }

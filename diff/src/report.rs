@@ -1,4 +1,4 @@
-//! What was found, grouped so that one fault is told once.
+//! The differences found, grouped so that each fault is reported once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use crate::compare::Difference;
 use crate::shell;
 use crate::tree::Tree;
 
-/// A fault that was met so often is not shrunk again.
+/// The number of cases after which a fault is no longer reduced.
 const SHRUNK_MAX: usize = 3;
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Report {
         self.cases.values().sum()
     }
 
-    /// Counts a difference with a group that it very likely belongs to: same kind, same class, same
+    /// Counts a difference in a group that it very likely belongs to: same kind, same class, same
     /// operators and more.
     pub(crate) fn is_known(&mut self, case: &Case, class: &str) -> bool {
         let operators = case.operators();
@@ -48,12 +48,12 @@ impl Report {
         group.map(|group| group.count += 1).is_some()
     }
 
-    /// Counts a difference that is explained.
+    /// Counts an explained difference.
     pub(crate) fn accept(&mut self, words: &'static str) {
         *self.accepted.entry(words).or_default() += 1;
     }
 
-    /// Adds a shrunk case that nothing explains; prints it if its signature is new.
+    /// Adds a reduced case without an explanation; prints it if its signature is new.
     pub(crate) fn add(&mut self, case: &Case, difference: &Difference, origin: &str) {
         let signature =
             format!("{} {} {}", case.kind, difference.class, shape(&case.command, true));
@@ -73,7 +73,7 @@ impl Report {
         self.groups.insert(signature, group);
     }
 
-    /// Adds a server that went away.
+    /// Adds a server that crashed.
     pub(crate) fn add_crash(&mut self, case: &Case, server: &str, ending: &str, origin: &str) {
         println!("--- {server} {ending} ({}), {origin}\n{}", case.kind, shell::text(case));
         let group = Group {
@@ -86,7 +86,7 @@ impl Report {
         self.groups.insert(format!("{server} {ending} {}", shape(&case.command, true)), group);
     }
 
-    /// Whether nothing unexplained was found.
+    /// Returns whether every difference is explained.
     pub(crate) fn is_clean(&self) -> bool {
         self.groups.is_empty()
     }
@@ -117,7 +117,7 @@ pub(crate) fn print(case: &Case, difference: &Difference, origin: &str) {
     println!();
 }
 
-/// A command without its particulars: names of fields and values give way to their types.
+/// Returns a command without its details: names of fields and values are replaced by their types.
 fn shape(tree: &Tree, top: bool) -> String {
     match tree {
         Tree::Leaf(leaf) => match leaf.get().as_str() {

@@ -1,24 +1,21 @@
 //! Sequences of commands: batches of a cursor with writes between them, lists of `applyOps`, and
-//! what is left after a
-//! restart of both servers.
+//! the state after a restart of both servers.
 //!
-//! Two commands among them are not sent as they are: a `getMore` is of the cursor that the server
-//! has opened last, and
-//! `{ restart: 1 }` ends both servers and starts them again on what they have stored (see
-//! `server`).
+//! Two commands are not sent as written: a `getMore` gets the server's last opened cursor, and `{
+//! restart: 1 }` ends both servers and starts them again on their data (see `server`).
 
 use crate::server::database;
 use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
 impl Maker {
-    /// A find in small batches, and writes between them: the first command, and the others.
+    /// Returns a find in small batches, and writes between them: the first command, and the others.
     pub(crate) fn batches(&mut self, has_indexes: bool) -> (Tree, Vec<Tree>) {
         let mut fields = vec![("find".to_owned(), Tree::of("c"))];
         if self.random.percent(50) {
             fields.push(("filter".to_owned(), self.filter(1)));
         }
-        // In which order an index is walked is open where its keys are the same.
+        // The order of equal keys in an index scan is open.
         let way = if has_indexes { self.random.below(4) } else { 1 };
         let hint = match way {
             0 => tree! { "_id" => 1 },
@@ -81,10 +78,10 @@ impl Maker {
         tree! { "insert" => "c", "documents" => Tree::Array(vec![Tree::Doc(fields)]) }
     }
 
-    /// A list of `applyOps`. Of several entries each counts by itself: whether they are one is
-    /// known to differ.
+    /// Returns a list of `applyOps`. Each of several entries counts alone: their atomicity is a
+    /// known difference.
     pub(crate) fn apply_ops(&mut self) -> Tree {
-        // A condition goes with what is one, and one entry is that.
+        // A condition needs an atomic list, and a single entry is one.
         let has_condition = self.random.percent(10);
         let count = if has_condition { 1 } else { self.random.between(1, 3) };
         let entries = (0..count).map(|_| self.entry()).collect();
@@ -148,7 +145,7 @@ impl Maker {
         Tree::Doc(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// What an update entry says of a document.
+    /// Returns an update entry for a document.
     fn changed(&mut self) -> Tree {
         match self.random.below(10) {
             0..6 => {
@@ -197,7 +194,7 @@ impl Maker {
         }
     }
 
-    /// Writes, a restart, and what then is asked: all that is stored must be there, and hold.
+    /// Returns writes, a restart, and queries afterwards: all stored data must exist and be valid.
     pub(crate) fn around_restart(&mut self) -> (Tree, Vec<Tree>) {
         let first = if self.random.percent(50) {
             let filter = self.filter(1);
@@ -228,7 +225,7 @@ impl Maker {
     }
 }
 
-/// Which indexes a query plan knows to have arrays, and where.
+/// Returns the paths of indexes that a query plan marks as having arrays.
 pub(crate) fn multikey(reply: &Tree) -> Tree {
     let mut found = Vec::new();
     reply.walk(&mut |name, value| {

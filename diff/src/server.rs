@@ -1,4 +1,4 @@
-//! One of the two servers: a program that this one starts with a fresh folder, or an address.
+//! One of the two servers: a program started with a fresh folder, or an address.
 
 use std::fs;
 use std::io;
@@ -13,17 +13,17 @@ use marula_wire::message::Flags;
 
 use crate::tree::{Tree, tree};
 
-/// A server that says nothing for so long is counted as hanging.
+/// The time after which a silent server counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many commands are sent before the first reply is read: few enough that no socket's buffer
+/// The number of commands sent before the first reply is read: few enough that no socket's buffer
 /// fills up.
 const IN_FLIGHT: usize = 16;
 
-/// How long a server may take to end that is told to.
+/// The time that a server gets to end.
 const ENDING: Duration = Duration::from_secs(60);
 
-/// The database in which cases are, on both servers.
+/// Returns the database of the cases, on both servers.
 pub(crate) fn database() -> String {
     format!("diff{}", std::process::id())
 }
@@ -41,7 +41,7 @@ struct Process {
     child: Child,
 }
 
-/// How a server's process is started.
+/// The way to start a server's process.
 struct Launch {
     words: Vec<String>,
     port: u16,
@@ -49,7 +49,7 @@ struct Launch {
 }
 
 impl Server {
-    /// A server by its `mongodb://host:port`, or started from the path of its program.
+    /// Creates a server from its `mongodb://host:port`, or starts it from the path of its program.
     pub(crate) fn new(name: &'static str, place: &str, verb: &[&str]) -> Result<Server, String> {
         let database = database();
         if let Some(rest) = place.strip_prefix("mongodb://") {
@@ -85,12 +85,12 @@ impl Server {
         }
     }
 
-    /// Connects again, to a new process where the old one has ended; says how it ended.
+    /// Connects again, to a new process if the old one has ended; returns how it ended.
     pub(crate) fn recover(&mut self) -> Result<String, String> {
         self.client = None;
         let mut ending = "closed the connection".to_owned();
         if let Some(process) = &mut self.process {
-            // A crash takes a moment to write its log.
+            // A crashing server takes a moment to write its log.
             std::thread::sleep(Duration::from_millis(500));
             if let Ok(Some(status)) = process.child.try_wait() {
                 ending = format!("ended with {status}");
@@ -106,15 +106,14 @@ impl Server {
         Ok(ending)
     }
 
-    /// Ends the server as an administrator does, and starts it again on what it has stored; a
-    /// server that was not started here
-    /// goes on.
+    /// Ends the server as an administrator does, and starts it again on its data; a server that was
+    /// not started here continues.
     fn restart(&mut self) -> io::Result<()> {
         let Some(process) = &mut self.process else { return Ok(()) };
         if let Some(mut client) = self.client.take() {
             let shutdown = tree! { "shutdown" => 1, "force" => Tree::of(true) }.to_doc();
             client.send("admin", shutdown.as_doc(), &[], Flags::default())?;
-            // It may be gone before it answers.
+            // It may end before it replies.
             let _ = client.receive();
         }
         let begin = Instant::now();
@@ -128,13 +127,13 @@ impl Server {
         self.connect(Duration::from_secs(60)).map_err(io::Error::other)
     }
 
-    /// The client, to send with.
+    /// Returns the client, for sending.
     fn client(&mut self) -> io::Result<&mut Client> {
         self.client.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
-/// Why a run of commands has no replies: this server's connection failed.
+/// The reason why commands have no replies: this server's connection failed.
 pub(crate) struct Broken {
     pub(crate) server: usize,
     pub(crate) error: io::Error,
@@ -146,7 +145,7 @@ pub(crate) fn ask(
     commands: &[DocBuf],
 ) -> Result<[Vec<DocBuf>; 2], Broken> {
     let mut replies = [Vec::new(), Vec::new()];
-    // The cursor that each server has opened last.
+    // The last opened cursor of each server.
     let mut cursors = [0_i64; 2];
     let mut left = commands;
     while let Some(first) = left.first() {
@@ -200,7 +199,7 @@ fn is_more(command: &DocBuf) -> bool {
     command.as_doc().iter().next().is_some_and(|field| field.name == "getMore")
 }
 
-/// The `getMore` of this cursor.
+/// Returns the `getMore` of this cursor.
 fn of_cursor(command: &DocBuf, cursor: i64) -> DocBuf {
     DocBuf::build(|out| {
         for field in command.as_doc() {
@@ -212,7 +211,7 @@ fn of_cursor(command: &DocBuf, cursor: i64) -> DocBuf {
     })
 }
 
-/// The cursor of a `find` that a reply tells of.
+/// Returns the cursor in the reply to a `find`.
 fn cursor_of(reply: &DocBuf) -> Option<i64> {
     let cursor = reply.as_doc().get("cursor")?.as_doc()?;
     cursor.get("firstBatch")?;

@@ -8,7 +8,7 @@ use marula_bson::{ByteSlice, Value};
 use crate::case::Case;
 use crate::tree::Tree;
 
-/// What a person pastes to see the difference.
+/// Returns the text to paste into mongosh to see the difference.
 pub(crate) fn text(case: &Case) -> String {
     let mut out = String::from("db.c.drop(); db.other.drop();\n");
     for index in case.indexes.iter() {

@@ -1,7 +1,7 @@
-//! Making a case small while its difference stays.
+//! Reduces a case while its difference stays.
 //!
-//! All edits that leave out, lift or simplify one node are tried, those that gain most first, until
-//! none keeps the difference.
+//! All edits that remove, lift or simplify one node are tried, the most effective first, until none
+//! preserves the difference.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use marula_bson::{Type, Value};
 use crate::case::Case;
 use crate::tree::Tree;
 
-/// Returns the smallest case for which `still` holds that is found within `tries` questions.
+/// Returns the smallest case for which `still` holds that is found within `tries` attempts.
 pub(crate) fn shrink(case: &Case, mut tries: usize, still: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut smallest = case.clone();
     'again: loop {
@@ -94,7 +94,8 @@ fn list_edits(list: &[Tree]) -> Vec<Vec<Tree>> {
     found
 }
 
-/// Whether an item of a list is a command rather than a document, which has its `_id` in front.
+/// Returns whether an item of a list is a command and not a document, which has its `_id` at the
+/// front.
 fn is_step(item: &Tree) -> bool {
     const STEPS: [&str; 11] = [
         "ping",
@@ -112,7 +113,7 @@ fn is_step(item: &Tree) -> bool {
     item.fields().first().is_some_and(|(name, _)| STEPS.contains(&name.as_str()))
 }
 
-/// Every tree that is one simplification away.
+/// Returns every tree that is one simplification away.
 fn edits(tree: &Tree) -> Vec<Tree> {
     let mut found = Vec::new();
     match tree {

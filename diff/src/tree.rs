@@ -1,7 +1,7 @@
-//! Documents as trees: what a generator builds and a shrinker takes apart.
+//! Documents as trees: a generator builds them and a shrinker reduces them.
 //!
-//! The product keeps documents as bytes; here each node must be replaceable, and speed is the
-//! servers' affair.
+//! The product stores documents as bytes; here each node must be replaceable, and speed does not
+//! matter.
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
 
@@ -66,7 +66,7 @@ impl Tree {
         }
     }
 
-    /// The bytes of a document; a value that is none becomes the field `v` of one.
+    /// Returns the bytes of a document; any other value becomes the field `v` of one.
     pub(crate) fn to_doc(&self) -> DocBuf {
         DocBuf::build(|writer| match self {
             Tree::Doc(fields) => write_fields(fields, writer),
@@ -83,7 +83,7 @@ impl Tree {
         }
     }
 
-    /// Calls `visit` for every name of a field and every node below it, outermost first.
+    /// Calls `visit` for every field's name and every node of the tree, outermost first.
     pub(crate) fn walk(&self, visit: &mut dyn FnMut(&str, &Tree)) {
         match self {
             Tree::Leaf(_) => {}
@@ -98,7 +98,7 @@ impl Tree {
         }
     }
 
-    /// Replaces each leaf for which `replace` has something else.
+    /// Replaces each leaf for which `replace` returns a value.
     pub(crate) fn map_leaves(&mut self, replace: &dyn Fn(Value<'_>) -> Option<ValueBuf>) {
         match self {
             Tree::Leaf(leaf) => {

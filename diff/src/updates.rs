@@ -43,8 +43,7 @@ impl Maker {
         Tree::Doc(fields)
     }
 
-    /// The update itself under `name`, `arrayFilters` where its paths need them, and perhaps
-    /// `upsert`.
+    /// Adds the update under `name`, `arrayFilters` if its paths need them, and sometimes `upsert`.
     pub(crate) fn update_fields(&mut self, fields: &mut Vec<(String, Tree)>, name: &str) {
         let mut array_filters = Vec::new();
         let update = match self.random.below(100) {
@@ -111,7 +110,7 @@ impl Maker {
         Tree::Doc(operators)
     }
 
-    /// A path to change; some of its positions become `$`, `$[]` or `$[e]`.
+    /// Returns a path to change; some of its positions become `$`, `$[]` or `$[e]`.
     fn update_place(&mut self, array_filters: &mut Vec<Tree>) -> (String, Tree) {
         let (path, value) = self.place();
         if self.random.percent(2) {
@@ -243,7 +242,7 @@ impl Maker {
         Tree::Doc(fields)
     }
 
-    /// Fields that are set to expressions, as `$set` and `$addFields` take them.
+    /// Returns fields with expressions, for `$set` and `$addFields`.
     pub(crate) fn computed_fields(&mut self, depth: usize) -> Tree {
         let mut fields: Vec<(String, Tree)> = Vec::new();
         for _ in 0..self.random.between(1, 2) {

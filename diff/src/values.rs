@@ -1,7 +1,7 @@
-//! Values and documents with the edges of every type in them.
+//! Values and documents that cover the edge cases of every type.
 //!
-//! A [`Maker`] makes everything random. It knows the documents that a case will find, so that half
-//! of what a filter or an update names is really there.
+//! A [`Maker`] generates everything at random. It knows the documents of a case, so that half of
+//! the values in a filter or an update exist.
 
 use marula_bson::{Binary, Decimal128, ObjectId, Value};
 
@@ -10,7 +10,7 @@ use crate::tree::{Tree, tree};
 
 /// Names of fields at the top of documents.
 pub(crate) const NAMES: [&str; 5] = ["a", "b", "c", "d", "x"];
-/// Names of fields below the top; numbers are names here and indexes in arrays.
+/// Names of fields in subdocuments; numbers are names here and indexes in arrays.
 const INNER_NAMES: [&str; 6] = ["a", "b", "c", "x", "0", "1"];
 
 /// Names that few applications give to fields.
@@ -152,10 +152,10 @@ pub(crate) fn is_of_case(id: ObjectId) -> bool {
         || bytes == *b"\x5c\xa4\xbb\xce\xa2\xdd\x94\xee\x58\x16\x2a\x68"
 }
 
-/// Makes values, documents and what is asked of them.
+/// Generates values, documents and commands.
 pub(crate) struct Maker {
     pub(crate) random: Random,
-    /// What the documents hold: dotted paths and the values there.
+    /// The content of the documents: dotted paths and their values.
     pub(crate) seen: Vec<(String, Tree)>,
     /// Variables of expressions that are in scope, without their `$$`.
     pub(crate) variables: Vec<&'static str>,
@@ -166,7 +166,7 @@ impl Maker {
         Maker { random: Random::new(seed), seen: Vec::new(), variables: Vec::new() }
     }
 
-    /// So many documents, with `_id`s from 1 on, and remembers what is in them.
+    /// Returns `count` documents, with `_id`s from 1 on, and records their content.
     pub(crate) fn documents(&mut self, count: usize) -> Vec<Tree> {
         self.seen.clear();
         let documents: Vec<Tree> = (1..=count).map(|number| self.document(number)).collect();
@@ -178,7 +178,7 @@ impl Maker {
 
     fn document(&mut self, number: usize) -> Tree {
         let mut fields = vec![("_id".to_owned(), Tree::of(number as i32))];
-        // Some documents are of a plain shape, so that operators meet what they are for.
+        // Some documents have a plain form, so that operators find the types they expect.
         let plain = self.random.percent(30);
         for name in NAMES {
             if self.random.percent(55) {
@@ -193,7 +193,7 @@ impl Maker {
         Tree::Doc(fields)
     }
 
-    /// A value of the type that a tidy application would keep under the name.
+    /// Returns a value of the type that an application would store under the name.
     fn plain(&mut self, name: &str) -> Tree {
         match name {
             "a" => Tree::of(*self.random.pick(&INTS[..10])),
@@ -213,7 +213,7 @@ impl Maker {
         }
     }
 
-    /// Any value, nested at most `depth` deep.
+    /// Returns any value, nested at most `depth` deep.
     pub(crate) fn value(&mut self, depth: usize) -> Tree {
         match self.random.below(100) {
             0..64 => self.scalar(),
@@ -237,13 +237,13 @@ impl Maker {
         }
     }
 
-    /// The least or the greatest value, or an array of it: bounds of an index end at them.
+    /// Returns the least or the greatest value, or an array of it: bounds of an index end at them.
     pub(crate) fn extreme(&mut self) -> Tree {
         let end = Tree::of(if self.random.percent(50) { Value::MinKey } else { Value::MaxKey });
         if self.random.percent(20) { Tree::Array(vec![end]) } else { end }
     }
 
-    /// A document below the top.
+    /// Returns a subdocument.
     pub(crate) fn inner(&mut self, depth: usize) -> Tree {
         if self.random.percent(3) {
             return tree! { "$ref" => "other", "$id" => self.small() };
@@ -346,7 +346,7 @@ impl Maker {
         })
     }
 
-    /// A path and a value, most often such as the documents hold.
+    /// Returns a path and a value, usually existing ones.
     pub(crate) fn place(&mut self) -> (String, Tree) {
         if !self.seen.is_empty() && self.random.percent(60) {
             let at = self.random.below(self.seen.len());
@@ -357,8 +357,8 @@ impl Maker {
         (self.path(), self.value(2))
     }
 
-    /// A path beside `path`, where an update makes elements or fields: the position `end` of an
-    /// array or one beyond it, and often a field of the new element.
+    /// Returns a path near `path` at which an update creates elements or fields: the position `end`
+    /// of an array or a later one, and often a field of the new element.
     pub(crate) fn beyond(&mut self, path: &str, end: usize) -> String {
         let position = end + self.random.below(3);
         if self.random.percent(50) {
@@ -367,7 +367,7 @@ impl Maker {
         format!("{path}.{position}.{}", self.random.pick::<&str>(&INNER_NAMES))
     }
 
-    /// A dotted path, there or not.
+    /// Returns a dotted path, which may exist or not.
     pub(crate) fn path(&mut self) -> String {
         if !self.seen.is_empty() && self.random.percent(50) {
             let at = self.random.below(self.seen.len());
@@ -389,7 +389,7 @@ impl Maker {
     }
 }
 
-/// Lists what stands at which path: with the positions of arrays in the path, and without them.
+/// Lists the values by path: with the positions of arrays in the path, and without them.
 fn remember(at: &str, value: &Tree, seen: &mut Vec<(String, Tree)>) {
     let below = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
     if !at.is_empty() && at != "_id" {

@@ -1,11 +1,11 @@
-//! Stages that look at neighbours: `$setWindowFields`, `$fill`, `$densify`.
+//! Stages that read neighbours: `$setWindowFields`, `$fill`, `$densify`.
 
 use crate::accumulators::{ACCUMULATORS, ORDERLESS};
 use crate::tree::{Tree, tree};
 use crate::values::{Maker, NAMES};
 
 impl Maker {
-    /// `$setWindowFields`, of a kind whose answer does not depend on the order of equal documents.
+    /// Returns a `$setWindowFields` whose result does not depend on the order of equal documents.
     pub(crate) fn window(&mut self) -> Tree {
         let mut fields = Vec::new();
         if self.random.percent(40) {
@@ -20,7 +20,7 @@ impl Maker {
         let direction = if self.random.percent(70) { 1 } else { -1 };
         let form = self.random.below(10);
         let sort = match form {
-            // Ranks and ranges ask for one field, where equals count as one.
+            // Ranks and ranges require one field, in which equal values count as one.
             0..4 => tree! { name => direction },
             4..6 => tree! { name => direction, "_id" => 1 },
             _ => tree! { "_id" => direction },
@@ -42,7 +42,7 @@ impl Maker {
         tree! { "$setWindowFields" => Tree::Doc(fields) }
     }
 
-    /// An accumulator over a range of the sort field, in units of time or numbers.
+    /// Returns an accumulator over a range of the sort field, in units of time or numbers.
     fn ranged(&mut self) -> Tree {
         let (operator, wish) = *self.random.pick(&ACCUMULATORS[..ORDERLESS]);
         let Tree::Doc(mut fields) = self.accumulator(operator, wish) else {
@@ -135,7 +135,7 @@ impl Maker {
         Tree::field(kind, self.bounds(kind == "range"))
     }
 
-    /// `$fill`, and a sort behind it.
+    /// Adds a `$fill`, and a sort after it.
     pub(crate) fn fill(&mut self, stages: &mut Vec<Tree>) {
         let mut fields = Vec::new();
         match self.random.below(6) {
@@ -169,11 +169,11 @@ impl Maker {
         stages.push(tree! { "$sort" => tree! { "_id" => 1 } });
     }
 
-    /// `$densify`, and a sort behind it that tells the new documents apart.
+    /// Adds a `$densify`, and a sort after it that distinguishes the new documents.
     pub(crate) fn densify(&mut self, stages: &mut Vec<Tree>) {
         let name = *self.random.pick(&["a", "b", "d", "_id"]);
-        // Only what is no number, date or nothing is refused: most often such documents are left
-        // out before.
+        // Only values other than numbers, dates and missing ones are rejected: usually such
+        // documents are removed before.
         if self.random.percent(80) {
             let kind = if self.random.percent(70) { "number" } else { "date" };
             let condition = if self.random.percent(70) {

@@ -14,6 +14,7 @@ const DONE: &[&str] = &[
     "crates/marula-query/",
     "crates/marula-storage/",
     "crates/marula-wire/",
+    "diff/",
     "xtask/",
 ];
 
