@@ -1,6 +1,7 @@
-//! Just enough BSON to write requests and to look at the top of a reply.
+//! The part of BSON that is needed to write requests and to read the top level of a reply.
 //!
-//! The product's own crate is not used: a benchmark must not share a mistake with what it measures.
+//! The product's crate is not used: a benchmark must not share an error with the code that it
+//! measures.
 
 /// A document under construction.
 #[derive(Clone)]
@@ -105,7 +106,7 @@ impl Doc {
     }
 }
 
-/// A number at the top of a reply, whatever its numeric type.
+/// Returns a number at the top level of a reply, of any numeric type.
 pub(crate) fn number(doc: &[u8], name: &str) -> Option<f64> {
     let (kind, value) = field(doc, name)?;
     match kind {
@@ -116,7 +117,7 @@ pub(crate) fn number(doc: &[u8], name: &str) -> Option<f64> {
     }
 }
 
-/// A field of a document, its value from its start on.
+/// A field of a document; its value is a slice from the value's start on.
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'a> {
     pub(crate) kind: u8,
@@ -124,7 +125,7 @@ pub(crate) struct Field<'a> {
     pub(crate) value: &'a [u8],
 }
 
-/// The fields of a document in order; they end where its bytes are broken.
+/// Returns the fields of a document in order, up to the first malformed one.
 pub(crate) fn fields(doc: &[u8]) -> impl Iterator<Item = Field<'_>> {
     let mut at = 4;
     std::iter::from_fn(move || {
@@ -149,8 +150,8 @@ pub(crate) fn fields(doc: &[u8]) -> impl Iterator<Item = Field<'_>> {
     })
 }
 
-/// The type and the bytes from the start of a field's value on; `None` for a missing field or
-/// broken bytes.
+/// Returns the type of a field's value and the bytes from its start on; `None` for a missing field
+/// or malformed bytes.
 pub(crate) fn field<'a>(doc: &'a [u8], name: &str) -> Option<(u8, &'a [u8])> {
     let found = fields(doc).find(|field| field.name == name.as_bytes())?;
     Some((found.kind, found.value))

@@ -1,4 +1,4 @@
-//! The command line of `marula-bench`, which `marula bench` runs too: the verbs and what each does.
+//! The command line of `marula-bench`, which `marula bench` runs too: the subcommands.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::runner::{self, Plan};
 use crate::table::{self, TableArgs};
 use crate::target::{Starting, Target};
 
-/// Measures Marula beside other servers.
+/// Measures Marula and other servers.
 #[derive(Parser, Debug)]
 #[command(name = "marula-bench", bin_name = "marula bench", version)]
 struct Cli {
@@ -24,15 +24,15 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
-    /// Say what can be compared
+    /// List the comparisons
     List,
     /// Run comparisons on servers and write a report
     Run(RunArgs),
-    /// Draw the report of a folder anew from its raw results
+    /// Draw the report of a folder again from its raw results
     Report(ReportArgs),
     /// Measure server CPU per operation, row by row: the table of `make bench`
     Table(TableArgs),
-    /// Answer every message with the same bytes, which is the floor of any server
+    /// Reply to every message with the same bytes, which is the minimum cost of any server
     #[command(hide = true)]
     Echo { port: String },
 }
@@ -57,7 +57,7 @@ A wrong answer of any server ends the run with an error. Ctrl-C leaves a report 
   marula bench run stock --target marula --mongod /usr/bin/mongod --out report
   marula bench run rows --scale 0.02 --target marula --postgres /usr/lib/postgresql/15/bin --out report")]
 struct RunArgs {
-    /// Which comparisons (see `marula bench list`), or `all`
+    /// The comparisons (see `marula bench list`), or `all`
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 
@@ -65,41 +65,41 @@ struct RunArgs {
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<String>,
 
-    /// A mongod to start on a fresh folder as one more target
+    /// A mongod to start on a fresh folder as a further target
     #[arg(long, value_name = "PATH")]
     mongod: Option<PathBuf>,
 
-    /// PostgreSQL's folder of programs (initdb, postgres), to start a server on a fresh folder as
-    /// one more target
+    /// PostgreSQL's folder of programs (initdb, postgres), to start a server on a fresh folder as a
+    /// further target
     #[arg(long, value_name = "BIN_DIR")]
     postgres: Option<PathBuf>,
 
-    /// Where the report and the raw results go
+    /// The folder for the report and the raw results
     #[arg(long, value_name = "DIR", default_value = "bench-report")]
     out: PathBuf,
 
-    /// The size of the comparison; 1 is as it was published
+    /// The size of the comparison; 1 is the published size
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
 
-    /// The seed from which requests follow
+    /// The seed of the requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// How often everything is measured; the report shows medians and the spread
+    /// The number of measurements; the report shows medians and the spread
     #[arg(long, default_value_t = 3)]
     runs: usize,
 
-    /// Seconds of each step that is limited by time
+    /// The duration of each step that is limited by time, in seconds
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
 
-    /// Memory for the cache of each server that is started, in megabytes [default: the server's own
-    /// choice; for `rows` a tenth of the data]
+    /// Memory for the cache of each started server, in megabytes [default: the server's own choice;
+    /// for `rows` a tenth of the data]
     #[arg(long, value_name = "MB")]
     cache: Option<u64>,
 
-    /// Where servers that are started keep their data [default: the system's folder for temporary
+    /// The folder for the data of started servers [default: the system's folder for temporary
     /// files]
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
@@ -112,7 +112,7 @@ struct ReportArgs {
     folder: PathBuf,
 }
 
-/// The program: does what its command line asks for.
+/// Runs the command of the command line.
 pub fn main() -> ExitCode {
     match run(&Cli::parse().verb) {
         Ok(()) => ExitCode::SUCCESS,
@@ -200,7 +200,7 @@ fn compare(args: &RunArgs) -> Result<(), String> {
     }
 }
 
-/// A word of the command line as a report may show it.
+/// Returns a word of the command line in the form that a report may show.
 fn without_login(word: &str) -> String {
     match (word.split_once("://"), word.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, place))) => format!("{scheme}://…@{place}"),
@@ -222,12 +222,12 @@ fn open_all(words: &[String], starting: &Starting) -> Result<Vec<Target>, String
     Ok(targets)
 }
 
-/// A thousand connections need as many files; the usual limit is 1,024 unless one asks for more.
+/// A thousand connections need as many open files; the usual limit is 1,024.
 fn many_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where that is refused, the step that needs them says so.
+    // If that is rejected, the step that needs them reports it.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 

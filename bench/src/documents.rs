@@ -47,8 +47,8 @@ pub(crate) fn prose(random: &mut Random, words: &[&str], length: usize) -> Strin
     text
 }
 
-/// Prose of `length` bytes out of a book that is written once: for documents that are made while
-/// time is measured.
+/// Returns prose of `length` bytes out of a text that is generated once: for documents that are
+/// generated while time is measured.
 pub(crate) fn passage(random: &mut Random, length: usize) -> &'static str {
     const BOOK_BYTES: usize = 1 << 20;
     static BOOK: LazyLock<String> =
@@ -103,12 +103,12 @@ pub(crate) fn code(number: usize) -> String {
     format!("P{number:07}")
 }
 
-/// A record that is updated all the time: 15 strings, a few other fields, about 1 KB.
+/// Returns a record that is updated continuously: 15 strings, a few other fields, about 1 KB.
 pub(crate) fn hot(number: usize) -> Vec<u8> {
     hot_from(Doc::new().oid("_id", oid(number as u64)), number).finish()
 }
 
-/// The same behind an `_id` that is there already.
+/// Adds the same fields after an existing `_id`.
 pub(crate) fn hot_from(doc: Doc, number: usize) -> Doc {
     let mut random = Random::new(number as u64 + 1);
     let mut doc = doc.str("code", &code(number));
@@ -141,7 +141,7 @@ pub(crate) fn product(number: u64) -> Vec<u8> {
     product_from(Doc::new().oid("_id", oid(number)), number).finish()
 }
 
-/// The same behind the fields that are there already.
+/// Adds the same fields after the existing ones.
 pub(crate) fn product_from(doc: Doc, number: u64) -> Doc {
     let words = words();
     let mut random = Random::new(number + 1_000_003);

@@ -1,6 +1,7 @@
-//! A server that knows nothing: one thread, every message answered with the same 300-byte document.
+//! A server without functions: one thread, every message gets the same 300-byte document as its
+//! reply.
 //!
-//! What it costs per message is the floor of any server on this machine: the system calls and the
+//! Its cost per message is the minimum for any server on this machine: the system calls and the
 //! loopback.
 
 use std::io::{Read, Write};

@@ -10,7 +10,7 @@ use crate::record::Sample;
 use crate::target::Target;
 use crate::wire::Wire;
 
-/// A scan or a batch of a large comparison may take minutes.
+/// The timeout of a reply: a scan or a batch of a large comparison may take minutes.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Runs an exercise and measures it.
@@ -24,7 +24,7 @@ pub(crate) fn run(exercise: &Exercise, target: &mut Target) -> Result<Sample, St
         under_way: (0..exercise.connections).map(|_| Operation::default()).collect(),
         out: Vec::new(),
     };
-    // Connections are made by a second wire: the first one is busy with what goes over them.
+    // A second wire creates the connections: the first one is in use.
     let wire = target.wire(exercise.collection, exercise.shapes, exercise.durable);
     let connect = || wire.connect();
     let (warm_up, time) = match exercise.length {
@@ -52,7 +52,7 @@ pub(crate) fn run(exercise: &Exercise, target: &mut Target) -> Result<Sample, St
     })
 }
 
-/// Operations as traffic.
+/// Operations as traffic of the load generator.
 struct Spoken {
     wire: Box<dyn Wire>,
     source: Source,

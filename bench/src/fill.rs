@@ -1,4 +1,4 @@
-//! Collections that the rows of the table work on: made when they are not there yet.
+//! Collections of the table's rows: created if they do not exist.
 
 use crate::bson::{self, Doc};
 use crate::documents;
@@ -8,11 +8,11 @@ use crate::message::Template;
 use crate::side::Side;
 
 pub(crate) fn drop_collection(control: &mut Blocking, name: &str) {
-    // A collection that is not there is as good as dropped.
+    // A missing collection counts as dropped.
     let _ = control.command(Doc::new().str("drop", name).str("$db", "bench"));
 }
 
-/// Makes indexes: name, key, whether unique.
+/// Creates indexes: name, key, whether unique.
 pub(crate) fn create_indexes(
     control: &mut Blocking,
     collection: &str,
@@ -29,7 +29,7 @@ pub(crate) fn create_indexes(
     control.command(command).map(|_| ())
 }
 
-/// How many documents a collection has.
+/// Returns the number of documents of a collection.
 pub(crate) fn count(side: &Side, collection: &str) -> Result<usize, String> {
     let reply = Blocking::new(side.address)?
         .command(Doc::new().str("count", collection).str("$db", "bench"))?;
@@ -50,13 +50,13 @@ pub(crate) fn load_records(side: &Side, documents: usize) -> Result<(), String> 
     fill(side, "find", documents, &[], &records)
 }
 
-/// The documents that indexes are asked for.
+/// Loads the documents for index lookups.
 pub(crate) fn load_shelf(side: &Side, documents: usize) -> Result<(), String> {
     let of_shelf = |begin, end| lookups::documents_of(begin, end, documents);
     fill(side, SHELF, documents, &lookups::indexes(), &of_shelf)
 }
 
-/// Makes a collection of `documents` documents, which `make` gives, unless it is there.
+/// Creates a collection of `documents` documents from `make`, unless it exists.
 pub(crate) fn fill(
     side: &Side,
     collection: &str,
@@ -78,10 +78,10 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// How many documents are updated all the time.
+/// The number of documents that are updated continuously.
 pub(crate) const HOT_DOCUMENTS: usize = 1000;
 
-/// The few documents that are updated all the time.
+/// Loads the few documents that are updated continuously.
 pub(crate) fn load_hot(side: &Side) -> Result<(), String> {
     if count(side, "hot")? == HOT_DOCUMENTS {
         return Ok(());

@@ -1,14 +1,14 @@
-//! Ctrl-C: what runs stops at its next look, and what was measured until then is kept.
+//! Ctrl-C: running measurements stop at the next check, and their results so far are kept.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// What the error of an interrupted load says.
+/// The error of an interrupted load.
 pub(crate) const MESSAGE: &str = "stopped by Ctrl-C";
 
-/// From here on SIGINT and SIGTERM are noted instead of ending the program; a second one ends it.
+/// From here on SIGINT and SIGTERM set a flag instead of ending the program; a second one ends it.
 pub(crate) fn listen() -> Result<(), String> {
     let asked = ASKED.get_or_init(|| Arc::new(AtomicBool::new(false)));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -21,12 +21,12 @@ pub(crate) fn listen() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether somebody asked for the end.
+/// Returns whether the end was requested.
 pub(crate) fn asked() -> bool {
     ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))
 }
 
-/// An error once somebody asked for the end.
+/// Returns an error once the end was requested.
 pub(crate) fn check() -> Result<(), String> {
     if asked() { Err(MESSAGE.into()) } else { Ok(()) }
 }

@@ -1,8 +1,7 @@
-//! The load generator: many connections on one thread, each with one request under way.
+//! The load generator: many connections on one thread, each with one running request.
 //!
-//! It knows sockets and clocks and no protocol: what is sent, where an answer ends and whether it
-//! is right is said by [`Traffic`]. A request costs it two system calls and a share of one
-//! `epoll_wait`.
+//! It handles sockets and clocks but no protocol: [`Traffic`] provides the requests, finds the end
+//! of a reply and checks it. A request costs two system calls and a share of one `epoll_wait`.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -17,41 +16,41 @@ use crate::interrupt;
 use crate::message::{self, Template};
 use crate::waits::Waits;
 
-/// What a row sends and expects back: one request, one reply of MongoDB's protocol.
+/// The requests and replies of a row: one request, one reply of MongoDB's protocol.
 pub(crate) trait Work {
-    /// The next request of a connection, or `None` when there is no more to do.
+    /// Returns the next request of a connection, or `None` at the end.
     fn request(&mut self, connection: usize) -> Option<&[u8]>;
-    /// Refuses a reply that is not what the request asked for.
+    /// Rejects a reply that does not match the request.
     fn check(&mut self, reply: &[u8]) -> Result<(), String>;
 }
 
-/// What goes over the connections of one load, in any protocol.
+/// The traffic of one load's connections, in any protocol.
 pub(crate) trait Traffic {
-    /// The next request of a connection, or `None` when there is no more to do.
+    /// Returns the next request of a connection, or `None` at the end.
     fn request(&mut self, connection: usize) -> Option<&[u8]>;
-    /// Whether these bytes are a whole answer.
+    /// Returns whether these bytes are a complete reply.
     fn whole(&self, reply: &[u8]) -> bool;
-    /// Refuses an answer that is not what the request asked for, and says what comes next.
+    /// Rejects a reply that does not match the request, and returns what comes next.
     fn answer(&mut self, connection: usize, reply: &[u8]) -> Result<Answer, String>;
-    /// The request that goes on where an `Answer::More` ended.
+    /// Returns the request that continues after an `Answer::More`.
     fn more(&mut self, connection: usize) -> &[u8];
 }
 
-/// What an answer means for its connection.
+/// The meaning of a reply for its connection.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
-    /// The operation is complete: what kind it was, for the latencies, and how much it counts.
+    /// The operation is complete: its class, for the latencies, and its weight.
     Done { class: usize, count: u64 },
     /// The operation needs another request.
     More,
 }
 
-/// What one run measured.
+/// The measurements of one run.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Measured {
-    /// Requests answered within the measured time.
+    /// Requests with a reply within the measured time.
     pub(crate) operations: u64,
-    /// Seconds measured, the warm-up left out.
+    /// Measured seconds, without the warm-up.
     pub(crate) seconds: f64,
     /// Server CPU in nanoseconds within them.
     pub(crate) cpu_ns: u64,
@@ -59,21 +58,21 @@ pub(crate) struct Measured {
     pub(crate) p99_us: f64,
 }
 
-/// How a load is put on a server.
+/// The parameters of a load.
 pub(crate) struct Load<'a> {
-    /// Makes one connection, greeted and ready.
+    /// Creates a connection that is ready for requests.
     pub(crate) connect: &'a dyn Fn() -> Result<std::net::TcpStream, String>,
-    /// How many of them.
+    /// The number of connections.
     pub(crate) connections: usize,
     /// Time before anything counts.
     pub(crate) warm_up: Duration,
-    /// Time that counts; `None`: until the traffic ends.
+    /// The measured time; `None`: until the traffic ends.
     pub(crate) time: Option<Duration>,
-    /// How long a server may be silent.
+    /// The time after which a silent server is an error.
     pub(crate) patience: Duration,
 }
 
-/// What a load measured, with the latencies of each class of operations in nanoseconds.
+/// The measurements of a load, with the latencies of each class of operations in nanoseconds.
 pub(crate) struct Driven {
     pub(crate) operations: u64,
     pub(crate) seconds: f64,
@@ -245,7 +244,7 @@ fn thread_cpu_ns() -> u64 {
 }
 
 impl Connection {
-    /// Begins an operation; false when there is none.
+    /// Begins an operation; returns false if there is none.
     fn next(&mut self, request: Option<&[u8]>) -> std::io::Result<bool> {
         let Some(request) = request else { return Ok(false) };
         self.sent = Instant::now();
@@ -277,7 +276,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there; true when a whole reply is.
+    /// Reads the available bytes; returns true once the reply is complete.
     fn receive(&mut self, chunk: &mut [u8], traffic: &dyn Traffic) -> std::io::Result<bool> {
         loop {
             match self.stream.read(chunk) {
@@ -302,7 +301,7 @@ pub(crate) fn connect(address: SocketAddr) -> Result<std::net::TcpStream, String
     Ok(blocking.into_stream())
 }
 
-/// One connection for what is not measured: loading, indexes, `compact`.
+/// A connection for commands that are not measured: loading, indexes, `compact`.
 pub(crate) struct Blocking {
     stream: std::net::TcpStream,
 }

@@ -1,5 +1,5 @@
-//! The rows that ask an index: no document, one value's many, a range, an order, an array's
-//! element.
+//! The rows of index lookups: no document, many documents of one value, a range, an order, an
+//! array's element.
 //!
 //! They share one collection, the shelf: product pages with a number, a group of eleven, a position
 //! and labels, each indexed.
@@ -12,18 +12,18 @@ use crate::message::{self, Random, Template, oid};
 /// The collection's name.
 pub(crate) const SHELF: &str = "shelf";
 
-/// The groups that products fall into: of 100,000 products each has 9,090 or 9,091.
+/// The number of groups of products: of 100,000 products each has 9,090 or 9,091.
 const GROUPS: usize = 11;
-/// Products that share a label.
+/// The number of products that share a label.
 const LABELLED: usize = 38;
-/// How wide the range is, how much of it is skipped and how much is wanted.
+/// The size of the range, the skipped part and the wanted part.
 const RANGE: (usize, usize, usize) = (500, 100, 10);
-/// How much of the order is skipped and how much is wanted.
+/// The skipped and the wanted part of the order.
 const ORDER: (usize, usize) = (5_000, 10);
 /// A batch that ends only where a reply is full.
 const BATCH_MAX: i32 = 100_000;
 
-/// What a row asks.
+/// The query of a row.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Lookup {
     /// A value that no document has.
@@ -31,13 +31,13 @@ pub(crate) enum Lookup {
     /// All documents of one group. They fill more than one reply, so that one find is two requests,
     /// each counted.
     Group,
-    /// How many documents a group has.
+    /// The number of documents of a group.
     CountGroup,
     /// A range, sorted by another field, skipped and limited.
     Range,
     /// The order of an index, skipped and limited.
     Order,
-    /// The documents with a label among theirs.
+    /// The documents that have a label.
     Label,
 }
 
@@ -77,9 +77,9 @@ pub(crate) struct Lookups {
     count: usize,
     random: Random,
     request: Vec<u8>,
-    /// The cursor of a find that has more documents, and how many have come.
+    /// The cursor of a find with more documents, and the number received.
     open: Option<(i64, usize)>,
-    /// How many documents must come.
+    /// The expected number of documents.
     expected: usize,
 }
 

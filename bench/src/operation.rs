@@ -1,15 +1,15 @@
-//! What a comparison asks of a server, in words that every kind of server can be told.
+//! The operations of a comparison, in a form for every kind of server.
 //!
-//! A [`Shape`] is what stays the same over many requests; a wire compiles it once. An [`Operation`]
-//! is one request of a shape: its parameters, its documents, and what the answer must be.
+//! A [`Shape`] is the common part of many requests; a wire compiles it once. An [`Operation`] is
+//! one request of a shape: its parameters, its documents, and the expected result.
 
 use std::fmt;
 
-/// A collection, or the table that stands for it.
+/// A collection, or the table that represents it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Collection {
     pub(crate) name: &'static str,
-    /// What its `_id` values are.
+    /// The type of its `_id` values.
     pub(crate) key: KeyKind,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum Condition {
     AtLeast(Field),
 }
 
-/// What many requests have in common.
+/// The common part of many requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape {
     /// Inserts the operation's documents.
@@ -106,18 +106,18 @@ impl fmt::Display for Value {
 /// One request.
 #[derive(Default)]
 pub(crate) struct Operation {
-    /// Which of the exercise's shapes.
+    /// The index of its shape in the exercise.
     pub(crate) shape: usize,
-    /// Which latencies it belongs to.
+    /// The class of its latencies.
     pub(crate) class: usize,
     pub(crate) values: Vec<Value>,
     /// For an insert: the BSON documents.
     pub(crate) documents: Vec<Vec<u8>>,
-    /// For a find: how many documents must come.
+    /// For a find: the expected number of documents.
     pub(crate) expected: u64,
-    /// For a find of one document: its exact content, where the answer is to be compared with it.
+    /// For a find of one document: its exact content, if the result is to be compared with it.
     pub(crate) content: Option<Vec<u8>>,
-    /// Documents that came so far.
+    /// Documents received so far.
     pub(crate) found: u64,
 }
 
@@ -130,12 +130,12 @@ impl Operation {
         self.found = 0;
     }
 
-    /// How much it counts: an insert by its documents.
+    /// Returns its weight: for an insert the number of its documents.
     pub(crate) fn weight(&self) -> u64 {
         self.documents.len().max(1) as u64
     }
 
-    /// Refuses a find whose documents are not as many as they must be.
+    /// Rejects a find with an unexpected number of documents.
     pub(crate) fn check_found(&self) -> Result<(), String> {
         if self.found == self.expected {
             return Ok(());

@@ -1,8 +1,8 @@
-//! The rows that ask a pipeline: groups, buckets, joins and sorts over two hundred thousand small
+//! The rows of pipelines: groups, buckets, joins and sorts over two hundred thousand small
 //! documents, and a group over product pages.
 //!
-//! What a pipeline must answer is computed here from the same documents, with integers and quarters
-//! so that sums are exact in any order.
+//! The expected results are computed here from the same documents, with integers and quarters so
+//! that sums are exact in any order.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +21,18 @@ pub(crate) const CUSTOMERS: &str = "others";
 const GROUPS: usize = 100;
 /// Values of `v` are below this.
 const VALUES: usize = 1_000_000;
-/// Tags that exist.
+/// The number of tags.
 const TAGS: usize = 50;
-/// How many documents the short sort leaves.
+/// The number of documents that the short sort returns.
 const LIMIT: usize = 100;
-/// The boundaries of the buckets, over values of `v`; what is above goes to the default.
+/// The boundaries of the buckets, over values of `v`; greater values go to the default.
 const BOUNDARIES: [i32; 7] = [0, 50_000, 150_000, 300_000, 500_000, 700_000, 900_000];
 /// The default bucket.
 const ABOVE: i32 = 1_000_000;
 /// A batch that holds every answer.
 const BATCH_MAX: i32 = 100_000;
 
-/// What a row asks.
+/// The pipeline of a row.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Pipeline {
     /// Half of the documents, counted and summed by a hundred keys.
@@ -53,12 +53,12 @@ pub(crate) enum Pipeline {
     Brand,
 }
 
-/// How many small documents there are where there are `documents` products.
+/// Returns the number of small documents for `documents` products.
 pub(crate) fn small_count(documents: usize) -> usize {
     2 * documents
 }
 
-/// How many documents each side of the join has.
+/// Returns the number of documents on each side of the join.
 pub(crate) fn join_count(documents: usize) -> usize {
     documents / 10
 }
@@ -199,10 +199,10 @@ impl Pipeline {
     }
 }
 
-/// What is looked at of a document of an answer: its `_id`, its `n` and its `total`.
+/// The compared fields of a result's document: its `_id`, its `n` and its `total`.
 type Answer = (String, f64, f64);
 
-/// One row's request, sent so often.
+/// The request of one row, sent a number of times.
 pub(crate) struct Pipelines {
     left: usize,
     pipeline: Pipeline,
@@ -211,7 +211,7 @@ pub(crate) struct Pipelines {
 }
 
 impl Pipelines {
-    /// One request to the collections of a run with so many products.
+    /// Creates a request to the collections of a run with this number of products.
     pub(crate) fn new(pipeline: Pipeline, documents: usize) -> Pipelines {
         let body = Doc::new()
             .str("aggregate", pipeline.collection())
@@ -223,13 +223,13 @@ impl Pipelines {
         Pipelines { left: 1, pipeline, template: Template::new(body, None), expected }
     }
 
-    /// From now on so many requests.
+    /// Sets the number of requests.
     pub(crate) fn repeat(&mut self, times: usize) {
         self.left = times;
     }
 }
 
-/// Groups under construction: how often, and the sum.
+/// Adds to a group: its count, and its sum.
 type Groups = BTreeMap<String, (f64, f64)>;
 
 fn add(groups: &mut Groups, key: String, n: f64, total: f64) {
@@ -298,7 +298,7 @@ fn expected(pipeline: Pipeline, documents: usize) -> Vec<Answer> {
             Pipeline::Join | Pipeline::Brand => {}
         }
     }
-    // Of equal values any may be among the first, so only the values are looked at.
+    // Of equal values any may be among the first, so only the values are compared.
     order.sort_unstable_by_key(|(value, ..)| *value);
     order.truncate(LIMIT);
     let place = |(place, (value, ..)): (usize, &(u64, usize, f64))| {

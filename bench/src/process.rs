@@ -1,8 +1,8 @@
-//! What `/proc` says about a server: CPU, memory, bytes written, and which process listens on a
-//! port.
+//! Readings of `/proc` about a server: CPU, memory, bytes written, and the process that listens on
+//! a port.
 //!
 //! A server may be one process with threads (Marula, mongod) or a process with children
-//! (PostgreSQL); both are read the same way.
+//! (PostgreSQL); both are read in the same way.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ const TICKS_PER_SECOND: u64 = 100;
 /// The CPU clock of a process and its children.
 pub(crate) struct Clock {
     pid: u32,
-    /// The CPU time of each thread at the last look, so that threads that ended stay counted.
+    /// The CPU time of each thread at the last reading, so that ended threads stay counted.
     threads: HashMap<String, u64>,
     total: u64,
 }
@@ -35,14 +35,14 @@ impl Clock {
             .sum();
         self.threads = now;
         self.total += spent;
-        // What an ended thread used is only in the process's own account, which counts in ticks of
-        // 10 ms.
+        // The CPU time of an ended thread is only in the process's own account, which counts in
+        // ticks of 10 ms.
         let [account, mut ended] = process_times(self.pid);
         if lost {
             self.total = self.total.max(account);
         }
-        // A child's time moves to its parent's account when it ends. One that does so while this
-        // looks would be missed or counted twice: look again, a few times at most.
+        // A child's time moves to its parent's account when it ends. A child that ends during this
+        // reading would be missed or counted twice: the reading is repeated, a few times at most.
         let mut living = 0;
         for _ in 0..5 {
             let before = ended;
@@ -79,7 +79,7 @@ fn process_times(pid: u32) -> [u64; 2] {
     [pair(), pair()].map(|ticks: u64| ticks * (1_000_000_000 / TICKS_PER_SECOND))
 }
 
-/// The processes that this one started and that live.
+/// Returns the running child processes.
 fn children(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
@@ -96,7 +96,7 @@ pub(crate) fn memory_total_bytes() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
 }
 
-/// Bytes that the process and its children hold in memory, memory that they share counted once.
+/// Returns the memory of the process and its children in bytes, with shared memory counted once.
 pub(crate) fn memory_bytes(pid: u32) -> u64 {
     let mut shared_max = 0;
     let mut own = 0;
@@ -107,7 +107,7 @@ pub(crate) fn memory_bytes(pid: u32) -> u64 {
     own + shared_max
 }
 
-/// The most memory that the process itself ever held.
+/// Returns the maximum memory that the process itself ever had.
 pub(crate) fn memory_peak_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmHWM:")
 }
@@ -118,8 +118,8 @@ fn status_bytes(pid: u32, name: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
 }
 
-/// What a process and its children sent towards the disk; children that ended stay counted as of
-/// the last look.
+/// The bytes that a process and its children sent to the disk; ended children stay counted as of
+/// the last reading.
 pub(crate) struct Written {
     pid: u32,
     processes: HashMap<u32, u64>,
@@ -161,7 +161,7 @@ pub(crate) fn folder_bytes(path: &Path) -> u64 {
     total
 }
 
-/// The process of this machine that listens on a TCP port, where this user may see it.
+/// Returns the process of this machine that listens on a TCP port, if this user may see it.
 pub(crate) fn listener(port: u16) -> Option<u32> {
     let inode = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
         let text = fs::read_to_string(table).ok()?;

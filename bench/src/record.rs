@@ -1,4 +1,4 @@
-//! What a run leaves behind: the raw numbers as JSON, from which every page is drawn.
+//! The record of a run: the raw numbers as JSON, from which every page is drawn.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::comparison::{Axis, Comparison, Sizes};
 use crate::process;
 use crate::target::Target;
 
-/// The version of this form; a reader refuses another.
+/// The version of this format; a reader rejects another.
 pub(crate) const FORMAT: u32 = 1;
 
 /// One comparison's numbers.
@@ -23,7 +23,7 @@ pub(crate) struct Record {
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) about: String,
-    /// The command that repeats it.
+    /// The command to repeat it.
     pub(crate) command: String,
     pub(crate) scale: f64,
     pub(crate) seconds: f64,
@@ -32,7 +32,7 @@ pub(crate) struct Record {
     /// Seconds since 1970.
     pub(crate) begun: u64,
     pub(crate) ended: u64,
-    /// Why it ended before its end, where it did.
+    /// The reason why it ended early, if it did.
     pub(crate) stopped: Option<String>,
     pub(crate) machine: Machine,
     pub(crate) targets: Vec<TargetRecord>,
@@ -45,7 +45,7 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) memory_bytes: u64,
     pub(crate) kernel: String,
-    /// The load averages at the begin and at the end: what else the machine did.
+    /// The load averages at the start and at the end: other work of the machine.
     pub(crate) load_begin: String,
     pub(crate) load_end: String,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Sample {
     pub(crate) folder_bytes: Option<u64>,
 }
 
-/// How long operations took, in microseconds.
+/// The durations of operations, in microseconds.
 #[derive(Serialize, Deserialize, Clone, Copy)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
@@ -208,7 +208,7 @@ impl Record {
         points[place].samples[target].push(sample);
     }
 
-    /// Writes the record into its folder; what is there already is replaced at once or not at all.
+    /// Writes the record into its folder; an existing file is replaced atomically.
     pub(crate) fn save(&mut self, folder: &Path) -> Result<(), String> {
         self.ended = now();
         self.machine.load_end = load_average();

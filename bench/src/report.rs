@@ -42,7 +42,7 @@ const HEAD: [&str; 13] = [
 
 fn cells(result: &RowResult) -> [String; 13] {
     let row = result.row;
-    // The disk row shows megabytes where the others show microseconds of server CPU.
+    // The disk row shows megabytes instead of microseconds of server CPU.
     let cost = |side: Option<Reached>| match row.measure {
         Measure::Disk => side.map_or("–".into(), |side| format!("{:.1} MB", side.disk_mb)),
         _ => cell(side.map(|side| side.cpu_us), 1),
@@ -127,7 +127,7 @@ pub(crate) fn write(results: &[RowResult], args: &TableArgs) -> Result<(), Strin
     Ok(())
 }
 
-/// What the numbers depend on: processor, cores, commit, sizes.
+/// Returns the conditions of the numbers: processor, cores, commit, sizes.
 fn machine(args: &TableArgs) -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("");

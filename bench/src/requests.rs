@@ -1,4 +1,4 @@
-//! What the rows of a single kind of request send: finds by `_id`, updates, inserts, scans.
+//! The requests of rows with a single kind of request: finds by `_id`, updates, inserts, scans.
 
 use crate::bson::{self, Doc};
 use crate::documents;
@@ -189,7 +189,7 @@ impl Work for InsertProducts {
     }
 }
 
-/// Searches all products for a value that none has.
+/// Searches all products for a value that does not occur.
 pub(crate) struct ScanProducts {
     template: Template,
     left: usize,

@@ -1,4 +1,4 @@
-//! The rows of the table: what each sends, what it must and what it hopes to reach beside mongod.
+//! The rows of the table: the requests of each, with the required and the desired ratio to mongod.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::side::Side;
 use crate::table::TableArgs;
 use crate::transactions::{self, Held, SnapshotReads, Transaction, Transactions};
 
-/// What the ratio of a row compares.
+/// The quantities that the ratio of a row compares.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Measure {
     /// Server CPU per operation, Marula's over mongod's: smaller is better.
     Cpu,
-    /// Throughput beside Marula's own in the row just above: larger is better.
+    /// Throughput compared with Marula's own in the row before: larger is better.
     ThroughputOfRowAbove,
     /// Bytes on disk, Marula's over mongod's: smaller is better.
     Disk,
@@ -364,7 +364,7 @@ pub(crate) static ROWS: &[Row] = &[
     ),
 ];
 
-/// What one side reached in one row: the median of its runs.
+/// The result of one side in one row: the median of its runs.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Reached {
     pub(crate) per_second: f64,
@@ -373,7 +373,7 @@ pub(crate) struct Reached {
     pub(crate) disk_mb: f64,
 }
 
-/// A row with its numbers; a side that was not asked for is `None`.
+/// A row with its numbers; a side that was not requested is `None`.
 pub(crate) struct RowResult {
     pub(crate) row: &'static Row,
     pub(crate) marula: Option<Reached>,
@@ -459,8 +459,8 @@ fn measure_group(
         let ratio = match row.measure {
             Measure::Cpu => marula.zip(mongod).map(|(a, b)| a.cpu_us / b.cpu_us),
             Measure::Disk => marula.zip(mongod).map(|(a, b)| a.disk_mb / b.disk_mb),
-            // Of the runs that came one after the other: the machine may be another one a minute
-            // later.
+            // Only runs that followed each other are compared: the machine's speed may change
+            // within a minute.
             Measure::ThroughputOfRowAbove => number.checked_sub(1).and_then(|above| {
                 let pairs = runs_of(number, "marula")?.iter().zip(runs_of(above, "marula")?);
                 Some(middle(pairs.map(|(a, b)| a.per_second / b.per_second)))
@@ -489,8 +489,8 @@ fn median(runs: &[Reached]) -> Reached {
 }
 
 fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, String> {
-    // One connection: client and server share a core, as a wake-up across cores would be counted as
-    // neither's.
+    // One connection: client and server share a core, because the cost of a wake-up across cores
+    // would be counted for neither.
     side.pin(if row.connections == 1 { 1 } else { 2 });
     let echo = side.name == "floor";
     match row.workload {
@@ -517,7 +517,7 @@ fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, Stri
             if count(side, "products")? != args.documents {
                 load_products(row, side, args)?;
             }
-            // It is there from the run before, or not at all.
+            // It exists from the run before, or not at all.
             let _ = Blocking::new(side.address)?.command(index_build::drop_index());
             side.settle(Duration::from_secs(if args.smoke { 0 } else { 5 }));
             timed(row, side, args, &mut BuildIndex::new(), Some(1))
@@ -528,8 +528,8 @@ fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, Stri
         }
         Workload::Pipeline(pipeline) => {
             load_for_pipeline(pipeline, row, side, args)?;
-            // A number of them, not a time: one may take a second, and one that is cut off would be
-            // counted wrongly.
+            // A number of transactions, not a time: one may take a second, and an interrupted one
+            // would be counted wrongly.
             let mut work = Pipelines::new(pipeline, args.documents);
             timed(row, side, args, &mut work, Some(1))?;
             work.repeat(if args.smoke { 1 } else { 4 });
@@ -537,7 +537,8 @@ fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, Stri
         }
         Workload::Transaction(kind) => transact(kind, row, side, args),
         Workload::DiskProducts => {
-            // A folder of its own: what other rows dropped may still be waiting for its removal.
+            // A separate folder: collections dropped by other rows may still be waiting for their
+            // removal.
             let mut fresh = side.another()?;
             let side = &mut fresh;
             load_products(row, side, args)?;
@@ -611,10 +612,10 @@ fn transact(
     }
     let mut work = Transactions::new(kind, row.connections);
     let reached = timed(row, side, args, &mut work, None)?;
-    // Those that were cut off hold their collections.
+    // Interrupted transactions hold their collections.
     let end = Doc::new().array("killAllSessions", Vec::new()).str("$db", "admin");
     Blocking::new(side.address)?.command(end)?;
-    // What was counted are requests.
+    // The count is of requests.
     let each = work.units as f64 / work.requests() as f64;
     Ok(Reached { per_second: reached.per_second * each, cpu_us: reached.cpu_us / each, ..reached })
 }
@@ -649,7 +650,7 @@ fn reached(measured: &Measured, each: u64) -> Reached {
     }
 }
 
-/// Loads what a pipeline reads, unless it is there.
+/// Loads the collections of a pipeline, unless they exist.
 fn load_for_pipeline(
     pipeline: Pipeline,
     row: &Row,

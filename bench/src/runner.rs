@@ -1,7 +1,7 @@
-//! Takes the steps of a comparison on every server in turn: A B A B, a step at a time.
+//! Executes the steps of a comparison on every server in turn: A B A B, a step at a time.
 //!
-//! A round is all steps once, on fresh collections. Within a round each step is taken on every
-//! server before the next one begins, so that a slow minute of the machine hits all alike; medians
+//! A round is all steps once, on fresh collections. Within a round each step runs on every server
+//! before the next one begins, so that a slow minute of the machine affects all servers; medians
 //! are over rounds.
 
 use std::io::IsTerminal;
@@ -16,20 +16,20 @@ use crate::interrupt;
 use crate::record::{Record, Sample};
 use crate::target::Target;
 
-/// How a comparison is run.
+/// The parameters of a comparison's run.
 pub(crate) struct Plan<'a> {
     pub(crate) comparison: &'static Comparison,
     pub(crate) sizes: Sizes,
     pub(crate) runs: usize,
     /// The command line, for the record.
     pub(crate) command: &'a str,
-    /// Where the record is written.
+    /// The folder of the record.
     pub(crate) out: &'a Path,
 }
 
 /// Runs a comparison and keeps its record up to date on disk.
 ///
-/// Errors: a wrong answer, a server that fails, Ctrl-C; what was measured until then is in the
+/// Errors: a wrong reply, a server that fails, Ctrl-C; the measurements until then are in the
 /// record.
 pub(crate) fn run(plan: &Plan, targets: &mut [Target]) -> Result<(), String> {
     let comparison = plan.comparison;
@@ -71,9 +71,9 @@ pub(crate) fn run(plan: &Plan, targets: &mut [Target]) -> Result<(), String> {
     outcome
 }
 
-/// Takes one step; a sample where the step measures.
+/// Executes one step; returns a sample if the step measures.
 fn take(step: &Step, target: &mut Target, sizes: &Sizes) -> Result<Option<Sample>, String> {
-    // A tenth of a second a step is a trial of whether it works: nothing is worth waiting for then.
+    // With steps of a tenth of a second only the function is tested: nothing is waited for.
     let patience = if sizes.seconds < 0.5 { Duration::ZERO } else { Duration::from_secs(20) };
     match &step.action {
         Action::Create(collection, indexes) => {
@@ -124,7 +124,7 @@ fn take(step: &Step, target: &mut Target, sizes: &Sizes) -> Result<Option<Sample
         }
         Action::Exercise(exercise) => {
             let sample = exercise::run(exercise, target)?;
-            // What a load left to do must not run into the next server's step.
+            // The remaining work of a load must not run during the next server's step.
             if matches!(exercise.length, Length::Source) {
                 target.settle(patience);
             }

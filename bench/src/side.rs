@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::process::{self, Clock};
 
-/// A running server; ends with the value, and its folder with it.
+/// A running server; dropping it ends the server and removes its folder.
 pub(crate) struct Side {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
@@ -60,7 +60,7 @@ impl Side {
         Ok(side)
     }
 
-    /// Another server of the same kind, with nothing in it.
+    /// Starts another server of the same kind, without data.
     pub(crate) fn another(&self) -> Result<Side, String> {
         Side::start(self.name, &self.words)
     }
@@ -70,7 +70,7 @@ impl Side {
         self.clock.read()
     }
 
-    /// Keeps the server's threads, and this program, to the first `cores` cores.
+    /// Restricts the server's threads, and this program, to the first `cores` cores.
     pub(crate) fn pin(&self, cores: usize) {
         let available =
             std::thread::available_parallelism().map_or(1, usize::from).max(cores.min(2));

@@ -1,11 +1,11 @@
-//! The table of `make bench`: server CPU per operation of Marula beside that of mongod, over the
-//! same bytes on the wire.
+//! The table of `make bench`: server CPU per operation of Marula and of mongod, over the same bytes
+//! on the wire.
 //!
 //! A *side* is one server process that this program starts with a fresh folder; a *row* is one
-//! workload with its required and its hoped-for ratio; a *run* is one measurement of one row on one
-//! side. Runs alternate between the sides (A B A B …), so that a slow minute of the machine hits
+//! workload with its required and its desired ratio; a *run* is one measurement of one row on one
+//! side. Runs alternate between the sides (A B A B …), so that a slow minute of the machine affects
 //! both, and the table shows medians. Requests are prepared messages with a few patched bytes, so
-//! that the client costs little beside the server. Start reading in `rows`.
+//! that the client costs little compared with the server. Start reading in `rows`.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use clap::Args;
 
 use crate::{report, rows};
 
-/// What the command line asks for.
+/// The arguments of the command line.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TableArgs {
     /// The marula to measure
@@ -28,23 +28,23 @@ pub(crate) struct TableArgs {
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub(crate) rows: Vec<String>,
 
-    /// How often each row is measured on each server
+    /// The number of measurements of each row on each server
     #[arg(long, default_value_t = 5)]
     pub(crate) runs: usize,
 
-    /// Seconds of each measurement
+    /// The duration of each measurement in seconds
     #[arg(long, default_value_t = 3.0)]
     pub(crate) seconds: f64,
 
-    /// Documents of each collection
+    /// The number of documents of each collection
     #[arg(long, default_value_t = 100_000)]
     pub(crate) documents: usize,
 
-    /// Where the table is written to
+    /// The folder of the table
     #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
     pub(crate) out: PathBuf,
 
-    /// Run every row once with tiny inputs: does it work, not how fast
+    /// Run every row once with tiny inputs, as a test of the function and not of the speed
     #[arg(long, conflicts_with_all = ["runs", "seconds", "documents"])]
     pub(crate) smoke: bool,
 

@@ -12,7 +12,7 @@ use crate::message::{self, Random, Template, oid};
 use crate::requests::{SESSION_MARK, session};
 use crate::side::Side;
 
-/// What a row does.
+/// The operations of a row.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Transaction {
     /// Two updates and a commit.
@@ -35,7 +35,7 @@ pub(crate) enum Transaction {
 const HELD_DOCUMENTS: usize = 100_000;
 /// Documents of [`Transaction::Many`], and of each of its inserts.
 const MANY: (usize, usize) = (1_000, 100);
-/// Connections whose documents are their own.
+/// Connections with separate documents.
 const APART: usize = 32;
 /// Documents of a read at one moment.
 const READ: usize = 101;
@@ -43,7 +43,7 @@ const READ: usize = 101;
 const OID_MARK: [u8; 12] = [0xEE; 12];
 const NUMBER_MARK: i64 = 0x0CCC_CCCC_CCCC_CCCC;
 
-/// Numbers of transactions and of documents: each is given once.
+/// Numbers of transactions and of documents: each is used once.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 fn next() -> u64 {
@@ -55,7 +55,7 @@ pub(crate) fn initiate(side: &Side) -> Result<(), String> {
     let mut control = Blocking::new(side.address)?;
     let member = Doc::new().int("_id", 0).str("host", &side.address.to_string());
     let config = Doc::new().str("_id", "rs0").array("members", vec![member]);
-    // One that needs no initiation says that it has it.
+    // A server that needs no initiation reports that it is initialized.
     let _ = control.command(Doc::new().doc("replSetInitiate", config).str("$db", "admin"));
     let begin = Instant::now();
     loop {
@@ -72,7 +72,7 @@ pub(crate) fn initiate(side: &Side) -> Result<(), String> {
     }
 }
 
-/// Part of a transaction: its number, and that it begins where it is the first.
+/// The fields of a transaction in a request: its number, and its start in the first one.
 fn inside(body: Doc, is_first: bool) -> Doc {
     let body = body.doc("lsid", Doc::new().uuid("id", SESSION_MARK));
     let body = body.long("txnNumber", NUMBER_MARK).bool("autocommit", false);
@@ -131,7 +131,7 @@ pub(crate) struct Transactions {
     /// Of each connection: the number of its transaction, and its next step.
     connections: Vec<(u64, usize)>,
     random: Random,
-    /// Requests for so many units are counted as so many operations.
+    /// The number of units that count as one operation.
     pub(crate) units: u64,
 }
 
@@ -155,7 +155,7 @@ impl Transactions {
         }
     }
 
-    /// How many requests one is.
+    /// Returns the number of requests of one transaction.
     pub(crate) fn requests(&self) -> u64 {
         self.steps.len() as u64
     }
@@ -174,7 +174,7 @@ impl Work for Transactions {
         template.put(step.session, &session(connection));
         template.put(step.number, &(*number as i64).to_le_bytes());
         for code in &step.codes {
-            // Nobody else's: what is measured is no conflict.
+            // Documents of this connection alone: conflicts are not measured.
             let own = self.random.below(HOT_DOCUMENTS / APART) * APART + connection % APART;
             template.put(*code, documents::code(own).as_bytes());
         }
@@ -196,7 +196,7 @@ impl Work for Transactions {
     }
 }
 
-/// Reads of neighbours at one moment.
+/// Reads of neighbouring documents at one moment.
 pub(crate) struct SnapshotReads {
     template: Template,
     random: Random,

@@ -1,4 +1,4 @@
-//! How long operations took, for each class of them.
+//! The durations of operations, for each class of them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::record::Latency;
 
-/// The longest wait that is told from longer ones.
+/// The longest wait that is distinguished from longer ones.
 const WAIT_NS_MAX: u64 = 3_600_000_000_000;
 
 /// The waits of each class of operations, in nanoseconds.
@@ -14,7 +14,7 @@ const WAIT_NS_MAX: u64 = 3_600_000_000_000;
 pub(crate) struct Waits(Vec<Histogram<u64>>);
 
 impl Waits {
-    /// Notes one wait.
+    /// Records one wait.
     pub(crate) fn record(&mut self, class: usize, wait_ns: u64) {
         let empty =
             || Histogram::new_with_bounds(1, WAIT_NS_MAX, 3).expect("the bounds are fixed and fit");
@@ -24,7 +24,7 @@ impl Waits {
         self.0[class].saturating_record(wait_ns.max(1));
     }
 
-    /// The wait that this share of a class stays below; 0 where there was none.
+    /// Returns the wait that this share of a class does not exceed; 0 if there was none.
     pub(crate) fn quantile(&self, class: usize, share: f64) -> u64 {
         self.0.get(class).map_or(0, |waits| waits.value_at_quantile(share))
     }

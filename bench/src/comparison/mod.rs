@@ -1,9 +1,9 @@
-//! The five published comparisons of document stores, as steps that a runner takes on every server
-//! in turn.
+//! The five published comparisons of document stores, as steps that a runner executes on every
+//! server in turn.
 //!
-//! A [`Comparison`] is a row of [`COMPARISONS`]; its file says what was published and turns a scale
-//! into [`Step`]s. Steps hold no state of a server: keys and values follow from numbers and the
-//! seed, so that every server gets the same requests and what it must answer is known.
+//! A [`Comparison`] is a row of [`COMPARISONS`]; its file describes the publication and turns a
+//! scale into [`Step`]s. Steps have no state of a server: keys and values are derived from numbers
+//! and the seed, so that every server gets the same requests and the correct results are known.
 
 use crate::operation::{Collection, Index, Operation, Shape};
 
@@ -17,12 +17,11 @@ mod stock;
 pub(crate) struct Comparison {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// What was published, and what scale 1 is.
+    /// The publication, and the meaning of scale 1.
     pub(crate) about: &'static str,
     pub(crate) groups: &'static [Group],
     pub(crate) steps: fn(&Sizes) -> Vec<Step>,
-    /// How much memory the servers that are started get for their caches; `None`: what they choose
-    /// themselves.
+    /// The memory that the started servers get for their caches; `None`: their own choice.
     pub(crate) cache_bytes: fn(&Sizes) -> Option<u64>,
 }
 
@@ -35,32 +34,32 @@ pub(crate) static COMPARISONS: &[&Comparison] = &[
     &mixed::COMPARISON,
 ];
 
-/// Steps that stand in the same charts.
+/// Steps that share charts.
 pub(crate) struct Group {
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) axis: Axis,
 }
 
-/// What the horizontal axis of a group's charts is.
+/// The horizontal axis of a group's charts.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Axis {
     Connections,
     Rows,
-    /// No axis: every step has a chart of its own, with a bar for each server.
+    /// No axis: every step has its own chart, with a bar for each server.
     Steps,
 }
 
-/// How large a comparison is.
+/// The size of a comparison.
 pub(crate) struct Sizes {
     pub(crate) scale: f64,
-    /// Seconds of a step that is limited by time.
+    /// The duration of a step that is limited by time, in seconds.
     pub(crate) seconds: f64,
     pub(crate) seed: u64,
 }
 
 impl Sizes {
-    /// `full` times the scale, but not less than `least`.
+    /// Returns `full` times the scale, but at least `least`.
     pub(crate) fn scaled(&self, full: u64, least: u64) -> u64 {
         ((full as f64 * self.scale) as u64).max(least)
     }
@@ -71,17 +70,18 @@ pub(crate) struct Step {
     /// The group whose charts show it; `None` for preparations.
     pub(crate) group: Option<&'static str>,
     pub(crate) name: String,
-    /// Its place on the group's axis.
+    /// Its position on the group's axis.
     pub(crate) x: f64,
     pub(crate) action: Action,
 }
 
 pub(crate) enum Action {
-    /// Makes the collection anew with these indexes.
+    /// Creates the collection again with these indexes.
     Create(Collection, &'static [Index]),
     /// Builds one index; measured.
     Build(Collection, Index),
-    /// What an administrator does after a load: statistics, and waiting for background work.
+    /// The maintenance that an administrator runs after a load: statistics, and waiting for
+    /// background work.
     Settle(Collection),
     /// Bytes on disk, compacted.
     Sizes(Collection),
@@ -89,7 +89,7 @@ pub(crate) enum Action {
     Exercise(Exercise),
 }
 
-/// Fills in the next operation of a connection; false when there is none.
+/// Fills in the next operation of a connection; returns false if there is none.
 pub(crate) type Source = Box<dyn FnMut(usize, &mut Operation) -> bool>;
 
 /// Operations over connections.
@@ -100,12 +100,12 @@ pub(crate) struct Exercise {
     pub(crate) durable: bool,
     pub(crate) connections: usize,
     pub(crate) length: Length,
-    /// What the latencies are of: the names of the operations' classes.
+    /// The classes of the latencies: the names of the operations' classes.
     pub(crate) classes: &'static [&'static str],
     pub(crate) source: Box<dyn Fn() -> Source>,
 }
 
-/// When an exercise ends.
+/// The end of an exercise.
 #[derive(Clone, Copy)]
 pub(crate) enum Length {
     Seconds(f64),

@@ -46,14 +46,14 @@ const SHAPES: &[Shape] = &[
 const INSERT_CONNECTIONS: [u64; 6] = [1, 5, 10, 20, 50, 100];
 const KEY_CONNECTIONS: [usize; 2] = [1, 20];
 
-/// How often the whole content of an answer is compared: making an item costs the client more than
-/// sending it.
+/// The number of results of which one is compared as a whole: generating an item costs the client
+/// more than sending it.
 const COMPARED_EACH: usize = 64;
 
 fn document(number: u64) -> Vec<u8> {
     let mut random = Random::new(number + 7_000_003);
     let words = words();
-    // Tags of one item differ: a set is what is indexed.
+    // Tags of one item differ, because the index is on a set.
     let first = random.below(words.len() - 3);
     let tags: Vec<&str> = (0..3).map(|step| words[first + step]).collect();
     let source = format!("source {}", random.below(2_000));

@@ -1,4 +1,4 @@
-//! Products: documents of a shop, loaded, indexed, weighed, found and scanned.
+//! Products: documents of a shop: loaded, indexed, measured on disk, found and scanned.
 
 use crate::bson::Doc;
 use crate::comparison::{
@@ -94,7 +94,7 @@ fn steps(sizes: &Sizes) -> Vec<Step> {
         write("build an index over two fields", Action::Build(PRODUCTS, CATEGORY_SOLD)),
         step(None, "settle", Action::Settle(PRODUCTS)),
         step(Some("size"), "documents and three indexes, compacted", Action::Sizes(PRODUCTS)),
-        // What was just rewritten on disk is in no cache; the finds are measured warm.
+        // Data that was just rewritten on disk is in no cache; the finds are measured warm.
         step(
             None,
             "warm up",

@@ -69,24 +69,24 @@ const SHAPES: &[Shape] = &[
     },
 ];
 
-/// A row with its share of the indexes, roughly.
+/// The approximate size of a row with its share of the indexes.
 const ROW_BYTES: u64 = 1_100;
 
 const CHUNKS: u64 = 10;
 
-/// How many rows have the same account.
+/// The number of rows with the same account.
 const ACCOUNT_ROWS: u64 = 10;
 
-/// The values of `at` are below this prime, which is more than there are rows.
+/// The values of `at` are less than this prime, which is greater than the number of rows.
 const AT_LIMIT: u64 = 2_147_483_647;
 
-/// All rows: whole chunks of whole accounts.
+/// Returns the number of rows: whole chunks of whole accounts.
 fn count(sizes: &Sizes) -> u64 {
     sizes.scaled(100_000_000, 5_000) / (CHUNKS * ACCOUNT_ROWS) * CHUNKS * ACCOUNT_ROWS
 }
 
-/// The row's place in the order of `at`: steps of the golden ratio, which spread evenly however
-/// many they are.
+/// Returns the row's position in the order of `at`: steps of the golden ratio, which spread evenly
+/// for any number of rows.
 fn at(row: u64) -> i64 {
     ((row + 1) * 1_327_217_885 % AT_LIMIT) as i64
 }

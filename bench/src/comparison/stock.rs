@@ -1,4 +1,4 @@
-//! Stock: a small table that everybody updates, one unique code at a time.
+//! Stock: a small table that all clients update, one unique code at a time.
 
 use crate::bson::Doc;
 use crate::comparison::{

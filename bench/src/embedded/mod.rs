@@ -1,9 +1,9 @@
 //! Engines that run within this process: no server, no connections, no second process to read.
 //!
-//! An operation is a call here. One caller makes them one after another, whatever number of
-//! connections a step asks for, and the thread's own CPU clock takes the place of the server's.
-//! Reports show such a target as *embedded*: what it saves is the way to a server and back, so its
-//! numbers are a floor to look at and not a rival.
+//! An operation is a call here. One caller makes the calls one after another, for any number of
+//! connections in a step, and the thread's own CPU clock replaces the server's. Reports show the
+//! target as *embedded*: it saves the way to a server and back, so its numbers are a lower limit
+//! and not a competitor.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub(crate) mod tokyo_cabinet;
 
 use tokyo_cabinet::{TokyoCabinet, columns_of};
 
-/// After so many calls, Ctrl-C and the clock are asked.
+/// The number of calls between two checks of Ctrl-C and the clock.
 const LOOK_EVERY: u64 = 64;
 
 /// Runs an exercise on the engine and measures it.
@@ -65,7 +65,7 @@ pub(crate) fn run(exercise: &Exercise, engine: &mut TokyoCabinet) -> Result<Samp
     })
 }
 
-/// Does what an operation asks and checks what came.
+/// Runs an operation and checks its result.
 fn perform(
     engine: &mut TokyoCabinet,
     shape: &Shape,

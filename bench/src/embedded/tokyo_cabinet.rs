@@ -313,7 +313,7 @@ fn text_of(field: bson::Field) -> Option<String> {
     }
 }
 
-/// What administers the tables.
+/// The administration of the tables.
 pub(crate) struct TokyoAdmin(pub(crate) Rc<RefCell<TokyoCabinet>>);
 
 impl Admin for TokyoAdmin {

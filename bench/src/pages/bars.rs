@@ -10,7 +10,7 @@ const BAR_STEP: f64 = 20.0;
 const HEAD: f64 = 20.0;
 const BLOCK_GAP: f64 = 14.0;
 const LEFT: f64 = 12.0;
-/// Room at the right for the value behind the longest bar.
+/// Room at the right for the value after the longest bar.
 const VALUE_ROOM: f64 = 150.0;
 
 /// The chart of one number of a group.

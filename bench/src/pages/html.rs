@@ -18,8 +18,8 @@ pub(crate) struct Chart {
     pub(crate) element: String,
 }
 
-/// The charts of a group: of the middle percentiles and of what is the same everywhere only the
-/// tables speak.
+/// Returns the charts of a group: the middle percentiles, and values that are the same everywhere,
+/// are only in the tables.
 pub(crate) fn charts(record: &Record, group: &GroupRecord) -> Vec<Chart> {
     let servers: Vec<String> = record.targets.iter().map(|target| target.name.clone()).collect();
     let drawn = metrics(group).into_iter().filter(|metric| match metric.of {
@@ -124,8 +124,8 @@ fn charts_of(record: &Record, group: &GroupRecord, body: &mut String) {
     body.push_str("</div>\n");
 }
 
-/// All comparisons in a few lines: the first server beside each of the others, as geometric means
-/// over all steps.
+/// Writes all comparisons in a few lines: the first server compared with each of the others, as
+/// geometric means over all steps.
 fn overview(records: &[Record], body: &mut String) {
     let compared = || records.iter().filter(|record| record.targets.len() > 1);
     if compared().next().is_none() {
@@ -158,9 +158,9 @@ fn overview(records: &[Record], body: &mut String) {
     body.push_str("</table></div>\n");
 }
 
-/// The first server beside each of the others: its number divided by the other's. Of a group with
-/// an axis it is the median over its steps; steps without an axis are of different kinds and stand
-/// for themselves.
+/// Writes the first server compared with each of the others: its number divided by the other's. For
+/// a group with an axis it is the median over its steps; steps without an axis are of different
+/// kinds and are listed one by one.
 fn ratios(record: &Record, body: &mut String) {
     let Some((first, others)) = record.targets.split_first() else { return };
     if others.is_empty() {
@@ -207,7 +207,7 @@ fn ratios(record: &Record, body: &mut String) {
     body.push_str("</table></div>\n");
 }
 
-/// Ratios nearer to 1 than this are not called better or worse.
+/// Ratios closer to 1 than this are not called better or worse.
 const EVEN: f64 = 0.05;
 
 fn ratio_cell(ratio: Option<f64>, metric: &Metric, body: &mut String) {

@@ -65,7 +65,7 @@ pub(crate) fn page(records: &[Record]) -> String {
     page
 }
 
-/// What the numbers depend on, in a sentence.
+/// Returns the conditions of the numbers, in a sentence.
 pub(crate) fn machine(record: &Record) -> String {
     let machine = &record.machine;
     format!(

@@ -1,7 +1,7 @@
 //! The report of a folder of results: a page with charts, the charts as files, tables in Markdown.
 //!
-//! Everything is drawn from the raw results alone, so that a report can be made anew, and
-//! elsewhere.
+//! Everything is drawn from the raw results alone, so that a report can be drawn again, also on
+//! another machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ mod numbers;
 mod picture;
 mod svg;
 
-/// What a report consists of.
+/// The files of a report.
 pub(crate) struct Report {
     /// The page and the tables.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) charts: usize,
-    /// Pictures are drawn where a browser is installed.
+    /// Pictures, if a browser is installed.
     pub(crate) pictures: usize,
 }
 
-/// Writes the report beside the results.
+/// Writes the report next to the results.
 pub(crate) fn write(folder: &Path) -> Result<Report, String> {
     let records = Record::load_all(folder)?;
     let put = |path: PathBuf, text: String| {
@@ -61,7 +61,7 @@ pub(crate) fn write(folder: &Path) -> Result<Report, String> {
 
 const SHEET_WIDTH: u32 = 1480;
 
-/// About how high the sheet of a record is: four charts beside one another.
+/// Returns the approximate height of a record's sheet: four charts side by side.
 fn height(record: &Record) -> u32 {
     let of = |group: &GroupRecord| {
         let charts = html::charts(record, group).len() as u32;

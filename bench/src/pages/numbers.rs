@@ -2,7 +2,7 @@
 
 use crate::record::{GroupRecord, Sample};
 
-/// What a chart or a column shows of a sample.
+/// A number of a sample, for a chart or a column.
 #[derive(Clone)]
 pub(crate) struct Metric {
     pub(crate) title: String,
@@ -11,7 +11,7 @@ pub(crate) struct Metric {
     pub(crate) of: Read,
 }
 
-/// Which number of a sample a metric is.
+/// The number of a sample that a metric reads.
 #[derive(Clone)]
 pub(crate) enum Read {
     PerSecond,
@@ -45,7 +45,7 @@ impl Percentile {
     }
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Unit {
     PerSecond,
@@ -101,7 +101,7 @@ impl Metric {
         Metric::new("Throughput", Unit::PerSecond, true, Read::PerSecond)
     }
 
-    /// What the load generator itself took, for the reader who wonders what was measured.
+    /// Returns the load generator's own CPU time, for comparison.
     pub(crate) fn client_cpu() -> Metric {
         Metric::new("Client CPU per operation", Unit::Micros, false, Read::ClientCpu)
     }
@@ -116,11 +116,11 @@ impl Metric {
     }
 }
 
-/// What a group's samples have to show, the most telling first.
+/// Returns the metrics of a group's samples, the most significant first.
 pub(crate) fn metrics(group: &GroupRecord) -> Vec<Metric> {
     let samples = || group.points.iter().flat_map(|point| point.samples.iter().flatten());
-    // Steps without an axis are of one connection: the time of one operation says what a rate
-    // would.
+    // Steps without an axis have one connection: the time of one operation has the same meaning as
+    // a rate.
     let steps = group.axis == "steps";
     let speed = match steps {
         true => Metric::new("Time per operation", Unit::Micros, false, Read::TimeEach),

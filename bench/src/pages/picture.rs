@@ -34,7 +34,7 @@ pub(crate) fn draw(page: &Path, width: u32, height: u32, to: &Path) -> bool {
             .is_ok_and(|status| status.success())
             && to.exists()
     });
-    // A profile that stays behind does no harm.
+    // A remaining profile does no harm.
     let _ = std::fs::remove_dir_all(profile);
     drawn
 }

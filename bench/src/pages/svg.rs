@@ -11,7 +11,7 @@ pub(crate) const STYLE: &str = include_str!("chart.css");
 /// Width of every chart in its own units; the page scales it.
 pub(crate) const WIDTH: f64 = 460.0;
 
-/// How many servers have a colour of their own; further ones begin again.
+/// The number of servers with their own colour; further ones start again.
 pub(crate) const COLOURS: usize = 6;
 
 /// A chart under construction.
@@ -81,7 +81,7 @@ impl Svg {
         let _ = write!(self.body, r#"<path class="line stroke{place}" d="{path}"/>"#);
     }
 
-    /// The mark of server number `place`: its shape tells it apart where colours do not.
+    /// Draws the mark of server number `place`: its form distinguishes it without colours.
     pub(crate) fn mark(&mut self, x: f64, y: f64, place: usize) {
         let class = format!("mark fill{}", place % COLOURS);
         let _ = match place % 4 {

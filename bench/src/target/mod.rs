@@ -1,4 +1,4 @@
-//! The servers that a comparison is run against: named by an address, or started on a fresh folder.
+//! The servers of a comparison: given by an address, or started on a fresh folder.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use address::{mongodb_login, postgresql_login};
 pub(crate) use start::Starting;
 use start::{Started, start_marula, start_mongod, start_postgres};
 
-/// Where a server listens, and in which protocol.
+/// The address of a server, and its protocol.
 enum Server {
     Mongo(MongoLogin),
     Postgres(Login),
@@ -31,11 +31,11 @@ enum Server {
 /// A server under comparison.
 pub(crate) struct Target {
     pub(crate) name: String,
-    /// How it was started, or where it was found.
+    /// The command that started it, or its address.
     pub(crate) setting: String,
     pub(crate) version: String,
     server: Server,
-    /// What `/proc` tells, where the process is on this machine.
+    /// The readings of `/proc`, if the process is on this machine.
     readings: Option<Readings>,
     started: Option<Started>,
 }
@@ -47,9 +47,9 @@ struct Readings {
 }
 
 impl Target {
-    /// Finds or starts what a `--target` names.
+    /// Finds or starts the server of a `--target`.
     ///
-    /// Errors: a word that is no target, a server that does not answer or cannot be started.
+    /// Errors: an invalid word, a server that does not reply or cannot be started.
     pub(crate) fn open(word: &str, starting: &Starting) -> Result<Target, String> {
         let mut target = match word.split_once(':') {
             None if word == "marula" => start_marula(&starting.marula, starting)?,
@@ -81,7 +81,7 @@ impl Target {
         Ok(target)
     }
 
-    /// A connection for what is not measured.
+    /// Returns a connection for commands that are not measured.
     pub(crate) fn admin(&self) -> Result<Box<dyn Admin>, String> {
         Ok(match &self.server {
             Server::Mongo(login) => Box::new(MongoAdmin::new(login)?),
@@ -90,7 +90,7 @@ impl Target {
         })
     }
 
-    /// The engine, where the target is one within this process and not a server.
+    /// Returns the engine, if the target is one within this process and not a server.
     pub(crate) fn embedded(&self) -> Option<Rc<RefCell<TokyoCabinet>>> {
         match &self.server {
             Server::Embedded(engine) => Some(Rc::clone(engine)),
@@ -98,7 +98,7 @@ impl Target {
         }
     }
 
-    /// What one load sends to the server and expects of it.
+    /// Returns the wire of one load: its requests and expected replies.
     pub(crate) fn wire(
         &self,
         collection: Collection,
@@ -121,8 +121,8 @@ impl Target {
         self.readings.is_some()
     }
 
-    /// CPU nanoseconds that the server has used so far; looks at what it wrote as well, while its
-    /// children live.
+    /// Returns the CPU nanoseconds that the server has used so far; also reads its written bytes,
+    /// while its children exist.
     pub(crate) fn cpu_ns(&mut self) -> u64 {
         self.readings.as_mut().map_or(0, |readings| {
             readings.written.read();
@@ -140,7 +140,7 @@ impl Target {
         self.readings.as_ref().map(|readings| process::memory_bytes(readings.pid))
     }
 
-    /// Bytes of the data folder without logs, where this program made the folder.
+    /// Returns the size of the data folder without logs, if this program created the folder.
     pub(crate) fn disk_bytes(&self) -> Option<u64> {
         if let Some(engine) = self.embedded() {
             return Some(process::folder_bytes(engine.borrow().folder()));

@@ -1,5 +1,4 @@
-//! Starting servers, each on a fresh folder and a free port; they end with the value that stands
-//! for them.
+//! Starts servers, each on a fresh folder and a free port; dropping the value ends the server.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -14,24 +13,24 @@ use crate::target::{Readings, Server, Target};
 use crate::wire::mongo::{MongoAdmin, MongoLogin};
 use crate::wire::postgres::{Login, PostgresAdmin};
 
-/// How long a server may take to start.
+/// The time that a server gets to start.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// The programs and limits with which servers are started.
 #[derive(Default)]
 pub(crate) struct Starting {
-    /// The marula that `marula` names: the program beside this one.
+    /// The marula that `marula` names: the program in the same folder as this one.
     pub(crate) marula: PathBuf,
     pub(crate) mongod: Option<PathBuf>,
     /// The folder of PostgreSQL's programs.
     pub(crate) postgres: Option<PathBuf>,
-    /// Where data folders are made.
+    /// The location of data folders.
     pub(crate) folder: PathBuf,
-    /// Memory for a server's cache; `None`: as the server would choose.
+    /// Memory for a server's cache; `None`: the server's choice.
     pub(crate) cache_bytes: Option<u64>,
 }
 
-/// A process that ends with the value, and its folder with it.
+/// A process; dropping the value ends it and removes its folder.
 pub(super) struct Started {
     child: Child,
     pub(super) folder: PathBuf,
@@ -69,7 +68,7 @@ fn spawn(command: &mut Command, folder: &Path) -> Result<Child, String> {
         .map_err(|error| format!("cannot start '{}': {error}", command.get_program().display()))
 }
 
-/// A target from a process that was just started, once it answers.
+/// Returns a target for a process that was just started, once it replies.
 fn started(
     name: &str,
     setting: String,
@@ -198,8 +197,8 @@ pub(super) fn start_postgres(programs: &Path, starting: &Starting) -> Result<Tar
     if !made.status.success() {
         return Err(format!("initdb failed: {}", String::from_utf8_lossy(&made.stderr).trim_end()));
     }
-    // What PostgreSQL's manual advises for a server of its own: a quarter of the memory, room
-    // between checkpoints.
+    // The recommendations of PostgreSQL's manual for a dedicated server: a quarter of the memory,
+    // room between checkpoints.
     let buffers = starting.cache_bytes.unwrap_or_else(|| process::memory_total_bytes() / 4) >> 20;
     let settings = [
         format!("shared_buffers={buffers}MB"),
@@ -233,7 +232,7 @@ pub(super) fn start_postgres(programs: &Path, starting: &Starting) -> Result<Tar
 impl Drop for Started {
     fn drop(&mut self) {
         if let Some((program, user)) = &self.stop {
-            // A killed parent would leave its children behind for a while.
+            // A killed parent would leave its children running for a while.
             let _ = command_as(program, *user)
                 .args(["stop", "-m", "immediate", "-D"])
                 .arg(self.folder.join("data"))

@@ -1,7 +1,7 @@
-//! How a server is spoken to: MongoDB's protocol, or PostgreSQL's with a table of JSONB.
+//! The protocols: MongoDB's, or PostgreSQL's with a table of JSONB.
 //!
-//! A [`Wire`] encodes operations and checks answers for one load; an [`Admin`] is one connection
-//! for what is not measured: collections, indexes, sizes, flushing.
+//! A [`Wire`] encodes operations and checks replies for one load; an [`Admin`] is a connection for
+//! commands that are not measured: collections, indexes, sizes, flushing.
 
 use std::net::TcpStream;
 
@@ -11,15 +11,15 @@ pub(crate) mod mongo;
 pub(crate) mod postgres;
 pub(crate) mod scram;
 
-/// The requests and answers of one load.
+/// The requests and replies of one load.
 pub(crate) trait Wire {
-    /// A connection, greeted and ready.
+    /// Creates a connection that is ready for requests.
     fn connect(&self) -> Result<TcpStream, String>;
-    /// Whether these bytes are a whole answer.
+    /// Returns whether these bytes are a complete reply.
     fn whole(&self, reply: &[u8]) -> bool;
     /// Appends the request for an operation.
     fn encode(&mut self, connection: usize, operation: &Operation, out: &mut Vec<u8>);
-    /// Refuses a wrong answer; when the answer is a part, appends the request for the next part and
+    /// Rejects a wrong reply; if the reply is partial, appends the request for the next part and
     /// returns true.
     fn check(
         &mut self,
@@ -30,21 +30,21 @@ pub(crate) trait Wire {
     ) -> Result<bool, String>;
 }
 
-/// One connection for what is not measured.
+/// A connection for commands that are not measured.
 pub(crate) trait Admin {
-    /// What the server calls itself.
+    /// Returns the server's name and version.
     fn version(&mut self) -> Result<String, String>;
-    /// Makes the collection anew, empty, without indexes but the one over `_id`.
+    /// Creates the collection again, empty, without indexes except the one on `_id`.
     fn create(&mut self, collection: &Collection) -> Result<(), String>;
     /// Builds an index and waits for it.
     fn index(&mut self, collection: &Collection, index: &Index) -> Result<(), String>;
-    /// What an administrator runs after a load: statistics for the planner, where the server has
-    /// any.
+    /// Runs the maintenance of an administrator after a load: statistics for the planner, if the
+    /// server has any.
     fn analyze(&mut self, collection: &Collection) -> Result<(), String>;
-    /// Gives back what a collection holds and does not need, as an administrator would before
-    /// weighing it.
+    /// Releases the unused space of a collection, as an administrator would before measuring its
+    /// size.
     fn compact(&mut self, collection: &Collection) -> Result<(), String>;
-    /// Everything that was written is on disk when this returns.
+    /// Returns when all written data is on disk.
     fn flush(&mut self) -> Result<(), String>;
     /// Bytes of the documents and bytes of the indexes on disk, as the server counts them.
     fn sizes(&mut self, collection: &Collection) -> Result<(u64, u64), String>;

@@ -1,5 +1,5 @@
-//! MongoDB's protocol, as a driver of MongoDB 6.0 would send it: OP_MSG, a session per connection,
-//! no compression.
+//! MongoDB's protocol, as a driver of MongoDB 6.0 uses it: OP_MSG, a session per connection, no
+//! compression.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -13,7 +13,7 @@ use crate::wire::{Admin, Wire};
 /// The database that comparisons use.
 const DATABASE: &str = "marula_bench";
 
-/// Where a server of MongoDB's protocol is, and who asks.
+/// The address of a server of MongoDB's protocol, and the user.
 #[derive(Clone)]
 pub(crate) struct MongoLogin {
     pub(crate) address: SocketAddr,
@@ -49,7 +49,7 @@ impl MongoWire {
         MongoWire { login, collection, shapes, durable }
     }
 
-    /// What a driver adds to a command.
+    /// Adds the fields that a driver adds to a command.
     fn framed(&self, connection: usize, body: Doc) -> Doc {
         let body = body.doc("lsid", Doc::new().uuid("id", session(connection)));
         let body = match self.durable {
@@ -136,7 +136,7 @@ impl Wire for MongoWire {
                 if *limit == 1 {
                     body = body.bool("singleBatch", true);
                 }
-                // A read concerns no journal; drivers send no write concern with it.
+                // Drivers send no write concern with a read.
                 let body = body.doc("lsid", Doc::new().uuid("id", session(connection)));
                 Template::new(body.str("$db", DATABASE), None)
             }
@@ -202,7 +202,7 @@ impl Wire for MongoWire {
     }
 }
 
-/// Whether a document of an answer fulfils a condition that it was asked for by.
+/// Returns whether a document of a reply meets a condition of its query.
 fn holds(document: &[u8], condition: &Condition, value: &Value) -> bool {
     let name = condition_name(condition);
     if let Condition::Equal(field) = condition
@@ -210,8 +210,8 @@ fn holds(document: &[u8], condition: &Condition, value: &Value) -> bool {
     {
         let Value::Text(wanted) = value else { return false };
         let Some((4, array)) = bson::field(document, name) else { return false };
-        // The tags of the comparisons are whole words of their own; an array of strings holds them
-        // as bytes.
+        // The tags of the comparisons are distinct words; an array of strings contains them as
+        // bytes.
         return (0..8).any(|place| bson::text(array, &place.to_string()).as_ref() == Some(wanted));
     }
     match value {
@@ -233,7 +233,7 @@ fn holds(document: &[u8], condition: &Condition, value: &Value) -> bool {
     }
 }
 
-/// One connection to a server of MongoDB's protocol for what is not measured.
+/// A connection to a server of MongoDB's protocol for commands that are not measured.
 pub(crate) struct MongoAdmin {
     control: Blocking,
 }
@@ -248,7 +248,7 @@ impl Admin for MongoAdmin {
     fn version(&mut self) -> Result<String, String> {
         let info = self.control.command(Doc::new().int("buildInfo", 1).str("$db", "admin"))?;
         let version = bson::text(&info, "version").unwrap_or_default();
-        // Marula says who it is beside the version that it speaks.
+        // Marula reports its own name and version in addition to the version that it supports.
         Ok(match bson::text(&info, "marula") {
             Some(own) => format!("Marula {own} (speaks {version})"),
             None => format!("MongoDB protocol, version {version}"),
@@ -256,7 +256,7 @@ impl Admin for MongoAdmin {
     }
 
     fn create(&mut self, collection: &Collection) -> Result<(), String> {
-        // A collection that is not there is as good as dropped.
+        // A missing collection counts as dropped.
         let _ = self.control.command(Doc::new().str("drop", collection.name).str("$db", DATABASE));
         let create = Doc::new().str("create", collection.name).str("$db", DATABASE);
         self.control.command(create).map(|_| ())

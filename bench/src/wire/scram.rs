@@ -1,8 +1,8 @@
-//! SCRAM-SHA-256 as MongoDB's clients log in: for servers with access control that run already.
+//! SCRAM-SHA-256 as MongoDB's clients use it: for running servers with access control.
 //!
-//! Source: RFC 7677, and MongoDB's driver authentication specification. Passwords are taken as they
-//! are: those with letters outside ASCII would have to be normalized first (SASLprep), and are
-//! refused.
+//! Source: RFC 7677, and MongoDB's driver authentication specification. Passwords are used
+//! unchanged: those with letters outside ASCII would have to be normalized first (SASLprep), and
+//! are rejected.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,18 +17,18 @@ use sha2::{Digest, Sha256};
 use crate::bson::{self, Doc};
 use crate::load::Blocking;
 
-/// The most rounds of hashing that a server may ask for.
+/// The maximum number of hashing rounds that a server may request.
 const ROUNDS_MAX: u32 = 1_000_000;
 
 type Key = [u8; 32];
 
-/// Who logs in.
+/// The user to authenticate.
 #[derive(Clone)]
 pub(crate) struct Credentials {
     user: String,
     password: String,
     database: String,
-    /// The hashed password by salt and rounds: a thousand connections would hash the same one.
+    /// The hashed password by salt and rounds: a thousand connections would compute the same hash.
     hashed: Arc<Mutex<Option<(Vec<u8>, u32, Key)>>>,
 }
 
@@ -43,7 +43,7 @@ impl Credentials {
         Ok(Credentials { user, password, database, hashed })
     }
 
-    /// Logs a connection in.
+    /// Authenticates a connection.
     pub(crate) fn log_in(&self, connection: &mut Blocking) -> Result<(), String> {
         let mut nonce = [0; 18];
         File::open("/dev/urandom")
@@ -71,7 +71,7 @@ impl Credentials {
         }
     }
 
-    /// The client's last message, and the signature that the server must answer with.
+    /// Returns the client's last message, and the expected signature of the server.
     fn answer(&self, first: &str, challenge: &str) -> Result<(String, String), String> {
         let part = |name: &str| {
             let found = challenge.split(',').find_map(|part| part.strip_prefix(name));

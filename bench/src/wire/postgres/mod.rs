@@ -28,7 +28,7 @@ pub(crate) struct PostgresWire {
     login: Login,
     shapes: &'static [Shape],
     statements: Vec<Statement>,
-    /// What inserts several rows at once.
+    /// The statement that inserts several rows at once.
     batch: Statement,
     durable: bool,
     /// For each connection, a bit for each statement that it has prepared; the last bit is the
@@ -135,7 +135,7 @@ impl Wire for PostgresWire {
     }
 }
 
-/// Refuses a row that is not what the operation asked for.
+/// Rejects a row that does not match the operation.
 fn check_row(
     shape: &Shape,
     operation: &Operation,
@@ -186,7 +186,7 @@ fn holds(id: &str, doc: &str, condition: &Condition, value: &Value) -> bool {
     }
 }
 
-/// One connection to PostgreSQL for what is not measured.
+/// A connection to PostgreSQL for commands that are not measured.
 pub(crate) struct PostgresAdmin {
     session: Session,
 }
@@ -228,7 +228,7 @@ impl Admin for PostgresAdmin {
     }
 
     fn flush(&mut self) -> Result<(), String> {
-        // Only a superuser may; to others the server's own checkpoints must do.
+        // Only a superuser may; for others the server's own checkpoints must suffice.
         match self.session.query("CHECKPOINT") {
             Err(error) if error.contains("42501") => Ok(()),
             other => other.map(|_| ()),

@@ -1,5 +1,5 @@
-//! One blocking connection: logging in, and SQL whose answers are text. And how messages are taken
-//! apart.
+//! A blocking connection: authentication, and SQL with results as text. Also the parsing of
+//! messages.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use postgres_protocol::authentication::{md5_hash, sasl};
 use postgres_protocol::message::frontend;
 
-/// Where a PostgreSQL server is, and who asks.
+/// The address of a PostgreSQL server, and the user.
 #[derive(Clone)]
 pub(crate) struct Login {
     pub(crate) address: SocketAddr,
@@ -17,7 +17,7 @@ pub(crate) struct Login {
     pub(crate) database: String,
 }
 
-/// One blocking connection, logged in.
+/// A blocking, authenticated connection.
 pub(crate) struct Session {
     pub(super) stream: TcpStream,
 }
@@ -126,7 +126,8 @@ impl Session {
                 }
                 Ok((b'Z', _)) => return failed.map_or(Ok(rows), Err),
                 Ok(_) => {}
-                // After an error the server still says that it is ready, unless it hung up.
+                // After an error the server still reports that it is ready, unless it closed the
+                // connection.
                 Err(error) if failed.is_none() && error.contains("answered an error") => {
                     failed = Some(format!("{error} in: {sql}"));
                 }
@@ -136,7 +137,7 @@ impl Session {
     }
 }
 
-/// The messages of an answer: tag and body, as many as are whole.
+/// Returns the complete messages of a reply: tag and body.
 pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let length = u32::from_be_bytes(bytes.get(1..5)?.try_into().ok()?) as usize;
@@ -161,7 +162,7 @@ pub(super) fn columns(body: &[u8]) -> Vec<Option<&str>> {
     found
 }
 
-/// What an ErrorResponse says: its message, and its code.
+/// Returns the message and the code of an ErrorResponse.
 pub(super) fn error_text(body: &[u8]) -> String {
     let part = |tag: u8| {
         let field = body.split(|byte| *byte == 0).find(|field| field.first() == Some(&tag));

@@ -27,7 +27,7 @@ pub(super) struct Statement {
     pub(super) types: Vec<u32>,
 }
 
-/// The expression that stands for a field, in queries and in indexes.
+/// Returns the expression for a field, in queries and in indexes.
 fn expression(field: &Field) -> String {
     match field.kind {
         FieldKind::Text => format!("(doc->>'{}')", field.name),
@@ -174,7 +174,7 @@ impl Parameter {
     }
 }
 
-/// The `_id` of one of our documents.
+/// Returns the `_id` of a generated document.
 fn key_of(document: &[u8]) -> Value {
     match bson::text(document, "_id") {
         Some(text) => Value::Text(text),
