@@ -48,7 +48,16 @@ pub(super) struct Connection<S: Service> {
     pub(super) queued: bool,
 }
 
-/// What a connection's request waits for.
+/// The state of a connection's request: what it waits for.
+///
+/// ```text
+///        call             wait                        then
+///   No ──┬── done ──────────────────────────────────► reply, No
+///        ├── to pool ───► Pool    the pool's outcome ► done, Held, Retry or Stream
+///        ├── hold ──────► Held    wake (log synced) ─► reply, No
+///        ├── retry ─────► Retry   wake or deadline ──► called again in the pool
+///        └── stream ────► Stream  replies are sent ──► called again in the pool
+/// ```
 pub(super) enum Parked {
     /// There is none.
     No,

@@ -1,4 +1,13 @@
 //! A network worker: one thread, one poll, its connections.
+//!
+//! ```text
+//!     ┌──────────────────────────────────────────────────────────────────────────────┐
+//!     ▼                                                                              │
+//!   poll ─► ready connections ─► end of round ─► mail ─► queued turns ─► end of round ┘
+//!           read, call, reply    send replies    wakes, outcomes of the pool
+//! ```
+//!
+//! A connection's request is in one of the states of `Parked` (`connection.rs`).
 
 mod arrival;
 mod request;
