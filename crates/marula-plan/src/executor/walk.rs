@@ -1,16 +1,19 @@
-//! A walk over an index that reads documents ahead of their turn.
-//!
-//! Looking up several records at once costs less than one by one: the store finds neighbours
-//! together, and one is fetched from memory while another is looked at. Where the records of an
-//! index's order lie side by side, as those of a time that documents are inserted with do, a cursor
-//! over the records costs a third of that. So where each entry leads to a document that the next
-//! stage reads, the walk goes on a few entries, keeps a copy of them, and has their documents read
-//! one way or the other. Once a cursor over the records has found the last of a batch, it moves
-//! beside the walk, entry by entry, for as long as it need not go far. What the stages count, and
-//! where they stand between two runs, is as if each entry had been taken in its turn.
-//!
-//! How far it goes doubles from batch to batch, so that who wants few documents reads few in vain,
-//! and ends where the walk knows how many are wanted. The store bounds the bytes that are held.
+//! //! An index scan that reads documents ahead of their turn.
+//! \//! \//! ```text \//!   index     e1 │ e2 │ e3 │ e4 │ e5 │ e6 │ e7 │ …      1, then 4, 8, 16,
+//! 32 entries per batch \//!             └─┘ └────── batch ─────┘ \//!                  │ copied,
+//! then read together: \//!   records   ids close together ─► one cursor over the records, moves
+//! along with the scan \//!             ids scattered ──────► one lookup of all of them
+//! (`View::get_many`) \//! ``` \//! \//! A lookup of several records costs less than one by one:
+//! the store finds neighbours together, and \//! fetches one from memory while another is
+//! processed. If records in the index's order are \//! neighbours, as those of an insertion time
+//! are, a cursor over the records costs a third of that. \//! So if the next stage reads the
+//! document of each entry, the scan advances a few entries, copies \//! them, and reads their
+//! documents in one of the two ways. Once a cursor over the records has found \//! the last of a
+//! batch, it moves along with the scan, entry by entry, while the next record is near. \//! The
+//! counts of the stages, and their positions between two runs, are the same as without reading \//!
+//! ahead. \//! \//! The batch size doubles, so that a query for few documents reads few in vain,
+//! and is limited by \//! the known number of wanted documents. The store bounds the bytes that are
+//! held.
 
 use std::ops::Range;
 
@@ -24,24 +27,23 @@ use marula_storage::{Direction, KeyRange, View};
 
 use super::ReadAhead;
 
-/// Entries of the first batch that is read ahead; the very first entry is always alone.
+/// The size of the first batch that is read ahead; the very first entry is always alone.
 const FIRST_BATCH: usize = 4;
-/// Entries of the largest one: as many as the store looks up together.
+/// The size of the largest batch: the number that the store looks up together.
 pub(super) const BATCH_MAX: usize = 32;
 
-/// Entries of a batch that are worth opening a cursor over the records for: those of the first one.
-/// A look-up of these costs as much, and keeps them for others who look them up.
+/// The batch size from which a cursor over the records pays: that of the first batch. A lookup of
+/// fewer costs as much, and caches the records.
 const NEIGHBOURS_MIN: usize = FIRST_BATCH;
-/// Records lie side by side when they are less than so many times as many from the first to the
-/// last.
+/// Records are neighbours if the range of their ids is less than this many times their number.
 const SPREAD_MAX: u64 = 2;
-/// How often a cursor over the records moves on before it is told to seek.
+/// The number of steps of a cursor over the records before it seeks.
 const STEPS_MAX: usize = 3;
-/// How many records such a cursor may come to before another takes its place. The store leaves
-/// alone whatever holds only others, and compares nothing with them at each step.
+/// The range of records of a cursor, beyond which another one replaces it. The store skips files
+/// without records in the range, and does not compare with them at each step.
 const REACH: i64 = 512;
 
-/// What documents are read from.
+/// The source of the documents.
 pub(super) struct Origin<'r, 'c> {
     pub(super) view: &'r dyn View,
     pub(super) collection: &'c Collection,
@@ -49,56 +51,57 @@ pub(super) struct Origin<'r, 'c> {
     pub(super) opened: Stamp,
 }
 
-/// A cursor over an index, and what it has read ahead.
+/// A cursor over an index, and the entries and documents read ahead.
 pub(crate) struct Walk<'r> {
     cursor: EntryCursor<'r>,
     batch: Batch<'r>,
-    /// How many entries the next batch has; one is not read ahead.
+    /// The size of the next batch; a batch of one is not read ahead.
     size: usize,
     neighbours: Option<Neighbours<'r>>,
-    /// Whether the cursor over the records has gone to the entry that the walk stands on.
+    /// Whether the cursor over the records has moved to the current entry's record.
     is_beside: bool,
 }
 
 /// Entries that were read ahead.
 #[derive(Default)]
 struct Batch<'r> {
-    /// Their stored keys and values, one behind the other.
+    /// Their stored keys and values, one after the other.
     bytes: Vec<u8>,
     entries: Vec<Stored>,
-    /// Which of them the walk stands on; at the end, it stands where the cursor does.
+    /// The index of the current entry; at the end, the cursor's entry is current.
     at: usize,
     documents: Ahead<'r>,
 }
 
-/// How the documents of the first entries of a batch are read.
+/// The way to read the documents of the first entries of a batch.
 #[derive(Default)]
 enum Ahead<'r> {
-    /// Each in its turn, by the stage that wants it.
+    /// Each in its turn, by the stage that needs it.
     #[default]
     None,
-    /// So many, at once; and whether a write had come by then.
+    /// The documents of this number of entries, read together; and whether there was a write by
+    /// then.
     Together(Documents<'r>, usize, bool),
-    /// By the cursor over the records, of which these are the ids.
+    /// By the cursor over the records, which have these ids.
     Neighbours(Vec<i64>),
 }
 
-/// A cursor over records that lie side by side.
+/// A cursor over neighbouring records.
 struct Neighbours<'r> {
     cursor: RecordCursor<'r>,
     direction: Direction,
-    /// The ids of the records that the cursor may come to.
+    /// The ids of the records in the cursor's range.
     reach: Range<i64>,
-    /// The id of the record that the cursor stands on.
+    /// The id of the current record.
     at: Option<i64>,
-    /// Whether that is the one that was asked for.
+    /// Whether that is the requested record.
     is_found: bool,
-    /// Whether a write had come when the cursor was opened. It sees that moment.
+    /// Whether there was a write when the cursor was opened. It sees that moment.
     is_overtaken: bool,
 }
 
 impl<'r> Neighbours<'r> {
-    /// Opens a cursor over the record with this id and those that lie behind it.
+    /// Opens a cursor at the record with this id, for it and those after it.
     fn open(origin: &Origin<'r, '_>, id: i64, direction: Direction) -> Result<Self> {
         let Origin { view, collection, opened } = *origin;
         let reach = match direction {
@@ -111,7 +114,7 @@ impl<'r> Neighbours<'r> {
         Ok(Neighbours { cursor, direction, reach, at: None, is_found: false, is_overtaken })
     }
 
-    /// Moves to the record with this id, which is within reach.
+    /// Moves to the record with this id, which is in the range.
     fn go(&mut self, id: i64) -> Result<()> {
         for _ in 0..STEPS_MAX {
             if self.distance(id).is_none_or(|distance| distance <= 0) {
@@ -128,7 +131,7 @@ impl<'r> Neighbours<'r> {
         Ok(())
     }
 
-    /// How far ahead of the cursor the record with this id is at most.
+    /// Returns the maximum number of records from the cursor to the record with this id.
     fn distance(&self, id: i64) -> Option<i64> {
         let at = self.at?;
         Some(match self.direction {
@@ -137,30 +140,30 @@ impl<'r> Neighbours<'r> {
         })
     }
 
-    /// Whether moving on leads to the record with this id soon.
+    /// Returns whether a few steps lead to the record with this id.
     fn is_near(&self, id: i64) -> bool {
         self.distance(id).is_some_and(|distance| (0..=STEPS_MAX as i64).contains(&distance))
             && self.reach.contains(&id)
     }
 
-    /// Whether the cursor serves a batch of records that begins and ends with these ids, in this
+    /// Returns whether the cursor can be used for a batch with these first and last ids, in this
     /// direction.
     fn serves(&self, (first, last): (i64, i64), direction: Direction) -> bool {
         self.direction == direction && [first, last].iter().all(|id| self.reach.contains(id))
     }
 
-    /// Notes where the cursor has come to.
+    /// Records the position of the cursor.
     fn look(&mut self, is_on: bool) {
         self.at = if is_on { id_of(self.cursor.record()) } else { None };
     }
 }
 
-/// The id of a record; `None` in a clustered collection, whose records have other keys.
+/// Returns the id of a record; `None` in a clustered collection, whose records have other keys.
 fn id_of(record: &[u8]) -> Option<i64> {
     record.try_into().ok().map(i64::from_be_bytes)
 }
 
-/// The first and the last id, and the direction, of records that lie side by side, if they do.
+/// Returns the first and the last id, and the direction, of records if they are neighbours.
 fn neighbours_of(ids: &[i64]) -> Option<((i64, i64), Direction)> {
     let (&first, &last) = (ids.first()?, ids.last()?);
     let is_near = first.abs_diff(last) < SPREAD_MAX * ids.len() as u64;
@@ -173,14 +176,14 @@ fn neighbours_of(ids: &[i64]) -> Option<((i64, i64), Direction)> {
     }
 }
 
-/// Where a stored entry lies in its batch.
+/// The position of a stored entry in its batch.
 struct Stored {
     key: Range<usize>,
     value: Range<usize>,
 }
 
 impl Batch<'_> {
-    /// The entry that the walk stands on.
+    /// Returns the current entry.
     fn current(&self) -> Option<(&[u8], &[u8])> {
         self.entries.get(self.at).map(|entry| self.show(entry))
     }
@@ -210,7 +213,7 @@ impl<'r> Walk<'r> {
         Walk { cursor, batch: Batch::default(), size: 1, neighbours: None, is_beside: false }
     }
 
-    /// Moves to the next entry; answers whether there is one.
+    /// Moves to the next entry; returns whether there is one.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<bool> {
         self.is_beside = false;
@@ -226,8 +229,8 @@ impl<'r> Walk<'r> {
         self.cursor.advance()
     }
 
-    /// Moves on by up to `count` entries that nobody looks at; answers by how many. Fewer than
-    /// `count` mean that the walk has ended.
+    /// Skips up to `count` entries; returns their number. If it is less than `count`, the scan has
+    /// ended.
     pub(super) fn pass(&mut self, count: u64) -> Result<u64> {
         self.is_beside = false;
         let mut passed = 0;
@@ -240,8 +243,8 @@ impl<'r> Walk<'r> {
         Ok(passed + self.cursor.pass(count - passed)?)
     }
 
-    /// [`Walk::advance`], where each of the next `wanted` entries leads to a document that is read
-    /// next. Stops reading ahead at an entry that `is_inside` denies, where that is asked.
+    /// Like [`Walk::advance`], for a caller that reads the document of each of the next `wanted`
+    /// entries. Stops reading ahead at an entry that `is_inside` rejects, if it is given.
     pub(super) fn advance_reading(
         &mut self,
         origin: &Origin<'r, '_>,
@@ -274,7 +277,7 @@ impl<'r> Walk<'r> {
                 }
                 return Ok(true);
             }
-            // Too far: it is the first of a batch.
+            // Too far: it becomes the first of a batch.
             is_moved = true;
         }
         let size = usize::try_from(wanted).map_or(self.size, |wanted| wanted.min(self.size));
@@ -298,7 +301,7 @@ impl<'r> Walk<'r> {
         Ok(!self.batch.entries.is_empty())
     }
 
-    /// Reads the documents of the first `count` entries of the batch, or finds out how.
+    /// Reads the documents of the first `count` entries of the batch, or decides how to read them.
     fn read_ahead(&mut self, count: usize, origin: &Origin<'r, '_>) -> Result<()> {
         let Origin { view, collection, opened } = *origin;
         let mut records = Vec::with_capacity(count);
@@ -323,7 +326,8 @@ impl<'r> Walk<'r> {
         Ok(())
     }
 
-    /// Has the cursor over the records stand where the walk does, where documents are read so.
+    /// Moves the cursor over the records to the current entry's record, if documents are read by
+    /// it.
     fn go_to_neighbour(&mut self) -> Result<()> {
         if let Ahead::Neighbours(ids) = &self.batch.documents
             && let (Some(&id), Some(neighbours)) = (ids.get(self.batch.at), &mut self.neighbours)
@@ -333,14 +337,14 @@ impl<'r> Walk<'r> {
         Ok(())
     }
 
-    /// Moves to the first entry whose key string is at or behind `key` in the cursor's direction.
+    /// Moves to the first entry whose key string is at or after `key` in the cursor's direction.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<bool> {
         self.is_beside = false;
         self.batch.clear();
         self.cursor.seek(key)
     }
 
-    /// The stored key of the entry, without the ident: where a parked cursor goes on.
+    /// Returns the stored key of the entry, without the ident: the position of a parked cursor.
     #[inline]
     pub(super) fn position(&self) -> &[u8] {
         match self.batch.current() {
@@ -349,12 +353,12 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Whether the walk stands on an entry: not after an error.
+    /// Returns whether there is a current entry: not after an error.
     pub(super) fn is_on(&self) -> bool {
         self.batch.current().is_some() || self.cursor.is_on()
     }
 
-    /// The entry that the walk stands on.
+    /// Returns the current entry.
     #[inline]
     pub(super) fn entry(&self) -> Result<Entry<'_>> {
         match self.batch.current() {
@@ -363,7 +367,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// The document of that entry, where it was read ahead.
+    /// Returns the document of the current entry, if it was read ahead.
     #[inline]
     pub(super) fn document(&self) -> Option<ReadAhead<'_>> {
         let at = self.batch.at;
@@ -379,7 +383,7 @@ impl<'r> Walk<'r> {
         Some(ReadAhead { doc: neighbours.cursor.doc(), is_overtaken: neighbours.is_overtaken })
     }
 
-    /// The index that is walked.
+    /// Returns the index that is scanned.
     pub(super) fn index(&self) -> &Index {
         self.cursor.index()
     }
