@@ -1,8 +1,11 @@
-//! //! Signals: those that end the server, those that rotate the log, and those without an effect.
-//! \//! \//! | signal | effect | \//! | --- | --- | \//! | SIGTERM, SIGINT, SIGHUP, SIGXCPU | the
-//! first ends the server cleanly, a second ends it at once | \//! | SIGUSR1 | rotates the log |
-//! \//! | SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO | none; they are logged | \//! | SIGXFSZ |
-//! none: a file that may not grow is an error of its write |
+//! Signals: those that end the server, those that rotate the log, and those without an effect.
+//!
+//! | signal | effect |
+//! | --- | --- |
+//! | SIGTERM, SIGINT, SIGHUP, SIGXCPU | the first ends the server cleanly, a second ends it at once |
+//! | SIGUSR1 | rotates the log |
+//! | SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO | none; they are logged |
+//! | SIGXFSZ | none: a file that may not grow is an error of its write |
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};

@@ -58,8 +58,8 @@ fn names(text: &str, markers: &[&str]) -> Vec<String> {
     names
 }
 
-/// /// Returns the release in the `since` field of a row, from the text after its name; nothing for
-/// \/// 6.0.
+/// Returns the release in the `since` field of a row, from the text after its name; nothing for
+/// 6.0.
 fn since(after: &str) -> Option<&'static str> {
     // The next row, or a field of a row, is indented by four spaces, the end of a table by less.
     let is_next = |line: &&str| {

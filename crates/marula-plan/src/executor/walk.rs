@@ -1,19 +1,24 @@
-//! //! An index scan that reads documents ahead of their turn.
-//! \//! \//! ```text \//!   index     e1 │ e2 │ e3 │ e4 │ e5 │ e6 │ e7 │ …      1, then 4, 8, 16,
-//! 32 entries per batch \//!             └─┘ └────── batch ─────┘ \//!                  │ copied,
-//! then read together: \//!   records   ids close together ─► one cursor over the records, moves
-//! along with the scan \//!             ids scattered ──────► one lookup of all of them
-//! (`View::get_many`) \//! ``` \//! \//! A lookup of several records costs less than one by one:
-//! the store finds neighbours together, and \//! fetches one from memory while another is
-//! processed. If records in the index's order are \//! neighbours, as those of an insertion time
-//! are, a cursor over the records costs a third of that. \//! So if the next stage reads the
-//! document of each entry, the scan advances a few entries, copies \//! them, and reads their
-//! documents in one of the two ways. Once a cursor over the records has found \//! the last of a
-//! batch, it moves along with the scan, entry by entry, while the next record is near. \//! The
-//! counts of the stages, and their positions between two runs, are the same as without reading \//!
-//! ahead. \//! \//! The batch size doubles, so that a query for few documents reads few in vain,
-//! and is limited by \//! the known number of wanted documents. The store bounds the bytes that are
-//! held.
+//! An index scan that reads documents ahead of their turn.
+//!
+//! ```text
+//!   index     e1 │ e2 │ e3 │ e4 │ e5 │ e6 │ e7 │ …    1, then 4, 8, 16, 32 entries per batch
+//!             └─┘ └────── batch ─────┘
+//!                  │ copied, then their documents are read together:
+//!   records   neighbouring ids ─► one cursor over the records, which moves along with the scan
+//!             scattered ids ────► one lookup of all of them (`View::get_many`)
+//! ```
+//!
+//! A lookup of several records costs less than one by one: the store finds neighbours together, and
+//! fetches one from memory while another is processed. If records in the index's order are
+//! neighbours, as those of an insertion time are, a cursor over the records costs a third of that.
+//! So if the next stage reads the document of each entry, the scan advances a few entries, copies
+//! them, and reads their documents in one of the two ways. Once a cursor over the records has found
+//! the last of a batch, it moves along with the scan, entry by entry, while the next record is
+//! near. The counts of the stages, and their positions between two runs, are the same as without
+//! reading ahead.
+//!
+//! The batch size doubles, so that a query for few documents reads few in vain, and is limited by
+//! the known number of wanted documents. The store bounds the bytes that are held.
 
 use std::ops::Range;
 

@@ -1,7 +1,10 @@
-//! //! Streams of records in a temporary file. Several streams share one file: each is a list of
-//! \//! blocks, whose positions and checksums stay in memory, so that damaged data is noticed. \//!
-//! \//! ```text \//! block   records, one after another; about 64 KB, more if one record is larger
-//! \//! record  length (4 bytes, little-endian), bytes \//! ```
+//! Streams of records in a temporary file. Several streams share one file: each is a list of
+//! blocks, whose positions and checksums stay in memory, so that damaged data is noticed.
+//!
+//! ```text
+//! block   records, one after another; about 64 KB, more if one record is larger
+//! record  length (4 bytes, little-endian), bytes
+//! ```
 
 use std::sync::Arc;
 

@@ -1,21 +1,27 @@
-//! //! Rearranges pipelines: stages that drop or sort documents are moved as early as possible.
-//! \//! \//! Pairs of neighbours are examined until no rule applies to any pair: \//! \//! | stage
-//! | after | becomes | \//! | --- | --- | --- | \//! | `$match` | `$match` | one `$match` of both |
-//! \//! | `$match` | `$lookup` with `$unwind` of its array | its conditions on the found documents
-//! are evaluated there | \//! | `$unwind` | `$lookup` or `$graphLookup` that adds its array | one
-//! stage, without the array | \//! | `$match` of everything, `$skip` of zero | before or after any
-//! stage | nothing | \//! | `$match` | a stage that leaves the tested fields unchanged | its
-//! conditions on these come first | \//! | `$match` | `$unionWith` | before it, and at the end of
-//! its pipeline | \//! | `$limit`, `$skip` | itself | one: the minimum, the sum | \//! | `$limit` |
-//! `$sort` | a sort with that limit | \//! | `$limit` | `$skip` after `$sort` | before it, and
-//! larger by the skipped number | \//! | `$limit`, `$skip`, `$sample` | a stage that outputs one
-//! document for each | before it | \//! | `$sort` | `$sort` | only the second | \//! | `$sort` | a
-//! stage that outputs this order, such as `$densify` | nothing, or a `$limit` | \//! | `$sort` |
-//! `$sort` and windows whose order it extends | replaces the other, possibly with a `$limit` after
-//! | \//! | `$sort` | `$lookup` or `$unwind` of other fields | before it | \//! \//! Stages that
-//! reach the front become the query that reads the collection, with the existing \//! indexes. No
-//! rule reverses another, and each moves a stage towards the front or removes one, so \//! the
-//! process ends.
+//! Rearranges pipelines: stages that drop or sort documents are moved as early as possible.
+//!
+//! Pairs of neighbours are examined until no rule applies to any pair:
+//!
+//! | stage | after | becomes |
+//! | --- | --- | --- |
+//! | `$match` | `$match` | one `$match` of both |
+//! | `$match` | `$lookup` with `$unwind` of its array | its conditions on the found documents are evaluated there |
+//! | `$unwind` | `$lookup` or `$graphLookup` that adds its array | one stage, without the array |
+//! | `$match` of everything, `$skip` of zero | before or after any stage | nothing |
+//! | `$match` | a stage that leaves the tested fields unchanged | its conditions on these come first |
+//! | `$match` | `$unionWith` | before it, and at the end of its pipeline |
+//! | `$limit`, `$skip` | itself | one: the minimum, the sum |
+//! | `$limit` | `$sort` | a sort with that limit |
+//! | `$limit` | `$skip` after `$sort` | before it, and larger by the skipped number |
+//! | `$limit`, `$skip`, `$sample` | a stage that outputs one document for each | before it |
+//! | `$sort` | `$sort` | only the second |
+//! | `$sort` | a stage that outputs this order, such as `$densify` | nothing, or a `$limit` |
+//! | `$sort` | `$sort` and windows whose order it extends | replaces the other, possibly with a `$limit` after |
+//! | `$sort` | `$lookup` or `$unwind` of other fields | before it |
+//!
+//! Stages that reach the front become the query that reads the collection, with the existing
+//! indexes. No rule reverses another, and each moves a stage towards the front or removes one, so
+//! the process ends.
 
 use std::sync::Arc;
 

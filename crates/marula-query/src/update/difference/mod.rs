@@ -1,11 +1,18 @@
-//! //! The effect of an update on a document in the form of an oplog: `{ $v: 2, diff: <difference>
-//! }`. \//! The form is documented in [`delta`](super::delta), which applies it. \//! \//! ```text
-//! \//! old document, new document \//!          operators │                  │ pipeline or
-//! replacement \//!                 of_tree          of_documents \//!     the values at the paths
-//! the first difference, \//!     that operators name          if that is short \//! └─────
-//! Sections ───┘ \//! ``` \//! \//! Updates themselves compute no difference: the effect of an
-//! operator is derived from the two \//! documents afterwards, if it is needed. \//! Source:
-//! entries that mongod 6.0 writes.
+//! The effect of an update on a document in the form of an oplog: `{ $v: 2, diff: <difference> }`.
+//! The form is documented in [`delta`](super::delta), which applies it.
+//!
+//! ```text
+//!                 old document, new document
+//!          operators │                  │ pipeline or replacement
+//!                 of_tree          of_documents
+//!     the values at the paths      the first difference,
+//!     that operators name          if that is short
+//!                    └───── Sections ───┘
+//! ```
+//!
+//! Updates themselves compute no difference: the effect of an operator is derived from the two
+//! documents afterwards, if it is needed.
+//! Source: entries that mongod 6.0 writes.
 
 mod of_documents;
 mod of_tree;
