@@ -8,20 +8,22 @@
 //! Source: manual "Query Plans"; numbers as `$planCacheStats` of mongod 6.0 shows them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use marula_bson::{Doc, DocBuf, Value};
 use marula_db::Collection;
 use marula_db::collection::State;
+use marula_db::keys::Ident;
 use parking_lot::Mutex;
 
 use crate::explain::{self, Printed, append_count};
 use crate::index_filter::IndexFilters;
+use crate::plan::{Plan, Stage};
 use crate::query::{Query, Wording};
 use crate::shape::{Shape, hash_text};
-use crate::trial::Trial;
+use crate::trial::{Trial, Tried};
 
 /// How many shapes are remembered of one collection; beyond, all are forgotten.
 const ENTRIES_MAX: usize = 5_000;
@@ -42,6 +44,8 @@ const ENTRY_BYTES: usize = 256;
 #[derive(Default)]
 pub struct PlanCache {
     entries: Mutex<HashMap<Shape, Entry>>,
+    /// Whether some entry has been active since all were forgotten.
+    has_active: AtomicBool,
     /// The index filters.
     pub filters: IndexFilters,
     /// How many microseconds queries took last, by their shapes: those that share a place guess
@@ -61,6 +65,8 @@ struct Entry {
     made: SystemTime,
     /// The indexes and stages of the plan.
     signature: u64,
+    /// The indexes of the plan.
+    indexes: Arc<[Ident]>,
     /// Query, sort, projection and collation of the query that made it.
     asked: DocBuf,
     plan: DocBuf,
@@ -96,7 +102,17 @@ impl Drop for Held {
     }
 }
 
-/// A plan taken untried: what it may cost until it is tried anew.
+/// What an active entry knows of the plan for its shape.
+pub(crate) struct KnownPlan {
+    /// The indexes and stages of the plan.
+    pub(crate) signature: u64,
+    /// The indexes of the plan.
+    pub(crate) indexes: Arc<[Ident]>,
+    /// What it may cost.
+    pub(crate) cached: Cached,
+}
+
+/// A plan from the cache, with the work limit that has it tried again.
 #[derive(Clone, Copy)]
 pub struct Cached {
     pub(crate) shape: Shape,
@@ -111,15 +127,25 @@ impl PlanCache {
 
     /// Forgets all plans, or those of one shape of queries.
     pub fn clear(&self, shape: Option<u64>) {
-        self.entries.lock().retain(|known, _| shape.is_some_and(|shape| known.query != shape));
+        let mut entries = self.entries.lock();
+        entries.retain(|known, _| shape.is_some_and(|shape| known.query != shape));
+        let has_active = entries.values().any(|entry| entry.is_active);
+        self.has_active.store(has_active, Ordering::Relaxed);
     }
 
-    /// The signature of the plan to take untried, and what it may cost.
-    pub(crate) fn find(&self, shape: Shape, state: &Arc<State>) -> Option<(u64, Cached)> {
+    /// Whether some shape may have a plan that is taken untried.
+    #[inline]
+    pub(crate) fn has_active(&self) -> bool {
+        self.has_active.load(Ordering::Relaxed)
+    }
+
+    /// The plan to take untried, and what it may cost.
+    pub(crate) fn find(&self, shape: Shape, state: &Arc<State>) -> Option<KnownPlan> {
         let entries = self.entries.lock();
         let entry = entries.get(&shape).filter(|entry| entry.is_active && entry.is_of(state))?;
-        let works_max = entry.works.saturating_mul(REPLAN_RATIO);
-        Some((entry.signature, Cached { shape, works_max }))
+        let cached = Cached { shape, works_max: entry.works.saturating_mul(REPLAN_RATIO) };
+        let Entry { signature, indexes, .. } = entry;
+        Some(KnownPlan { signature: *signature, indexes: indexes.clone(), cached })
     }
 
     /// How long the last query of a shape took; no time where that is not known.
@@ -150,7 +176,7 @@ impl PlanCache {
         trial: &Trial,
         signature: u64,
     ) {
-        let works = trial.tried[trial.winner].plan.root.stats.works;
+        let works = trial.tried[trial.winner].run.stats.works;
         let mut entries = self.entries.lock();
         let known = entries.get_mut(&shape).filter(|entry| entry.is_of(state));
         let is_active = match known {
@@ -183,19 +209,22 @@ impl PlanCache {
             sorts_records: false,
         };
         let tried = order.iter().map(|&number| {
-            let plan = &trial.tried[number].plan;
-            let examined = plan.examined();
+            let Tried { plan, run, .. } = &trial.tried[number];
+            let examined = run.examined(&plan.root);
             DocBuf::build(|out| {
-                append_count(out, "nReturned", plan.root.stats.advanced);
+                append_count(out, "nReturned", run.stats.advanced);
                 out.append("executionTimeMillisEstimate", 0);
                 append_count(out, "totalKeysExamined", examined.keys);
                 append_count(out, "totalDocsExamined", examined.docs);
-                out.append("executionStages", &explain::tree(plan, &printed));
+                out.append("executionStages", &explain::tree(plan, Some(run), &printed));
             })
         });
         let winner = &trial.tried[trial.winner].plan;
         let tried: Vec<DocBuf> = tried.collect();
-        let plan = explain::tree(winner, &Printed { has_run: false, ..printed });
+        let plan = explain::tree(winner, None, &Printed { has_run: false, ..printed });
+        if is_active {
+            self.has_active.store(true, Ordering::Relaxed);
+        }
         let entry = Entry {
             _held: Held::new(&[&asked, &plan], &tried),
             state: Arc::downgrade(state),
@@ -203,6 +232,7 @@ impl PlanCache {
             works,
             made: SystemTime::now(),
             signature,
+            indexes: indexes_of(winner),
             plan,
             tried,
             scores: order.iter().map(|&number| trial.tried[number].score).collect(),
@@ -253,6 +283,19 @@ impl Entry {
             out.append("estimatedSizeBytes", long((bytes + ENTRY_BYTES) as u64));
         })
     }
+}
+
+/// The indexes that a plan walks, each once.
+fn indexes_of(plan: &Plan) -> Arc<[Ident]> {
+    let mut idents = Vec::new();
+    plan.root.walk(&mut |stage| {
+        if let Stage::Ixscan(scan) = stage
+            && !idents.contains(&scan.index.ident)
+        {
+            idents.push(scan.index.ident);
+        }
+    });
+    idents.into()
 }
 
 /// What a query asks, as the client wrote it.

@@ -2,8 +2,9 @@
 //!
 //! A query with one plan is not held up. Of several plans, one that leads to at most a few
 //! documents of a unique index is taken as it is. Otherwise the plan that the
-//! [`cache`](crate::cache) has for the query's shape is taken, or all are tried ([`crate::trial`])
-//! and the cache is told. The branches of an `$or` choose one by one.
+//! [`cache`](crate::cache) has for the query's shape is made from the indexes that it is by, and
+//! no other; or all plans are made and tried ([`crate::trial`]), the cache is told, and the winner
+//! goes on from where it stands. The branches of an `$or` choose one by one.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -13,13 +14,15 @@ use marula_db::collection::State;
 use marula_db::{Collection, Unit};
 use marula_error::{Result, errors};
 
-use crate::cache::PlanCache;
+use crate::cache::{Cached, PlanCache};
 use crate::clustered::{self, ClusteredScan};
+use crate::executor::{Execution, Start};
 use crate::patience::{Patience, Tried, may_be_tried};
 use crate::plan::{Collscan, Plan, Stage};
 use crate::planner::subplan::{self, Branch, Branches};
 use crate::query::{Hint, Query, Wording};
 use crate::shape::Shape;
+use crate::trial::Findings;
 use crate::{planner, refusal, trial};
 
 errors! {
@@ -28,57 +31,57 @@ errors! {
     natural_not_allowed() = NoQueryExecutionPlans, "hint $natural is not allowed, because 'notablescan' is enabled";
 }
 
-/// Chooses how `query` is answered on `collection`; `wording` is how the client put it. Answers
-/// `None` where the plan takes more than `patience`, or cannot be known without a trial for which
-/// there is none.
+/// Chooses how `query` is answered on `collection`; `wording` is how the client put it. The plan
+/// that has won a trial goes on from where the trial has left it. Answers `None` where the plan
+/// takes more than `patience`, or cannot be known without a trial for which there is none.
 ///
-/// Errors: as of [`planner::plan`] and [`trial::run`].
+/// Errors: as of [`planner::plan`], and those of a trial.
 pub fn choose(
     unit: Unit<'_>,
-    collection: &Collection,
+    collection: &Arc<Collection>,
     mut query: Query,
     wording: &Wording<'_>,
     patience: Patience,
     interrupt: &mut dyn FnMut() -> Result<()>,
-) -> Result<Option<(Plan, Query)>> {
+) -> Result<Option<Execution>> {
     let may_wait = patience.is_long();
     let state = unit.state(collection);
     let cache = PlanCache::of(collection);
     query.filter.add_index_conditions(&query.context);
     query.allowed = cache.filters.find(&query);
+    let begin = |plan: Plan, query| Execution::new(collection.clone(), plan, query);
     if let Some(plan) = first_of_each(&state, &query) {
-        return Ok(may_wait.then_some((plan, query)));
+        return Ok(may_wait.then(|| begin(plan, query)));
     }
+    let known = Known { cache: &cache, collection, state: &state, wording, may_wait };
     if let Some(branches) = subplan::branches(&state, &query)? {
-        let memory = Memory { cache: &cache, wording, may_wait };
-        match choose_branches(unit, collection, branches, &query, Some(&memory), interrupt)? {
-            Chosen::Plan(plan) => return Ok(admit(*plan, query, None, patience, (&cache, &state))),
+        match choose_branches(unit, collection, branches, &query, Some(&known), interrupt)? {
+            Chosen::Plan(plan) => return Ok(known.admit(begin(*plan, query), None, patience)),
             Chosen::Unknown => return Ok(None),
             Chosen::Whole => {}
         }
+    }
+    if let Some((plan, cached)) = known.plan(unit, &query)? {
+        let execution = begin(plan, query).cached(cached);
+        return Ok(known.admit(execution, Some(cached.shape), patience));
     }
     let mut plans = plans_of(unit, collection, &query, wording)?;
     let short = plans.iter().position(Plan::is_short);
     if plans.len() == 1 || short.is_some() {
         let plan = plans.swap_remove(short.unwrap_or(0));
-        return Ok(admit(plan, query, None, patience, (&cache, &state)));
+        return Ok(known.admit(begin(plan, query), None, patience));
     }
     let shape = Shape::of(&query, &state);
-    let known = cache.find(shape, &state).and_then(|(wanted, cached)| {
-        let number = plans.iter().position(|plan| signature(plan) == wanted)?;
-        Some((number, cached))
-    });
-    let plan = match known {
-        Some((number, cached)) => Plan { cached: Some(cached), ..plans.swap_remove(number) },
-        None if !may_wait => return Ok(None),
-        None => {
-            let number = try_all(unit, collection, &query, shape, Some(wording), plans, interrupt)?;
-            // Those that were tried stand somewhere in the middle.
-            let plan = planner::plans_of_checked(&state, &query)?.swap_remove(number);
-            Plan { has_won: true, ..plan }
-        }
-    };
-    Ok(admit(plan, query, Some(shape), patience, (&cache, &state)))
+    if let Some((number, cached)) = known.number(shape, &plans) {
+        let execution = begin(plans.swap_remove(number), query).cached(cached);
+        return Ok(known.admit(execution, Some(shape), patience));
+    }
+    if !may_wait {
+        return Ok(None);
+    }
+    let winner = try_all(unit, collection, &query, shape, Some(wording), plans, interrupt)?;
+    let execution = Execution::start(collection.clone(), Start::won(winner), query);
+    Ok(known.admit(execution, Some(shape), patience))
 }
 
 /// The plan that gives only the first document of each group, where one may and there is one. Why
@@ -87,35 +90,66 @@ fn first_of_each(state: &State, query: &Query) -> Option<Plan> {
     planner::plan_first_of_each(state, query).ok().flatten()
 }
 
-/// Whether a plan is for whoever has so much patience; if so, notes on it where it may be tried.
-fn admit(
-    mut plan: Plan,
-    query: Query,
-    shape: Option<Shape>,
-    patience: Patience,
-    (cache, state): (&PlanCache, &State),
-) -> Option<(Plan, Query)> {
-    if patience == Patience::Long || plan.is_short() {
-        return Some((plan, query));
-    }
-    if patience == Patience::Short || !may_be_tried(&plan, &query) {
-        return patience.is_long().then_some((plan, query));
-    }
-    let shape = shape.unwrap_or_else(|| Shape::of(&query, state)).plan;
-    let time = match patience {
-        Patience::UpTo(time) => Some(time),
-        _ => None,
-    };
-    plan.tried = Some(Tried { shape, spare: time.map(Patience::longest) });
-    time.is_none_or(|time| cache.took(shape) <= time).then_some((plan, query))
+/// What is known of the plans for queries on a collection.
+struct Known<'k> {
+    cache: &'k PlanCache,
+    collection: &'k Collection,
+    state: &'k Arc<State>,
+    /// How the client put the whole.
+    wording: &'k Wording<'k>,
+    may_wait: bool,
 }
 
-/// What is remembered of plans, and may be.
-struct Memory<'m> {
-    cache: &'m PlanCache,
-    /// How the client put the whole.
-    wording: &'m Wording<'m>,
-    may_wait: bool,
+impl Known<'_> {
+    /// The plan that the cache has for the shape of `query`, made for its constants from the
+    /// indexes of that plan alone; `None` where the cache has none, or where it is cheaper to make
+    /// all plans than to find out.
+    fn plan(&self, unit: Unit<'_>, query: &Query) -> Result<Option<(Plan, Cached)>> {
+        if !self.cache.has_active()
+            || unit.db().must_use_indexes()
+            || !planner::has_several_ways(self.state, query)
+        {
+            return Ok(None);
+        }
+        let shape = Shape::of(query, self.state);
+        let Some(entry) = self.cache.find(shape, self.state) else { return Ok(None) };
+        planner::check(self.state, query)?;
+        let plans = planner::plans_by(self.state, query, &entry.indexes).map_err(|reason| {
+            refusal::not_planned(reason, &self.collection.namespace(), query, self.wording)
+        })?;
+        let meant = plans.into_iter().find(|plan| signature(plan) == entry.signature);
+        Ok(meant.map(|plan| (plan, entry.cached)))
+    }
+
+    /// Which of `plans` the cache has for queries of this shape.
+    fn number(&self, shape: Shape, plans: &[Plan]) -> Option<(usize, Cached)> {
+        let entry = self.cache.find(shape, self.state)?;
+        let number = plans.iter().position(|plan| signature(plan) == entry.signature)?;
+        Some((number, entry.cached))
+    }
+
+    /// Returns an execution if its plan fits `patience`; has it timed where it may be stopped.
+    fn admit(
+        &self,
+        mut execution: Execution,
+        shape: Option<Shape>,
+        patience: Patience,
+    ) -> Option<Execution> {
+        let (plan, query) = (execution.plan(), execution.query());
+        if patience == Patience::Long || plan.is_short() {
+            return Some(execution);
+        }
+        if patience == Patience::Short || !may_be_tried(plan, query) {
+            return patience.is_long().then_some(execution);
+        }
+        let shape = shape.unwrap_or_else(|| Shape::of(query, self.state)).plan;
+        let time = match patience {
+            Patience::UpTo(time) => Some(time),
+            _ => None,
+        };
+        execution.time(Tried { shape, spare: time.map(Patience::longest) });
+        time.is_none_or(|time| self.cache.took(shape) <= time).then_some(execution)
+    }
 }
 
 /// How the branches of an `$or` are answered.
@@ -128,16 +162,15 @@ enum Chosen {
     Unknown,
 }
 
-/// Chooses a plan for each branch of an `$or`. Without a memory nothing is remembered and nothing
-/// known is relied on.
+/// Chooses a plan for each branch of an `$or`. Where nothing is known, nothing is remembered.
 ///
-/// Errors: as of [`trial::run`].
+/// Errors: those of a trial.
 fn choose_branches(
     unit: Unit<'_>,
     collection: &Collection,
     branches: Branches,
     query: &Query,
-    memory: Option<&Memory<'_>>,
+    known: Option<&Known<'_>>,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Chosen> {
     let state = unit.state(collection);
@@ -145,19 +178,19 @@ fn choose_branches(
         Branches::Joined(plan) => return Ok(Chosen::Plan(plan)),
         Branches::Several(branches) => branches,
     };
-    let mut numbers = Vec::with_capacity(branches.len());
-    for Branch { query: branch, plans, joinable } in branches {
+    let mut chosen = Vec::with_capacity(branches.len());
+    for Branch { query: branch, mut ways, plans } in branches {
         let is_expanded =
             |stage: &Stage| matches!(stage, Stage::Ixscan(scan) if scan.wildcard.is_some());
         let is_joinable: Vec<bool> = (plans.iter().enumerate())
-            .map(|(number, plan)| number < joinable && !plan.root.any(&is_expanded))
+            .map(|(number, plan)| number < ways.len() && !plan.root.any(&is_expanded))
             .collect();
         if !is_joinable.contains(&true) {
             return Ok(Chosen::Whole);
         }
         let number = match plans.len() {
             1 => 0,
-            _ => match choose_branch(unit, collection, &branch, plans, memory, interrupt)? {
+            _ => match choose_branch(unit, collection, &branch, plans, known, interrupt)? {
                 Some(number) => number,
                 None => return Ok(Chosen::Unknown),
             },
@@ -165,10 +198,9 @@ fn choose_branches(
         if !is_joinable[number] {
             return Ok(Chosen::Whole);
         }
-        numbers.push(number);
+        chosen.push(ways.swap_remove(number));
     }
-    let plan = subplan::join(&state, query, &numbers)?;
-    Ok(plan.map_or(Chosen::Whole, |plan| Chosen::Plan(Box::new(plan))))
+    Ok(Chosen::Plan(Box::new(subplan::join(&state, query, chosen)?)))
 }
 
 /// Chooses one of several plans of a branch; `None` where it takes a trial for which there is no
@@ -178,35 +210,33 @@ fn choose_branch(
     collection: &Collection,
     branch: &Query,
     plans: Vec<Plan>,
-    memory: Option<&Memory<'_>>,
+    known: Option<&Known<'_>>,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Option<usize>> {
-    let Some(Memory { cache, wording, may_wait }) = memory else {
-        return Ok(Some(trial::run(unit, collection, branch, plans, interrupt)?.winner));
+    let dropped = Findings::Dropped;
+    let Some(known) = known else {
+        return Ok(Some(trial::run(unit, collection, branch, plans, dropped, interrupt)?.winner));
     };
     if let Some(short) = plans.iter().position(Plan::is_short) {
         return Ok(Some(short));
     }
-    let state = unit.state(collection);
-    let shape = Shape::of(branch, &state);
-    let known = cache.find(shape, &state);
-    let known =
-        known.and_then(|(wanted, _)| plans.iter().position(|plan| signature(plan) == wanted));
-    if known.is_some() || !may_wait {
-        return Ok(known);
+    let shape = Shape::of(branch, known.state);
+    let number = known.number(shape, &plans).map(|(number, _)| number);
+    if number.is_some() || !known.may_wait {
+        return Ok(number);
     }
-    let trial = trial::run(unit, collection, branch, plans, interrupt)?;
+    let trial = trial::run(unit, collection, branch, plans, dropped, interrupt)?;
     // One of several that did as well is not worth remembering for a branch.
-    if trial.is_clear() && is_newest(&state, collection) {
+    if trial.is_clear() && is_newest(known.state, collection) {
         let signature = signature(&trial.tried[trial.winner].plan);
-        let wording = Wording { filter: None, ..**wording };
-        cache.record(shape, &state, branch, Some(&wording), &trial, signature);
+        let wording = Wording { filter: None, ..*known.wording };
+        known.cache.record(shape, known.state, branch, Some(&wording), &trial, signature);
     }
     Ok(Some(trial.winner))
 }
 
-/// Tries the plans of a query whose cached plan has come to cost too much; answers the one that
-/// wins now.
+/// Tries the plans of a query whose cached plan has come to cost too much; returns the one that
+/// wins now, and where it stands.
 ///
 /// Errors: as of [`choose`].
 pub(crate) fn replan(
@@ -215,19 +245,17 @@ pub(crate) fn replan(
     query: &Query,
     shape: Shape,
     interrupt: &mut dyn FnMut() -> Result<()>,
-) -> Result<Plan> {
+) -> Result<Start> {
     let state = unit.state(collection);
     PlanCache::of(collection).deactivate(shape);
-    let plans = planner::plans(&state, query)?;
-    let has_won = plans.len() > 1;
-    let number = match has_won {
-        false => 0,
-        true => try_all(unit, collection, query, shape, None, plans, interrupt)?,
-    };
-    Ok(Plan { has_won, ..planner::plans(&state, query)?.swap_remove(number) })
+    let mut plans = planner::plans(&state, query)?;
+    if plans.len() == 1 {
+        return Ok(Start::fresh(Arc::new(plans.remove(0))));
+    }
+    try_all(unit, collection, query, shape, None, plans, interrupt).map(Start::won)
 }
 
-/// Tries `plans` and notes how that ended; answers which one has won.
+/// Tries `plans` and notes how that ended; returns the one that has won.
 fn try_all(
     unit: Unit<'_>,
     collection: &Collection,
@@ -236,14 +264,14 @@ fn try_all(
     wording: Option<&Wording<'_>>,
     plans: Vec<Plan>,
     interrupt: &mut dyn FnMut() -> Result<()>,
-) -> Result<usize> {
+) -> Result<trial::Tried> {
     let state = unit.state(collection);
-    let trial = trial::run(unit, collection, query, plans, interrupt)?;
+    let mut trial = trial::run(unit, collection, query, plans, Findings::Kept, interrupt)?;
     let signature = signature(&trial.tried[trial.winner].plan);
     if is_newest(&state, collection) {
         PlanCache::of(collection).record(shape, &state, query, wording, &trial, signature);
     }
-    Ok(trial.winner)
+    Ok(trial.tried.swap_remove(trial.winner))
 }
 
 /// Whether an operation sees the indexes that a collection has now: only then what it finds out is
@@ -313,7 +341,7 @@ fn check_ways(query: &Query, wording: &Wording<'_>) -> Result<()> {
 /// nothing is done on top of it, be it only to take one document.
 fn scans(plan: &Plan, wording: &Wording<'_>) -> bool {
     let is_bounded = |scan: &Collscan| scan.records.as_ref().is_some_and(ClusteredScan::is_bounded);
-    match &plan.root.stage {
+    match &plan.root {
         Stage::Collscan(scan) => !is_bounded(scan) || wording.limit.is_some(),
         _ => plan.root.any(&|stage| matches!(stage, Stage::Collscan(_))),
     }
@@ -322,7 +350,7 @@ fn scans(plan: &Plan, wording: &Wording<'_>) -> bool {
 /// A plan beside those that were not chosen.
 pub struct Choice {
     /// The plan that is carried out. Where it was tried, it stands where the trial has left it.
-    pub plan: Plan,
+    pub execution: Execution,
     /// How well it has done; `None` where there was nothing to choose.
     pub score: Option<f64>,
     /// The others, in the order of [`rejected`].
@@ -332,8 +360,8 @@ pub struct Choice {
 }
 
 impl Choice {
-    fn only(plan: Plan) -> Self {
-        Choice { plan, score: None, rejected: Vec::new(), number: 0 }
+    fn only(execution: Execution) -> Self {
+        Choice { execution, score: None, rejected: Vec::new(), number: 0 }
     }
 }
 
@@ -343,33 +371,37 @@ impl Choice {
 /// Errors: as of [`choose`].
 pub fn explain(
     unit: Unit<'_>,
-    collection: &Collection,
-    query: &mut Query,
+    collection: &Arc<Collection>,
+    mut query: Query,
     wording: &Wording<'_>,
     see: &mut dyn FnMut(usize, Doc<'_>),
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Choice> {
     let state = unit.state(collection);
     query.filter.add_index_conditions(&query.context);
-    query.allowed = PlanCache::of(collection).filters.find(query);
-    let query = &*query;
-    if let Some(plan) = first_of_each(&state, query) {
-        return Ok(Choice::only(plan));
+    query.allowed = PlanCache::of(collection).filters.find(&query);
+    let only = |plan, query| Choice::only(Execution::new(collection.clone(), plan, query));
+    if let Some(plan) = first_of_each(&state, &query) {
+        return Ok(only(plan, query));
     }
-    if let Some(branches) = subplan::branches(&state, query)?
+    if let Some(branches) = subplan::branches(&state, &query)?
         && let Chosen::Plan(plan) =
-            choose_branches(unit, collection, branches, query, None, interrupt)?
+            choose_branches(unit, collection, branches, &query, None, interrupt)?
     {
-        return Ok(Choice::only(*plan));
+        return Ok(only(*plan, query));
     }
-    let mut plans = plans_of(unit, collection, query, wording)?;
+    let mut plans = plans_of(unit, collection, &query, wording)?;
     if plans.len() == 1 {
-        return Ok(Choice::only(plans.remove(0)));
+        return Ok(only(plans.remove(0), query));
     }
+    let shown = Findings::Shown(see);
     let trial::Trial { winner, tried } =
-        trial::run_seen(unit, collection, query, plans, see, interrupt)?;
-    let (trial::Tried { plan, score, .. }, rejected) = winner_and_rejected(winner, tried);
-    Ok(Choice { plan, score: Some(score), rejected, number: winner })
+        trial::run(unit, collection, &query, plans, shown, interrupt)?;
+    let number = winner;
+    let (winner, rejected) = winner_and_rejected(winner, tried);
+    let score = Some(winner.score);
+    let execution = Execution::start(collection.clone(), Start::won(winner), query);
+    Ok(Choice { execution, score, rejected, number })
 }
 
 /// The plan that has won, and the others in mongod's order: the first of all stands in the winner's
@@ -384,7 +416,7 @@ fn winner_and_rejected(
     let winner = tried.swap_remove(0);
     let sorts = |plan: &Plan| plan.root.any(&|stage| matches!(stage, Stage::Sort(_)));
     if sorts(&winner.plan)
-        && winner.plan.root.stats.advanced == 0
+        && winner.run.stats.advanced == 0
         && let Some(reserve) = rejected.iter().position(|tried| !sorts(&tried.plan))
     {
         rejected.swap(0, reserve);
@@ -395,12 +427,12 @@ fn winner_and_rejected(
 /// A number that plans of the same stages over the same indexes share.
 fn signature(plan: &Plan) -> u64 {
     let mut hasher = DefaultHasher::new();
-    plan.root.walk(&mut |node| {
+    plan.root.walk(&mut |stage| {
         // How many are left out or wanted is no matter of the shape.
-        if !matches!(node.stage, Stage::Skip(_) | Stage::Limit(_)) {
-            std::mem::discriminant(&node.stage).hash(&mut hasher);
+        if !matches!(stage, Stage::Skip(_) | Stage::Limit(_)) {
+            std::mem::discriminant(stage).hash(&mut hasher);
         }
-        if let Stage::Ixscan(scan) = &node.stage {
+        if let Stage::Ixscan(scan) = stage {
             scan.index.ident.hash(&mut hasher);
             scan.wildcard.hash(&mut hasher);
         }

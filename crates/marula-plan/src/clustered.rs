@@ -29,6 +29,7 @@ errors! {
 }
 
 /// A walk over the records of a clustered collection between two values of `_id`.
+#[derive(Clone)]
 pub struct ClusteredScan {
     /// The records: key strings of `_id`.
     pub range: KeyRange,
@@ -43,6 +44,7 @@ pub struct ClusteredScan {
 }
 
 /// An end of a walk over a clustered collection.
+#[derive(Clone)]
 pub struct ScanEnd {
     /// The `_id`, as `explain` shows it.
     pub shown: ValueBuf,

@@ -20,9 +20,9 @@ use marula_query::text::Search;
 use marula_storage::Direction;
 
 use crate::bounds::{IndexBounds, Interval};
-use crate::executor::Round;
+use crate::executor::{Round, StageRun, Stats};
 use crate::plan::{
-    Expansion, GeoNear, Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, SortedKeys, Stage, Stats,
+    Expansion, GeoNear, Ixscan, Plan, ProjectionKind, ScanUse, Sort, SortedKeys, Stage,
 };
 
 /// What a plan is printed with.
@@ -39,14 +39,15 @@ pub struct Printed<'a> {
     pub sorts_records: bool,
 }
 
-/// The stages of `plan`, the last one outermost.
-pub fn tree(plan: &Plan, printed: &Printed<'_>) -> DocBuf {
-    let root = stage(&plan.root, printed);
+/// The stages of `plan`, the last one outermost; `run` is the state of a run of it, where it has
+/// begun.
+pub fn tree(plan: &Plan, run: Option<&StageRun>, printed: &Printed<'_>) -> DocBuf {
+    let root = stage(&plan.root, run, printed);
     match plan.is_subplan {
         true => {
             // That there is nothing more it asks without having it work.
-            let is_spent = u64::from(plan.root.is_spent());
-            let stats = stats_of(&plan.root, printed)
+            let is_spent = u64::from(run.is_some_and(StageRun::is_spent));
+            let stats = stats_of(run, printed)
                 .map(|stats| (Stats { works: stats.works + is_spent, ..stats }, false));
             above("SUBPLAN", stats, root, |_| ())
         }
@@ -91,58 +92,75 @@ pub fn append_stats(stats: Option<(Stats, bool)>, out: &mut DocWriter<'_>) {
     out.append("isEOF", i32::from(stats.is_eof));
 }
 
-fn stats_of(node: &Node, printed: &Printed<'_>) -> Option<Stats> {
-    printed.has_run.then_some(node.stats)
+fn stats_of(run: Option<&StageRun>, printed: &Printed<'_>) -> Option<Stats> {
+    run.filter(|_| printed.has_run).map(|run| run.stats)
 }
 
-fn stage(node: &Node, printed: &Printed<'_>) -> DocBuf {
-    let filter = match &node.stage {
+fn stage(stage: &Stage, run: Option<&StageRun>, printed: &Printed<'_>) -> DocBuf {
+    let filter = match stage {
         Stage::Collscan(stage) => stage.filter.as_ref(),
         Stage::Ixscan(stage) => stage.filter.as_ref(),
         Stage::Fetch(stage) => stage.filter.as_ref(),
         _ => None,
     };
-    stage_with(node, filter.map(Filter::to_doc), printed)
+    stage_with(stage, run, filter.map(Filter::to_doc), printed)
 }
 
 /// A stage that leaves out what does not meet the filter.
-fn stage_with(node: &Node, filter: Option<DocBuf>, printed: &Printed<'_>) -> DocBuf {
-    let stats = stats_of(node, printed);
+fn stage_with(
+    above: &Stage,
+    run: Option<&StageRun>,
+    filter: Option<DocBuf>,
+    printed: &Printed<'_>,
+) -> DocBuf {
+    let did = run.filter(|_| printed.has_run);
     DocBuf::build(|out| {
-        out.append("stage", name(&node.stage));
+        out.append("stage", name(above));
         if let Some(filter) = filter {
             out.append("filter", &filter);
         }
-        append_stats(stats.map(|stats| (stats, false)), out);
-        describe(&node.stage, printed, stats, out);
-        match (&node.stage, node.inputs()) {
+        append_stats(did.map(|run| (run.stats, false)), out);
+        describe(above, printed, did, out);
+        let inputs: Vec<DocBuf> = printed_inputs(above, run, printed);
+        match (above, inputs.as_slice()) {
             (_, []) => {}
-            (Stage::TextOr(_), [input]) => {
-                out.append("inputStage", &stage(input, printed));
-            }
-            (Stage::GeoNear(search), [input]) => {
-                out.append("inputStage", &stage_with(input, search.filter_below(), printed));
-            }
-            (Stage::GeoNear(search), inputs) => {
-                let mut array = out.begin_array("inputStages");
-                inputs.iter().for_each(|input| {
-                    array.push(&stage_with(input, search.filter_below(), printed));
-                });
+            (Stage::TextOr(_) | Stage::GeoNear(_), [input]) => {
+                out.append("inputStage", input);
             }
             (
-                Stage::AndSorted(_) | Stage::Or(_) | Stage::SortMerge(_) | Stage::TextOr(_),
+                Stage::AndSorted(_)
+                | Stage::GeoNear(_)
+                | Stage::Or(_)
+                | Stage::SortMerge(_)
+                | Stage::TextOr(_),
                 inputs,
             ) => {
                 let mut array = out.begin_array("inputStages");
                 inputs.iter().for_each(|input| {
-                    array.push(&stage(input, printed));
+                    array.push(input);
                 });
             }
             (_, inputs) => inputs.iter().for_each(|input| {
-                out.append("inputStage", &stage(input, printed));
+                out.append("inputStage", input);
             }),
         }
     })
+}
+
+/// The inputs of a stage. Those of a search by distance are there once they have been made.
+fn printed_inputs(above: &Stage, run: Option<&StageRun>, printed: &Printed<'_>) -> Vec<DocBuf> {
+    let mut inputs = Vec::new();
+    let mut print = |input: &Stage, run: Option<&StageRun>| {
+        inputs.push(match above {
+            Stage::GeoNear(search) => stage_with(input, run, search.filter_below(), printed),
+            _ => stage(input, run, printed),
+        });
+    };
+    match run {
+        Some(run) => run.each_input(above, &mut |input, run| print(input, Some(run))),
+        None => above.inputs().iter().for_each(|input| print(input, None)),
+    }
+    inputs
 }
 
 fn name(stage: &Stage) -> &'static str {
@@ -170,11 +188,11 @@ fn name(stage: &Stage) -> &'static str {
     }
 }
 
-/// Appends what is a stage's own.
-fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mut DocWriter<'_>) {
+/// Appends what is a stage's own; `run` is its state, if what it did is printed.
+fn describe(stage: &Stage, printed: &Printed<'_>, run: Option<&StageRun>, out: &mut DocWriter<'_>) {
     let count = |out: &mut DocWriter<'_>, name: &str, which: fn(&Stats) -> u64| {
-        if let Some(stats) = &stats {
-            append_count(out, name, which(stats));
+        if let Some(run) = run {
+            append_count(out, name, which(&run.stats));
         }
     };
     let keys = |out: &mut DocWriter<'_>| count(out, "keysExamined", |stats| stats.keys);
@@ -228,9 +246,9 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
             out.append("keyPattern", &spec.key);
             out.append("indexName", spec.name.as_str());
             out.append("indexVersion", 2);
-            if stats.is_some() {
+            if let Some(run) = run {
                 let mut rounds = out.begin_array("searchIntervals");
-                search.search.rounds.iter().for_each(|round| write_round(round, &mut rounds));
+                run.rounds().iter().for_each(|round| write_round(round, &mut rounds));
             }
         }
         Stage::Fetch(_) => {
@@ -238,8 +256,11 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
             count(out, "alreadyHasObj", |stats| stats.dups_tested);
         }
         Stage::AndSorted(stage) => {
-            for number in (0..stage.inputs.len()).filter(|_| stats.is_some()) {
-                append_count(out, &format!("failedAnd_{number}"), stage.meeting.failed(number));
+            if let Some(run) = run {
+                for number in 0..stage.inputs.len() {
+                    let failed = run.failed_meetings(number);
+                    append_count(out, &format!("failedAnd_{number}"), failed);
+                }
             }
         }
         Stage::Or(_) => dups(out),
@@ -249,8 +270,8 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
             out.append("indexName", stage.index.spec.name.as_str());
             write_search(stage.matcher.search(), &mut out.begin_doc("parsedTextQuery"));
             out.append("textIndexVersion", stage.matcher.reading().version().number());
-            if stats.is_some() {
-                append_count(out, "docsRejected", stage.rejected);
+            if let Some(run) = run {
+                append_count(out, "docsRejected", run.rejected());
             }
         }
         Stage::SortMerge(_) => {
@@ -272,8 +293,8 @@ fn describe(stage: &Stage, printed: &Printed<'_>, stats: Option<Stats>, out: &mu
                 && stage.is_simple
                 && stage.pattern.parts().iter().all(is_by_field);
             out.append("type", if is_simple { "simple" } else { "default" });
-            if stats.is_some() {
-                let (bytes, spills) = stage.sorting.sorted();
+            if let Some(run) = run {
+                let (bytes, spills) = run.sorted();
                 append_count(out, "totalDataSizeSorted", bytes);
                 out.append("usedDisk", spills > 0);
                 append_count(out, "spills", spills);

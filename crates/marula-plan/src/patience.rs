@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use marula_query::filter::{Node as FilterNode, Predicate};
 
-use crate::plan::{Node, Plan, Stage};
+use crate::plan::{Plan, Stage};
 use crate::query::Query;
 
 /// A plan that takes longer than it should is given up after so many times as long: before that,
@@ -62,8 +62,8 @@ impl Patience {
 /// Whether a plan may be stopped soon, whenever that is asked: each of its steps is small, and what
 /// it has done is not missed.
 pub(crate) fn may_be_tried(plan: &Plan, query: &Query) -> bool {
-    fn goes_by_indexes(node: &Node) -> bool {
-        match &node.stage {
+    fn goes_by_indexes(stage: &Stage) -> bool {
+        match stage {
             Stage::Ixscan(_) => true,
             Stage::Fetch(_)
             | Stage::Or(_)
@@ -71,7 +71,7 @@ pub(crate) fn may_be_tried(plan: &Plan, query: &Query) -> bool {
             | Stage::Sort(_)
             | Stage::Skip(_)
             | Stage::Limit(_)
-            | Stage::Projection(_) => node.inputs().iter().all(goes_by_indexes),
+            | Stage::Projection(_) => stage.inputs().iter().all(goes_by_indexes),
             _ => false,
         }
     }

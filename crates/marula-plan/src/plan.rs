@@ -1,7 +1,8 @@
 //! How a query is answered: a tree of stages, in the words of MongoDB's classic engine.
 //!
-//! The tree is what runs, what `explain` prints, and what the planner compares. A [`Node`] is a
-//! stage and what it has done; what a stage remembers while it runs is [`crate::executor`]'s.
+//! A plan does not change once it is made: `explain` prints it, the planner compares it, and any
+//! number of runs may share it. The state of a run (positions, counts, sorted rows) is kept apart
+//! from it, in a tree of the same shape: [`StageRun`](crate::executor::StageRun).
 
 use std::sync::Arc;
 
@@ -13,24 +14,16 @@ use marula_query::text::TextMatcher;
 use marula_storage::Direction;
 
 use crate::bounds::{IndexBounds, Interval, KeyBounds};
-use crate::cache::Cached;
 use crate::clustered::ClusteredScan;
-use crate::executor::{Meeting, Merging, Scoring, Searching, Sorting, Standing};
-use crate::patience::Tried;
 use crate::planner::Rank;
 
 /// How a query is answered.
+#[derive(Clone)]
 pub struct Plan {
     /// The stage that gives the answer.
-    pub root: Node,
+    pub root: Stage,
     /// Whether each branch of an `$or` was planned on its own.
     pub is_subplan: bool,
-    /// That it was taken from the plan cache, untried.
-    pub(crate) cached: Option<Cached>,
-    /// That it is tried where there is little time, or shows how long that takes.
-    pub(crate) tried: Option<Tried>,
-    /// Whether it has won against others that were tried.
-    pub(crate) has_won: bool,
     /// How promising it looks.
     pub(crate) rank: Rank,
     /// Whether there are more pairs of indexes for the query than were looked at.
@@ -39,38 +32,8 @@ pub struct Plan {
     pub has_more_walks: bool,
 }
 
-/// A stage and what it has done.
-pub struct Node {
-    /// The stage.
-    pub stage: Stage,
-    /// What it has done.
-    pub stats: Stats,
-}
-
-/// What a stage has done so far.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Stats {
-    /// Units of work, each of which gives a document, or needs more time, or finds the end.
-    pub works: u64,
-    /// Documents given.
-    pub advanced: u64,
-    /// Units of work that gave nothing.
-    pub need_time: u64,
-    /// Whether it has come to the end.
-    pub is_eof: bool,
-    /// Index entries looked at.
-    pub keys: u64,
-    /// Documents looked at.
-    pub docs: u64,
-    /// How often an index was searched for a place to go on.
-    pub seeks: u64,
-    /// Documents that might have been given before.
-    pub dups_tested: u64,
-    /// Documents that had been given before.
-    pub dups_dropped: u64,
-}
-
 /// One step on the way from the store to the answer.
+#[derive(Clone)]
 pub enum Stage {
     /// Gives nothing.
     Eof,
@@ -105,15 +68,14 @@ pub enum Stage {
 }
 
 /// The stage of one `_id`.
+#[derive(Clone)]
 pub struct IdHack {
     /// The `_id`.
     pub id: ValueBuf,
-    /// Whether the record is given without reading its document.
-    pub(crate) is_unread: bool,
-    pub(crate) standing: Standing,
 }
 
 /// A walk over every document.
+#[derive(Clone)]
 pub struct Collscan {
     /// Which way.
     pub direction: Direction,
@@ -121,10 +83,10 @@ pub struct Collscan {
     pub filter: Option<Filter>,
     /// Which part of a clustered collection is walked; `None` is all of any.
     pub records: Option<ClusteredScan>,
-    pub(crate) standing: Standing,
 }
 
 /// A walk over an index.
+#[derive(Clone)]
 pub struct Ixscan {
     /// The index.
     pub index: Arc<Index>,
@@ -140,7 +102,8 @@ pub struct Ixscan {
     pub covers: bool,
     /// How the entries are used.
     pub used_for: ScanUse,
-    pub(crate) standing: Standing,
+    /// Whether several entries may lead to one document, which is given once all the same.
+    pub(crate) gives_once: bool,
 }
 
 /// As what a query sees a wildcard index.
@@ -164,6 +127,7 @@ pub enum ScanUse {
 }
 
 /// What of an index is walked.
+#[derive(Clone)]
 pub struct ScanBounds {
     /// The values of each field; `None` between `min` and `max`, which are keys as wholes.
     pub fields: Option<IndexBounds>,
@@ -172,17 +136,16 @@ pub struct ScanBounds {
 }
 
 /// Reads documents.
+#[derive(Clone)]
 pub struct Fetch {
     /// What documents must match.
     pub filter: Option<Filter>,
     /// Where they come from.
-    pub input: Box<Node>,
-    /// Whether the record is given without reading its document.
-    pub(crate) is_unread: bool,
-    pub(crate) key: Vec<u8>,
+    pub input: Box<Stage>,
 }
 
 /// Searches an index on places by distance.
+#[derive(Clone)]
 pub struct GeoNear {
     /// The index.
     pub index: Arc<Index>,
@@ -194,43 +157,40 @@ pub struct GeoNear {
     pub(crate) place: usize,
     /// What of the other parts is walked.
     pub(crate) others: Vec<Vec<Interval>>,
-    /// Read the documents of the rounds so far, one each.
-    pub inputs: Vec<Node>,
-    pub(crate) search: Searching,
 }
 
 /// Inputs that are in record order, side by side.
+#[derive(Clone)]
 pub struct AndSorted {
     /// The inputs.
-    pub inputs: Vec<Node>,
-    pub(crate) meeting: Meeting,
+    pub inputs: Vec<Stage>,
 }
 
 /// One input after the other.
+#[derive(Clone)]
 pub struct Or {
     /// The inputs.
-    pub inputs: Vec<Node>,
-    pub(crate) current: usize,
-    pub(crate) given: std::collections::HashSet<marula_db::RecordKey>,
+    pub inputs: Vec<Stage>,
 }
 
 /// Inputs side by side.
+#[derive(Clone)]
 pub struct SortMerge {
     /// The order that the inputs have.
     pub pattern: SortPattern,
     /// The inputs.
-    pub inputs: Vec<Node>,
-    pub(crate) merging: Merging,
+    pub inputs: Vec<Stage>,
 }
 
 /// Adds up the scores of documents, and reads them.
+#[derive(Clone)]
 pub struct TextOr {
     /// A walk for each term.
-    pub inputs: Vec<Node>,
-    pub(crate) scoring: Scoring,
+    pub inputs: Vec<Stage>,
 }
 
 /// Tries documents on what the entries of a text index do not tell.
+#[derive(Clone)]
 pub struct TextMatch {
     /// The search.
     pub matcher: Arc<TextMatcher>,
@@ -239,8 +199,7 @@ pub struct TextMatch {
     /// The values of the index's fields in front of the terms.
     pub prefix: DocBuf,
     /// Where the documents come from.
-    pub input: Box<Node>,
-    pub(crate) rejected: u64,
+    pub input: Box<Stage>,
 }
 
 /// What of an index entry goes through a sort.
@@ -255,6 +214,7 @@ pub enum SortedKeys {
 }
 
 /// Puts its input in order.
+#[derive(Clone)]
 pub struct Sort {
     /// The order.
     pub pattern: SortPattern,
@@ -267,25 +227,25 @@ pub struct Sort {
     /// How many bytes it may hold in memory.
     pub bytes_max: usize,
     /// What is sorted.
-    pub input: Box<Node>,
-    pub(crate) sorting: Sorting,
+    pub input: Box<Stage>,
 }
 
 /// Leaves out or lets through a number of documents.
+#[derive(Clone)]
 pub struct Counted {
     /// How many.
     pub amount: u64,
     /// Where they come from.
-    pub input: Box<Node>,
-    pub(crate) left: u64,
+    pub input: Box<Stage>,
 }
 
 /// Where a projection stands in the tree.
+#[derive(Clone)]
 pub struct Projecting {
     /// How much of the document it needs.
     pub kind: ProjectionKind,
     /// What is shown.
-    pub input: Box<Node>,
+    pub input: Box<Stage>,
 }
 
 /// The three stages that project.
@@ -301,18 +261,16 @@ pub enum ProjectionKind {
     ReturnKey,
 }
 
-impl Node {
-    /// A stage that has done nothing yet.
-    pub fn new(stage: Stage) -> Self {
-        Node { stage, stats: Stats::default() }
-    }
-
-    /// The inputs.
-    pub fn inputs(&self) -> &[Node] {
-        match &self.stage {
-            Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &[],
+impl Stage {
+    /// The inputs. Those of a search by distance are made while it runs.
+    pub fn inputs(&self) -> &[Stage] {
+        match self {
+            Stage::Eof
+            | Stage::IdHack(_)
+            | Stage::Collscan(_)
+            | Stage::Ixscan(_)
+            | Stage::GeoNear(_) => &[],
             Stage::AndSorted(AndSorted { inputs, .. })
-            | Stage::GeoNear(GeoNear { inputs, .. })
             | Stage::Or(Or { inputs, .. })
             | Stage::SortMerge(SortMerge { inputs, .. })
             | Stage::TextOr(TextOr { inputs, .. }) => inputs,
@@ -325,12 +283,15 @@ impl Node {
         }
     }
 
-    /// The inputs, to be changed.
-    pub fn inputs_mut(&mut self) -> &mut [Node] {
-        match &mut self.stage {
-            Stage::Eof | Stage::IdHack(_) | Stage::Collscan(_) | Stage::Ixscan(_) => &mut [],
+    /// The inputs, to be changed while the plan is made.
+    pub(crate) fn inputs_mut(&mut self) -> &mut [Stage] {
+        match self {
+            Stage::Eof
+            | Stage::IdHack(_)
+            | Stage::Collscan(_)
+            | Stage::Ixscan(_)
+            | Stage::GeoNear(_) => &mut [],
             Stage::AndSorted(AndSorted { inputs, .. })
-            | Stage::GeoNear(GeoNear { inputs, .. })
             | Stage::Or(Or { inputs, .. })
             | Stage::SortMerge(SortMerge { inputs, .. })
             | Stage::TextOr(TextOr { inputs, .. }) => inputs,
@@ -343,52 +304,50 @@ impl Node {
         }
     }
 
-    /// Shows `visit` this node and all below it, inputs after what they feed.
-    pub fn walk<'n>(&'n self, visit: &mut dyn FnMut(&'n Node)) {
+    /// Shows `visit` this stage and all below it, inputs after what they feed.
+    pub fn walk<'n>(&'n self, visit: &mut dyn FnMut(&'n Stage)) {
         visit(self);
         self.inputs().iter().for_each(|input| input.walk(visit));
     }
 
-    /// Whether a stage of this or a lower node is such.
+    /// Whether this or a lower stage is such.
     pub fn any(&self, is_such: &dyn Fn(&Stage) -> bool) -> bool {
-        is_such(&self.stage) || self.inputs().iter().any(|input| input.any(is_such))
+        is_such(self) || self.inputs().iter().any(|input| input.any(is_such))
     }
 
     /// A stage that reads the documents that `input` leads to.
-    pub fn fetch(input: Node, filter: Option<Filter>) -> Node {
-        let input = Box::new(input);
-        Node::new(Stage::Fetch(Fetch { filter, input, is_unread: false, key: Vec::new() }))
+    pub fn fetch(input: Stage, filter: Option<Filter>) -> Stage {
+        Stage::Fetch(Fetch { filter, input: Box::new(input) })
     }
 
     /// A stage that leaves out the first `amount`.
-    pub fn skip(input: Node, amount: u64) -> Node {
-        Node::new(Stage::Skip(Counted { amount, input: Box::new(input), left: amount }))
+    pub fn skip(input: Stage, amount: u64) -> Stage {
+        Stage::Skip(Counted { amount, input: Box::new(input) })
     }
 
     /// A stage that lets the first `amount` through.
-    pub fn limit(input: Node, amount: u64) -> Node {
-        Node::new(Stage::Limit(Counted { amount, input: Box::new(input), left: amount }))
+    pub fn limit(input: Stage, amount: u64) -> Stage {
+        Stage::Limit(Counted { amount, input: Box::new(input) })
     }
 
     /// A stage that walks every document.
-    pub fn collscan(direction: Direction, filter: Option<Filter>) -> Node {
-        let (records, standing) = (None, Standing::default());
-        Node::new(Stage::Collscan(Collscan { direction, filter, records, standing }))
+    pub fn collscan(direction: Direction, filter: Option<Filter>) -> Stage {
+        Stage::Collscan(Collscan { direction, filter, records: None })
     }
 
     /// A stage that gives what all of `inputs` give; each of them is in record order.
-    pub fn and_sorted(inputs: Vec<Node>) -> Node {
-        Node::new(Stage::AndSorted(AndSorted { inputs, meeting: Meeting::default() }))
+    pub fn and_sorted(inputs: Vec<Stage>) -> Stage {
+        Stage::AndSorted(AndSorted { inputs })
     }
 
     /// A stage that gives what any of `inputs` gives, once.
-    pub fn or(inputs: Vec<Node>) -> Node {
-        Node::new(Stage::Or(Or { inputs, current: 0, given: Default::default() }))
+    pub fn or(inputs: Vec<Stage>) -> Stage {
+        Stage::Or(Or { inputs })
     }
 
     /// A stage that shows documents through a projection.
-    pub fn project(input: Node, kind: ProjectionKind) -> Node {
-        Node::new(Stage::Projection(Projecting { kind, input: Box::new(input) }))
+    pub fn project(input: Stage, kind: ProjectionKind) -> Stage {
+        Stage::Projection(Projecting { kind, input: Box::new(input) })
     }
 }
 
@@ -414,25 +373,16 @@ impl Ixscan {
             filter: None,
             covers: false,
             used_for: ScanUse::Documents,
-            standing: Standing::default(),
+            gives_once: false,
         }
     }
 }
 
 impl Plan {
     /// A plan of this tree.
-    pub fn new(root: Node) -> Self {
+    pub fn new(root: Stage) -> Self {
         let rank = Rank::default();
-        Plan {
-            root,
-            is_subplan: false,
-            cached: None,
-            tried: None,
-            has_won: false,
-            rank,
-            has_more_meetings: false,
-            has_more_walks: false,
-        }
+        Plan { root, is_subplan: false, rank, has_more_meetings: false, has_more_walks: false }
     }
 
     /// The plan in a line, as the log and the profiler show it: `IXSCAN { a: 1 }`.
@@ -440,7 +390,7 @@ impl Plan {
         let mut leaves: Vec<String> = Vec::new();
         let is_search = self.root.any(&|stage| matches!(stage, Stage::GeoNear(_)));
         self.root.walk(&mut |node| {
-            let leaf = match &node.stage {
+            let leaf = match node {
                 Stage::Eof => "EOF".to_owned(),
                 Stage::IdHack(_) => "IDHACK".to_owned(),
                 Stage::Collscan(scan) => scan.stage_name().to_owned(),
@@ -470,8 +420,8 @@ impl Plan {
     pub fn is_short(&self) -> bool {
         /// So many points take about as long as a reply to send.
         const POINTS_MAX: usize = 16;
-        fn is_short(node: &Node) -> bool {
-            match &node.stage {
+        fn is_short(node: &Stage) -> bool {
+            match node {
                 Stage::Eof | Stage::IdHack(_) => true,
                 Stage::Collscan(scan) => scan.records.as_ref().is_some_and(ClusteredScan::is_point),
                 Stage::Ixscan(scan) => {

@@ -39,10 +39,8 @@ fn told(execution: &Execution, detail: &Detail) -> Told {
     let stages = match detail {
         Detail::Stages { sort, projection } => {
             let (sort, projection): (Doc<'_>, Doc<'_>) = (sort.as_doc(), projection.as_doc());
-            Some(explain::tree(
-                plan,
-                &Printed { sort, projection, has_run: true, sorts_records: false },
-            ))
+            let printed = Printed { sort, projection, has_run: true, sorts_records: false };
+            Some(explain::tree(plan, Some(execution.stages()), &printed))
         }
         Detail::Nothing | Detail::Summary => None,
     };
@@ -54,7 +52,7 @@ fn told(execution: &Execution, detail: &Detail) -> Told {
         summary: plan.summary(),
         has_sort,
         is_by_id,
-        has_won: plan.has_won,
+        has_won: execution.has_won(),
         hashes: is_planned.then(hashes),
         may_be_remembered: is_planned && !is_by_id && query.has_choice(),
         stages,

@@ -10,7 +10,8 @@ use std::cmp::Reverse;
 use marula_db::index::IndexKind;
 
 use crate::bounds::Interval;
-use crate::plan::{Ixscan, Plan, Stage};
+use crate::plan::{Ixscan, Stage};
+use crate::trial::Tried;
 
 /// How well the one index of a plan suits its query; the greater the better, field by field.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,11 +30,12 @@ pub(crate) struct Fit {
 }
 
 impl Fit {
-    /// The fit of the index that `plan` walks; `None` where it walks none, or several.
-    pub(crate) fn of(plan: &Plan) -> Option<Fit> {
+    /// The fit of the index that a plan walks; `None` where it walks none, or several.
+    pub(crate) fn of(tried: &Tried) -> Option<Fit> {
+        let root = &tried.plan.root;
         let mut scans: Vec<&Ixscan> = Vec::new();
-        plan.root.walk(&mut |node| {
-            if let Stage::Ixscan(scan) = &node.stage {
+        root.walk(&mut |node| {
+            if let Stage::Ixscan(scan) = node {
                 scans.push(scan);
             }
         });
@@ -58,7 +60,7 @@ impl Fit {
             points: leading(Interval::is_point),
             ranges: leading(Interval::is_ended),
             bounded: leading(|interval| !interval.is_all()),
-            docs: Reverse(plan.examined().docs),
+            docs: Reverse(tried.run.examined(root).docs),
             fields: Reverse(fields.len()),
         })
     }

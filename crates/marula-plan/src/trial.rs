@@ -7,14 +7,14 @@
 //! Source: manual "Query Plans", and the scores that mongod 6.0 shows for all plans in `explain`.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use marula_bson::Doc;
 use marula_db::{Collection, Unit};
 use marula_error::{Error, Result, codes};
 use marula_query::projection::Metadata;
 
-use crate::executor::Emit;
-use crate::executor::{Env, SizeLimit, Step, number_places, rest, take_one_by_one};
+use crate::executor::{Emit, Env, Found, Kept, Room, SizeLimit, StageRun, Step};
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
 use crate::tie_break::Fit;
@@ -43,60 +43,79 @@ impl Trial {
     pub(crate) fn is_clear(&self) -> bool {
         let winner = &self.tried[self.winner];
         let as_well = self.tried.iter().filter(|tried| tried.score >= winner.score).count();
-        winner.plan.root.stats.advanced > 0 && as_well == 1
+        winner.run.stats.advanced > 0 && as_well == 1
     }
 }
 
 /// A plan that was tried.
 pub struct Tried {
     /// The plan.
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
+    /// What its stages have done. The winner's can go on from there.
+    pub run: StageRun,
     /// How well it has done.
     pub score: f64,
+    /// What it has found; `None` where that was too much to keep.
+    pub(crate) kept: Option<Kept>,
     /// Why it cannot be carried out.
     failure: Option<marula_error::Error>,
+}
+
+impl Tried {
+    fn new(plan: Plan) -> Self {
+        let mut run = StageRun::new(&plan.root);
+        run.take_one_by_one();
+        let kept = Some(Kept::default());
+        Tried { plan: Arc::new(plan), run, score: 0.0, kept, failure: None }
+    }
+}
+
+/// Keeps a document that a plan has found for its query, as long as there is room.
+fn keep(
+    kept: &mut Option<Kept>,
+    found: &Found<'_>,
+    (plan, query): (&Plan, &Query),
+    room: &mut Room,
+) {
+    if let Some(documents) = kept
+        && !documents.add(found, plan, query, room)
+    {
+        *kept = None;
+    }
+}
+
+/// What becomes of the documents that plans find while they are tried.
+pub(crate) enum Findings<'f> {
+    /// They are kept, for the winner goes on from where it stands.
+    Kept,
+    /// They are shown, with the number of the plan; what goes on does not give them again.
+    Shown(&'f mut dyn FnMut(usize, Doc<'_>)),
+    /// Nobody wants them: the winner does not go on.
+    Dropped,
 }
 
 /// Tries `plans` for `query`.
 ///
 /// Errors: what a plan runs into, with mongod's prefix, and that of `interrupt`. A plan that only
 /// takes more memory than it may is out of the race, as long as another is in it.
-pub fn run(
+pub(crate) fn run(
     unit: Unit<'_>,
     collection: &Collection,
     query: &Query,
     plans: Vec<Plan>,
-    interrupt: &mut dyn FnMut() -> Result<()>,
-) -> Result<Trial> {
-    run_seen(unit, collection, query, plans, &mut |_, _| (), interrupt)
-}
-
-/// As [`run`]; `see` is told of each document, and of the plan that gave it. The winner can go on
-/// from where it stands.
-///
-/// Errors: as of [`run`].
-pub(crate) fn run_seen(
-    unit: Unit<'_>,
-    collection: &Collection,
-    query: &Query,
-    plans: Vec<Plan>,
-    see: &mut dyn FnMut(usize, Doc<'_>),
+    mut findings: Findings<'_>,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Trial> {
     let count = u64::try_from(collection.count()).unwrap_or(0);
     let works_max = WORKS_MIN.max(count / 10 * WORKS_TENTHS);
     let results_max = query.limit.unwrap_or(u64::MAX).min(RESULTS_MAX);
     let size = SizeLimit::default();
-    let mut tried: Vec<Tried> =
-        plans.into_iter().map(|plan| Tried { plan, score: 0.0, failure: None }).collect();
+    let mut tried: Vec<Tried> = plans.into_iter().map(Tried::new).collect();
     let mut envs: Vec<Env<'_>> = tried
         .iter_mut()
-        .map(|tried| {
-            let place_count = number_places(&mut tried.plan.root);
-            take_one_by_one(&mut tried.plan.root);
-            Env::new(unit, collection, query, &size, place_count)
-        })
+        .map(|tried| Env::new(unit, collection, query, &size, tried.run.number_places()))
         .collect();
+    let mut room = Room::default();
     let mut shown = Vec::new();
     let mut works = 0;
     let mut is_over = false;
@@ -109,14 +128,19 @@ pub(crate) fn run_seen(
             if tried.failure.is_some() {
                 continue;
             }
-            match tried.plan.root.work(env, &mut |found| {
+            let (plan, kept) = (Arc::clone(&tried.plan), &mut tried.kept);
+            match tried.run.work(&plan.root, env, &mut |found| {
                 show(query, found.doc, &mut shown)?;
-                see(number, found.doc);
+                match &mut findings {
+                    Findings::Kept => keep(kept, &found, (&plan, query), &mut room),
+                    Findings::Shown(see) => see(number, found.doc),
+                    Findings::Dropped => {}
+                }
                 Ok(Emit::Taken)
             }) {
                 Ok(Step::Eof) => is_over = true,
                 Ok(_) => {
-                    let stats = &tried.plan.root.stats;
+                    let stats = &tried.run.stats;
                     is_over |= stats.is_eof || stats.advanced >= results_max;
                 }
                 Err(error) if error.code() == codes::QueryExceededMemoryLimitNoDiskUseAllowed => {
@@ -132,7 +156,7 @@ pub(crate) fn run_seen(
     }
     let winner = best(&tried);
     if let (Some(tried), Some(env)) = (tried.get_mut(winner), envs.get_mut(winner)) {
-        rest(&mut tried.plan.root, env);
+        tried.run.rest(env);
     }
     drop(envs);
     match tried.get_mut(winner).and_then(|tried| tried.failure.take()) {
@@ -149,7 +173,7 @@ fn best(tried: &[Tried]) -> usize {
         let is_better = match next.score.total_cmp(&known.score) {
             Ordering::Less => false,
             Ordering::Greater => true,
-            Ordering::Equal => match (Fit::of(&next.plan), Fit::of(&known.plan)) {
+            Ordering::Equal => match (Fit::of(next), Fit::of(known)) {
                 (Some(next), Some(known)) => next > known,
                 _ => false,
             },
@@ -192,15 +216,15 @@ fn score(tried: &Tried) -> f64 {
     if tried.failure.is_some() {
         return 0.0;
     }
-    let root = &tried.plan.root;
+    let (root, stats) = (&tried.plan.root, &tried.run.stats);
     // Counts of a trial are far below where a double is inexact.
     #[allow(clippy::cast_precision_loss)]
-    let (works, given) = (root.stats.works.max(1) as f64, root.stats.advanced as f64);
+    let (works, given) = (stats.works.max(1) as f64, stats.advanced as f64);
     let little = (1.0 / (10.0 * works)).min(1e-4);
     let lacks = |is_such: &dyn Fn(&Stage) -> bool| if root.any(is_such) { 0.0 } else { little };
     let spares_documents = lacks(&|stage| matches!(stage, Stage::Fetch(_)));
     let spares_sort = lacks(&|stage| matches!(stage, Stage::Sort(_)));
-    let is_done = if root.stats.is_eof { 1.0 } else { 0.0 };
+    let is_done = if stats.is_eof { 1.0 } else { 0.0 };
     let spares_meeting = lacks(&|stage| matches!(stage, Stage::AndSorted(_)));
     // In this order, which the last bits depend on.
     1.0 + given / works + (spares_documents + spares_sort + spares_meeting) + is_done

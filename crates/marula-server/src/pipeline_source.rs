@@ -10,8 +10,8 @@ use marula_db::index::entry;
 use marula_db::{Collection, Db, Namespace};
 use marula_error::Result;
 use marula_plan::{
-    Emit, End, Execution, Hint, Patience, Plan, Query, Reads, Shown, Wanted, WordedCollation,
-    Wording, choice,
+    Emit, End, Execution, Hint, Patience, Query, Reads, Shown, Wanted, WordedCollation, Wording,
+    choice,
 };
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
@@ -443,9 +443,9 @@ fn start_front(
     front: Front,
 ) -> Result<(CollectionSource, Pipeline)> {
     let Front { query, search, rest } = front;
-    let (plan, query) = plan_of_front(&surroundings, &collection, query, &rest)?;
-    let rest = if plan.gives_first_of_each() { of_first_of_each(rest) } else { rest };
-    let execution = Execution::new(collection, plan, query);
+    let execution = plan_front(&surroundings, &collection, query, &rest)?;
+    let gives_first_of_each = execution.plan().gives_first_of_each();
+    let rest = if gives_first_of_each { of_first_of_each(rest) } else { rest };
     let mut source = CollectionSource::new(execution, surroundings, search);
     source.wants_key = asks_for(&rest, "indexKey");
     Ok((source, rest))
@@ -464,13 +464,13 @@ pub(crate) fn count_given(ctx: &Context<'_>, ns: &Namespace, front: Front) -> Re
     rest.count(Box::new(input), &env)
 }
 
-/// The plan for the query that is the front of a pipeline, of which `rest` is left.
-fn plan_of_front(
+/// Plans the query that is the front of a pipeline, of which `rest` is left.
+fn plan_front(
     surroundings: &Surroundings,
-    collection: &Collection,
+    collection: &Arc<Collection>,
     query: Query,
     rest: &Pipeline,
-) -> Result<(Plan, Query)> {
+) -> Result<Execution> {
     let mut interrupt = || surroundings.check_interrupt();
     let is_sorted = query.sort.is_some();
     let needs = || projection_of(rest, is_sorted);

@@ -265,9 +265,7 @@ impl Job<'_> {
             ..Wording::of_update(statement.query, statement.collation)
         };
         let patience = Patience::all_or_none(may_wait);
-        let chosen =
-            choice::choose(ctx.unit, collection, query, &wording, patience, &mut interrupt)?;
-        Ok(chosen.map(|(plan, query)| Execution::new(collection.clone(), plan, query)))
+        choice::choose(ctx.unit, collection, query, &wording, patience, &mut interrupt)
     }
 
     /// Changes one document if it still matches.

@@ -11,30 +11,30 @@ use marula_db::collection::RecordCursor;
 use marula_error::Result;
 use marula_storage::Direction;
 
-use super::scan::{Open, Position};
+use super::run::Stats;
+use super::scan::{Open, Position, ScanState};
 use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::clustered::{ClusteredScan, ScanEnd};
-use crate::plan::{Collscan, Stats};
+use crate::plan::Collscan;
 
 impl Collscan {
     /// Looks at one record, which may be one beside those that are walked.
     pub(super) fn work_around(
-        &mut self,
-        stats: &mut Stats,
+        &self,
+        records: &ClusteredScan,
+        (stats, scan): (&mut Stats, &mut ScanState),
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let Collscan { direction, filter, records: Some(records), standing } = self else {
-            return Ok(Step::Eof);
-        };
-        let open = &mut env.open[standing.number];
+        let Collscan { direction, filter, .. } = self;
+        let open = &mut env.open[scan.number];
         let there_is_one = if let Open::Records(cursor) = open {
-            standing.is_held || cursor.advance()?
+            scan.is_held || cursor.advance()?
         } else {
             let mut cursor = env.collection.scan(env.view, *direction)?;
-            let there_is_one = match &standing.position {
-                Position::At(record) => standing.go_on(record, &mut cursor)?,
+            let there_is_one = match &scan.position {
+                Position::At(record) => scan.go_on(record, &mut cursor)?,
                 Position::Start | Position::End => {
                     let mut in_front = env.collection.scan(env.view, direction.reversed())?;
                     begin(records, *direction, &mut in_front, &mut cursor)?
@@ -45,21 +45,21 @@ impl Collscan {
         };
         let cursor = match open {
             Open::Records(cursor) if there_is_one => cursor,
-            _ => return Ok(standing.end(open)),
+            _ => return Ok(scan.end(open)),
         };
-        let was_held = std::mem::replace(&mut standing.is_held, false);
+        let was_held = std::mem::replace(&mut scan.is_held, false);
         stats.docs += u64::from(!was_held);
         let (record, doc) = (cursor.record(), cursor.doc());
         let is_walked = *records.range.start <= *record && *record < *records.range.end;
         let is_met = is_walked && filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc))?;
         if !is_met {
             return Ok(match records.ends_at(record, *direction) {
-                true => standing.end(open),
+                true => scan.end(open),
                 false => Step::NeedTime,
             });
         }
         let answer = out(Found::fetched(doc, record))?;
-        standing.is_held = answer == Emit::Full;
+        scan.is_held = answer == Emit::Full;
         Ok(Step::Advanced(answer))
     }
 }

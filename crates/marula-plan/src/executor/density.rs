@@ -12,8 +12,9 @@ use marula_query::geo::area::Area;
 use marula_query::geo::sight::Sight;
 
 use super::Emit;
+use super::run::StageRun;
 use super::work::{Env, Step};
-use crate::plan::Node;
+use crate::plan::Stage;
 
 /// A look at cells of one size after the other.
 pub(super) struct Density {
@@ -42,11 +43,11 @@ impl Density {
     /// counts in, or in metres for radians.
     pub(super) fn work(
         &mut self,
-        walk: &mut Node,
+        (walk, run): (&Stage, &mut StageRun),
         near: &Near,
         env: &mut Env<'_>,
     ) -> Result<Option<f64>> {
-        let step = walk.work(env, &mut |_| Ok(Emit::Taken))?;
+        let step = run.work(walk, env, &mut |_| Ok(Emit::Taken))?;
         match step {
             Step::NeedTime => return Ok(None),
             Step::Eof if self.level > self.level_min => {

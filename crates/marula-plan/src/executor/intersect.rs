@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use marula_db::RecordKey;
 use marula_error::Result;
 
+use super::run::StageRun;
 use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::plan::AndSorted;
@@ -46,16 +47,17 @@ impl Meeting {
 
 impl AndSorted {
     pub(super) fn work(
-        &mut self,
+        &self,
+        (meeting, runs): (&mut Meeting, &mut [StageRun]),
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let AndSorted { inputs, meeting: Meeting { target, failed } } = self;
-        let input_count = inputs.len();
+        let Meeting { target, failed } = meeting;
+        let input_count = runs.len();
         failed.resize(input_count, 0);
         let next = target.as_ref().and_then(|target| target.behind.front().copied()).unwrap_or(0);
         let mut answer = None;
-        let step = inputs[next].work(env, &mut |found| {
+        let step = runs[next].work(&self.inputs[next], env, &mut |found| {
             let Some(known) = target else {
                 *target = Some(Target::new(RecordKey::new(found.record), next, input_count));
                 return Ok(Emit::Taken);

@@ -11,9 +11,10 @@ use marula_db::{Index, RecordKey};
 use marula_error::Result;
 use marula_storage::store::Stamp;
 
+use super::run::{StageRun, Stats};
 use super::work::{Env, Step};
 use super::{Emit, Found};
-use crate::plan::{Node, SortMerge, Stage, Stats};
+use crate::plan::{SortMerge, Stage};
 
 /// What a merge remembers while it runs.
 #[derive(Default)]
@@ -61,12 +62,13 @@ impl Row {
 
 impl SortMerge {
     pub(super) fn work(
-        &mut self,
-        stats: &mut Stats,
+        &self,
+        (stats, merging, runs): (&mut Stats, &mut Merging, &mut [StageRun]),
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let SortMerge { pattern, inputs, merging: Merging { rows, waiting, heap, seen } } = self;
+        let SortMerge { pattern, inputs } = self;
+        let Merging { rows, waiting, heap, seen } = merging;
         if rows.is_empty() {
             rows.resize_with(inputs.len(), Row::default);
             waiting.extend(0..inputs.len());
@@ -75,7 +77,7 @@ impl SortMerge {
         if let Some(&number) = waiting.front() {
             let row = &mut rows[number];
             let mut is_new = false;
-            let step = inputs[number].work(env, &mut |found| {
+            let step = runs[number].work(&inputs[number], env, &mut |found| {
                 stats.dups_tested += 1;
                 is_new = seen.insert(RecordKey::new(found.record));
                 if !is_new {
@@ -117,17 +119,19 @@ impl SortMerge {
         }
         Ok(Step::Advanced(answer))
     }
+}
 
+impl Merging {
     /// Whether every input has ended.
     pub(super) fn is_spent(&self) -> bool {
-        let Merging { rows, waiting, heap, .. } = &self.merging;
+        let Merging { rows, waiting, heap, .. } = self;
         !rows.is_empty() && waiting.is_empty() && heap.is_empty()
     }
 }
 
 /// The index that an input walks.
-fn index_of(input: &Node) -> Option<&Index> {
-    match &input.stage {
+fn index_of(input: &Stage) -> Option<&Index> {
+    match input {
         Stage::Ixscan(scan) => Some(&scan.index),
         _ => input.inputs().first().and_then(|input| index_of(input)),
     }

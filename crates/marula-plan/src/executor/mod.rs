@@ -7,15 +7,18 @@
 //!
 //! A plan is a tree of stages, and runs by units of work: each unit asks a stage for one document,
 //! which it shows to the closure of the stage above, or for nothing yet, or finds the end. Units
-//! are what plans on trial are compared by (see [`crate::trial`]) and what `explain` counts.
+//! are what plans on trial are compared by (see [`crate::trial`]) and what `explain` counts. The
+//! plan is shared and does not change; the state of a run is beside it, in [`StageRun`].
 
 mod around;
 mod density;
 mod entry_doc;
 mod intersect;
+mod kept;
 mod late;
 mod merge;
 mod near;
+mod run;
 mod scan;
 mod short;
 mod sort;
@@ -30,19 +33,19 @@ use marula_bson::Doc;
 use marula_db::collection::Renames;
 use marula_db::index::entry::Entry;
 use marula_db::unit::Examined;
-use marula_db::{Collection, Index, Namespace, Unit};
+use marula_db::{Collection, Index, Namespace, RecordKey, Unit};
 use marula_error::{Result, errors};
 
-use crate::cache::{PROVEN_BY, PlanCache};
-use crate::plan::{Node, Plan, Stage};
+use crate::cache::{Cached, PROVEN_BY, PlanCache};
+use crate::patience::Tried as Timed;
+use crate::plan::{Plan, Stage};
 use crate::query::Query;
+use crate::trial::Tried;
 use crate::{choice, tally};
-pub(crate) use intersect::Meeting;
-pub(crate) use merge::Merging;
-pub(crate) use near::{Round, Searching};
-pub(crate) use scan::Standing;
-pub(crate) use text::Scoring;
-pub(crate) use work::{Env, SizeLimit, Sorting, Step, number_places, rest, take_one_by_one};
+pub(crate) use kept::{Kept, Room};
+pub(crate) use near::Round;
+pub use run::{StageRun, Stats};
+pub(crate) use work::{Env, SizeLimit, Step};
 
 /// Units of work between two looks at whether to go on.
 const INTERRUPT_INTERVAL: u64 = 32;
@@ -129,8 +132,17 @@ pub enum End {
 /// A plan under way.
 pub struct Execution {
     collection: Arc<Collection>,
-    plan: Plan,
+    plan: Arc<Plan>,
+    run: StageRun,
     query: Query,
+    /// That the plan was taken from the plan cache, untried.
+    cached: Option<Cached>,
+    /// That it runs where there is little time, or shows how long it takes.
+    timed: Option<Timed>,
+    /// Whether the plan has won against others that were tried.
+    has_won: bool,
+    /// What it has found while it was tried, and not given yet.
+    kept: Kept,
     /// How many stages have a place in the store.
     place_count: usize,
     /// How often the collection had been renamed when the execution was made.
@@ -154,14 +166,23 @@ pub struct Execution {
 
 impl Execution {
     /// Begins to carry out `plan` for `query` on `collection`.
-    pub fn new(collection: Arc<Collection>, mut plan: Plan, query: Query) -> Self {
-        let place_count = work::number_places(&mut plan.root);
-        work::give_many(&mut plan.root);
+    pub fn new(collection: Arc<Collection>, plan: impl Into<Arc<Plan>>, query: Query) -> Self {
+        Execution::start(collection, Start::fresh(plan.into()), query)
+    }
+
+    /// Carries out a plan for `query` on `collection` from where it stands.
+    pub(crate) fn start(collection: Arc<Collection>, start: Start, query: Query) -> Self {
+        let Start { plan, run, place_count, kept, has_won } = start;
         let renames = collection.renames();
         Execution {
             collection,
             plan,
+            run,
             query,
+            cached: None,
+            timed: None,
+            has_won,
+            kept,
             place_count,
             renames,
             is_reopened: false,
@@ -174,6 +195,18 @@ impl Execution {
             gives_candidates: false,
             size: SizeLimit::default(),
         }
+    }
+
+    /// The plan is one of the plan cache, which is not to cost too much.
+    pub(crate) fn cached(mut self, cached: Cached) -> Self {
+        self.cached = Some(cached);
+        self
+    }
+
+    /// The first run ends early where it takes too long, or shows how long it takes.
+    pub(crate) fn time(&mut self, timed: Timed) {
+        // Where part of the work was done in a trial, the rest does not show how long it takes.
+        self.timed = Some(timed).filter(|_| !self.has_won);
     }
 
     /// Only counts what the plan gives, up to `enough`: see [`Execution::run`]. `None` where it is
@@ -192,7 +225,7 @@ impl Execution {
             given += 1;
             Ok(if given >= enough { Emit::Enough } else { Emit::Taken })
         })?;
-        Ok((end != End::Overdue).then_some(self.plan.root.stats.advanced))
+        Ok((end != End::Overdue).then_some(self.run.stats.advanced.min(enough)))
     }
 
     /// The collection that is read.
@@ -203,8 +236,8 @@ impl Execution {
     /// What it reads, to see later whether that is still there.
     pub fn reads(&self) -> Reads {
         let mut indexes = Vec::new();
-        self.plan.root.walk(&mut |node| {
-            if let Stage::Ixscan(scan) = &node.stage {
+        self.plan.root.walk(&mut |stage| {
+            if let Stage::Ixscan(scan) = stage {
                 indexes.push(scan.index.clone());
             }
         });
@@ -212,13 +245,18 @@ impl Execution {
     }
 
     /// The plan.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// The plan, with what its stages have done.
-    pub fn into_plan(self) -> Plan {
-        self.plan
+    /// What the stages of the plan have done.
+    pub fn stages(&self) -> &StageRun {
+        &self.run
+    }
+
+    /// Whether the plan has won against others that were tried.
+    pub(crate) fn has_won(&self) -> bool {
+        self.has_won
     }
 
     /// The query.
@@ -228,14 +266,15 @@ impl Execution {
 
     /// What it has looked at so far.
     pub fn examined(&self) -> Examined {
-        self.plan.examined()
+        self.run.examined(&self.plan.root)
     }
 
     /// Never gives a document twice, though writes between batches move its entries in the index
     /// that is walked.
     pub fn give_once(&mut self) {
         self.gives_once = true;
-        work::remember(&mut self.plan.root);
+        let given: Vec<RecordKey> = self.kept.records().cloned().collect();
+        self.run.give_once(&given);
     }
 
     /// From now on gives candidates instead: the records that the plan leads to, without reading or
@@ -243,16 +282,12 @@ impl Execution {
     /// what is given has been read and checked all the same.
     pub fn give_candidates(&mut self) {
         self.gives_candidates = true;
-        match &mut self.plan.root.stage {
-            Stage::IdHack(stage) => stage.is_unread = true,
-            Stage::Fetch(stage) => stage.is_unread = true,
-            _ => {}
-        }
+        self.run.leave_unread();
     }
 
     /// Has walks look at all that mongod would look at: what they have looked at will be told.
     pub fn tell_all(&mut self) {
-        work::tell_all(&mut self.plan.root);
+        self.run.tell_all();
     }
 
     /// Says how many documents each run is about to take, at most: so many are worth reading ahead.
@@ -271,7 +306,7 @@ impl Execution {
     pub fn reopen(&mut self) {
         self.is_exhausted = false;
         self.is_reopened = true;
-        work::reopen(&mut self.plan.root);
+        self.run.reopen();
     }
 
     /// Gives documents to `emit` until it has enough or there are no more. `interrupt` is asked now
@@ -290,7 +325,7 @@ impl Execution {
         tally::begin(unit, &self.plan);
         self.size.renew();
         let timed =
-            self.plan.tried.as_mut().map(|tried| (tried.shape, Instant::now(), tried.spare.take()));
+            self.timed.as_mut().map(|timed| (timed.shape, Instant::now(), timed.spare.take()));
         let until = timed.and_then(|(_, began, spare)| Some(began + spare?));
         let mut end = self.run_plan(unit, until, interrupt, emit);
         if matches!(end, Ok(None)) && until.is_some() || self.size.is_passed() {
@@ -307,13 +342,11 @@ impl Execution {
             return Ok(End::Overdue);
         }
         self.note_reads();
-        if let (Ok(None), Some(cached)) = (&end, self.plan.cached) {
-            let shape = cached.shape;
-            let plan = choice::replan(unit, &self.collection, &self.query, shape, interrupt)?;
-            self.replace_plan(plan);
+        if let (Ok(None), Some(cached)) = (&end, self.cached) {
+            self.replan(unit, cached, interrupt)?;
             end = self.run_plan(unit, until, interrupt, emit);
         }
-        let examined = self.plan.examined();
+        let examined = self.examined();
         let before = std::mem::replace(&mut self.tallied, examined);
         let run = examined - before;
         tally::add(unit, self, run);
@@ -333,6 +366,13 @@ impl Execution {
         interrupt: &mut dyn FnMut() -> Result<()>,
         emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Option<End>> {
+        match self.kept.give(emit)? {
+            Some(Emit::Enough) if self.kept.is_empty() && self.run.stats.is_eof => {
+                return Ok(Some(End::Exhausted));
+            }
+            Some(_) => return Ok(Some(End::Paused)),
+            None => {}
+        }
         let mut env = Env::new(unit, &self.collection, &self.query, &self.size, self.place_count);
         env.place_lost = match (self.gives_once, std::mem::take(&mut self.is_reopened)) {
             // What a write has come to, it may have removed itself.
@@ -340,13 +380,13 @@ impl Execution {
             (false, true) => Some(scan::tail_lost),
             (false, false) => Some(scan::place_lost),
         };
-        work::expect(&mut self.plan.root, self.wanted);
-        let barren_works_max = self.plan.cached.map_or(u64::MAX, |cached| cached.works_max);
+        self.run.expect(&self.plan.root, self.wanted);
+        let barren_works_max = self.cached.map_or(u64::MAX, |cached| cached.works_max);
         let asks_first = self.plan.is_subplan;
         let (enough, renames) = (self.enough, self.renames);
         let limits = Limits { barren_works_max, enough, until, asks_first, renames };
-        let end = run_node(&mut self.plan.root, &mut env, limits, interrupt, emit);
-        work::rest(&mut self.plan.root, &mut env);
+        let end = run_stages((&self.plan.root, &mut self.run), &mut env, limits, interrupt, emit);
+        self.run.rest(&mut env);
         end
     }
 
@@ -355,38 +395,48 @@ impl Execution {
         if std::mem::replace(&mut self.is_noted, true) {
             return;
         }
-        self.plan.root.walk(&mut |node| match &node.stage {
+        self.plan.root.walk(&mut |stage| match stage {
             Stage::Collscan(scan) if scan.records.is_none() => self.collection.note_scan(),
             Stage::Ixscan(scan) => scan.index.note_use(),
+            Stage::GeoNear(search) => search.index.note_use(),
             _ => {}
         });
     }
 
-    /// Begins anew with another plan. Nothing has been given yet.
-    fn replace_plan(&mut self, mut plan: Plan) {
-        self.place_count = work::number_places(&mut plan.root);
-        work::give_many(&mut plan.root);
-        self.plan = plan;
-        self.tallied = Examined::default();
+    /// Goes on with the plan that does best now, where that of the plan cache has come to cost too
+    /// much. Nothing has been given yet.
+    fn replan(
+        &mut self,
+        unit: Unit<'_>,
+        cached: Cached,
+        interrupt: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let (collection, query) = (&self.collection, &self.query);
+        let start = choice::replan(unit, collection, query, cached.shape, interrupt)?;
+        let Start { plan, run, place_count, kept, has_won } = start;
+        (self.plan, self.run, self.place_count) = (plan, run, place_count);
+        (self.kept, self.has_won) = (kept, has_won);
+        (self.cached, self.tallied) = (None, Examined::default());
         if self.gives_once {
             self.give_once();
         }
         if self.gives_candidates {
             self.give_candidates();
         }
+        Ok(())
     }
 
     /// Once a plan from the plan cache has given enough, it has shown that it does; one that costs
     /// too much before is not taken untried again.
     fn check_cached(&mut self) {
-        let Some(cached) = self.plan.cached else { return };
-        let stats = &self.plan.root.stats;
+        let Some(cached) = self.cached else { return };
+        let stats = &self.run.stats;
         if stats.advanced < PROVEN_BY && stats.works > cached.works_max {
             PlanCache::of(&self.collection).deactivate(cached.shape);
         } else if stats.advanced < PROVEN_BY {
             return;
         }
-        self.plan.cached = None;
+        self.cached = None;
     }
 }
 
@@ -402,6 +452,42 @@ impl Reads {
     pub fn check(&self) -> Result<()> {
         check_there(&self.collection, self.renames)?;
         self.indexes.iter().try_for_each(|index| self.collection.check_index(index))
+    }
+}
+
+/// A plan, and where its run stands.
+pub(crate) struct Start {
+    plan: Arc<Plan>,
+    run: StageRun,
+    place_count: usize,
+    kept: Kept,
+    has_won: bool,
+}
+
+impl Start {
+    /// At the beginning of a plan.
+    pub(crate) fn fresh(plan: Arc<Plan>) -> Self {
+        let run = StageRun::new(&plan.root);
+        Start::of(plan, run, Kept::default(), false)
+    }
+
+    /// Where a trial has left the plan that won. One that has found more than could be kept begins
+    /// again.
+    pub(crate) fn won(winner: Tried) -> Self {
+        let Tried { plan, mut run, kept, .. } = winner;
+        match kept {
+            Some(kept) => {
+                run.take_many();
+                Start::of(plan, run, kept, true)
+            }
+            None => Start { has_won: true, ..Start::fresh(plan) },
+        }
+    }
+
+    fn of(plan: Arc<Plan>, mut run: StageRun, kept: Kept, has_won: bool) -> Self {
+        let place_count = run.number_places();
+        run.give_many();
+        Start { plan, run, place_count, kept, has_won }
     }
 }
 
@@ -436,8 +522,10 @@ fn check_there(collection: &Collection, renames: Renames) -> Result<()> {
     }
 }
 
-fn run_node(
-    root: &mut Node,
+/// Has a plan work until it has given enough or come to its end; `None` where it comes from the
+/// plan cache, has given nothing, and costs too much.
+fn run_stages(
+    (root, run): (&Stage, &mut StageRun),
     env: &mut Env<'_>,
     limits: Limits,
     interrupt: &mut dyn FnMut() -> Result<()>,
@@ -447,9 +535,9 @@ fn run_node(
     let mut works = 0_u64;
     loop {
         if let Some(enough) = enough {
-            match enough.saturating_sub(root.stats.advanced) {
+            match enough.saturating_sub(run.stats.advanced) {
                 0 => return Ok(Some(End::Paused)),
-                left => work::count_only(root, left),
+                left => run.count_only(left),
             }
         }
         works += 1;
@@ -462,37 +550,20 @@ fn run_node(
             interrupt()?;
             check_there(env.collection, renames)?;
         }
-        match root.work(env, emit)? {
-            Step::NeedTime if root.stats.works > barren_works_max && root.stats.advanced == 0 => {
+        match run.work(root, env, emit)? {
+            Step::NeedTime if run.stats.works > barren_works_max && run.stats.advanced == 0 => {
                 return Ok(None);
             }
-            Step::Advanced(Emit::Taken) | Step::NeedTime if asks_first && root.is_spent() => {
+            Step::Advanced(Emit::Taken) | Step::NeedTime if asks_first && run.is_spent() => {
                 return Ok(Some(End::Exhausted));
             }
             Step::Advanced(Emit::Taken) | Step::NeedTime => {}
             Step::Advanced(Emit::Enough) => {
                 // A limit that is reached has nothing more to find out.
-                return Ok(Some(if root.is_spent() { End::Exhausted } else { End::Paused }));
+                return Ok(Some(if run.is_spent() { End::Exhausted } else { End::Paused }));
             }
             Step::Advanced(Emit::Full) => return Ok(Some(End::Paused)),
             Step::Eof => return Ok(Some(End::Exhausted)),
         }
-    }
-}
-
-impl Plan {
-    /// What the stages have looked at so far.
-    pub fn examined(&self) -> Examined {
-        let mut examined = Examined::default();
-        self.root.walk(&mut |node| {
-            examined.keys += node.stats.keys;
-            examined.docs += node.stats.docs;
-            match &node.stage {
-                Stage::Collscan(scan) if scan.records.is_none() => examined.scans += 1,
-                Stage::Sort(_) => examined.sorts += 1,
-                _ => {}
-            }
-        });
-        examined
     }
 }

@@ -23,12 +23,13 @@ use marula_query::geo::{EARTH_RADIUS_METERS, Near, Unit};
 use marula_storage::Direction;
 
 use super::density::Density;
+use super::run::StageRun;
 use super::scan::Open;
-use super::work::{Env, Step, expect};
+use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::bounds::places::intervals;
 use crate::bounds::{IndexBounds, Interval, KeyBounds, PartView};
-use crate::plan::{GeoNear, Ixscan, Node, ScanBounds, Stage};
+use crate::plan::{GeoNear, Ixscan, ScanBounds, Stage};
 
 /// Bytes of documents that wait for their ring at most.
 const BYTES_MAX: usize = 100 * 1024 * 1024;
@@ -65,6 +66,8 @@ pub(crate) struct Searching {
     rows: BinaryHeap<Row>,
     bytes: usize,
     count: usize,
+    /// Read the documents of the rounds so far, one each; before the first, look around.
+    pub(super) inputs: Vec<(Stage, StageRun)>,
     /// How many documents were found in the ring under way that are nearer than is wanted.
     too_near: u64,
 }
@@ -123,24 +126,17 @@ impl PartialEq for Row {
 
 impl Eq for Row {}
 
-impl GeoNear {
-    /// A search of the places at `path` in `index`; `others` are the bounds of the index's other
-    /// parts, in their order, and `place` says which part is searched.
-    pub(crate) fn new(
-        index: Arc<Index>,
-        test: NearTest,
-        path: FieldPath,
-        place: usize,
-        others: Vec<Vec<Interval>>,
-    ) -> Self {
+impl Searching {
+    /// A search that has not begun.
+    pub(super) fn new(stage: &GeoNear) -> Self {
+        let GeoNear { index, test, .. } = stage;
         let rings = match index.spec.kind {
             IndexKind::Places(Geography::Flat(grid)) => Rings::of_plane(grid),
             IndexKind::Places(Geography::Sphere { coarsest, .. }) => Rings::of_globe(coarsest),
             _ => Rings::of_globe(0),
         };
-        let density = Density::new(&index, &test.near);
-        let search = Searching {
-            phase: Phase::Begin(density),
+        Searching {
+            phase: Phase::Begin(Density::new(index, &test.near)),
             number: 0,
             rings,
             width: 0.0,
@@ -149,11 +145,37 @@ impl GeoNear {
             rows: BinaryHeap::new(),
             bytes: 0,
             count: 0,
+            inputs: Vec::new(),
             too_near: 0,
-        };
-        GeoNear { index, test, path, place, others, inputs: Vec::new(), search }
+        }
     }
 
+    /// Has it look at all that mongod would look at.
+    pub(super) fn tell_all(&mut self) {
+        self.rings.is_told = true;
+    }
+
+    /// Takes the number of the run's cursor that its walks have, one after the other.
+    pub(super) fn take_number(&mut self, number: usize) {
+        self.number = number;
+        self.inputs.iter_mut().for_each(|(_, run)| {
+            run.number_places_from(number);
+        });
+    }
+
+    /// Where the next ring begins and how wide it is; `None` behind the last.
+    fn next_ring(&self) -> Option<(f64, f64)> {
+        let last = self.rounds.last().filter(|round| !round.is_last)?;
+        let width = match last.given {
+            ..FEW => 2.0 * self.width,
+            FEW..=MANY => self.width,
+            _ => self.width / 2.0,
+        };
+        Some((last.to, width))
+    }
+}
+
+impl GeoNear {
     /// The stage as `explain` names it.
     pub fn stage_name(&self) -> &'static str {
         match self.index.spec.kind {
@@ -163,23 +185,24 @@ impl GeoNear {
     }
 
     pub(super) fn work(
-        &mut self,
+        &self,
+        search: &mut Searching,
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
         self.check_center()?;
-        match &mut self.search.phase {
-            Phase::Begin(_) => self.look_around(env)?,
-            Phase::Find => self.find(env)?,
+        match &mut search.phase {
+            Phase::Begin(_) => self.look_around(search, env)?,
+            Phase::Find => self.find(search, env)?,
             // As in mongod it takes a unit of work to leave out what is too near.
-            Phase::Give if self.search.too_near > 0 => self.search.too_near -= 1,
+            Phase::Give if search.too_near > 0 => search.too_near -= 1,
             Phase::Give => {
-                if let Some(answer) = self.search.give(&self.test.near, out)? {
+                if let Some(answer) = search.give(&self.test.near, out)? {
                     return Ok(Step::Advanced(answer));
                 }
-                match self.next_ring() {
-                    Some((from, width)) => self.begin_round(env, from, width),
-                    None => self.search.phase = Phase::End,
+                match search.next_ring() {
+                    Some((from, width)) => self.begin_round(search, env, from, width),
+                    None => search.phase = Phase::End,
                 }
             }
             Phase::End => return Ok(Step::Eof),
@@ -189,9 +212,10 @@ impl GeoNear {
 
     /// Looks for how far apart places lie around the point, and begins the first round once that is
     /// known.
-    fn look_around(&mut self, env: &mut Env<'_>) -> Result<()> {
-        let number = self.search.number;
-        let Phase::Begin(density) = &mut self.search.phase else { return Ok(()) };
+    fn look_around(&self, search: &mut Searching, env: &mut Env<'_>) -> Result<()> {
+        let Searching { phase: Phase::Begin(density), number, rings, inputs, .. } = search else {
+            return Ok(());
+        };
         let near = &self.test.near;
         let is_flat = matches!(self.index.spec.kind, IndexKind::Places(Geography::Flat(_)));
         let widest = match is_flat && !near.is_planar() {
@@ -199,64 +223,44 @@ impl GeoNear {
             false => f64::INFINITY,
         };
         // A ring that is narrow anyway is not worth the look, which has to be told all the same.
-        let width = if widest.is_finite() && !self.search.rings.is_told {
+        let width = if widest.is_finite() && !rings.is_told {
             widest
         } else {
-            let walk = match &mut *self.inputs {
-                [walk] if !walk.stats.is_eof => walk,
-                _ => {
-                    let walk = scan(&self.index, &self.others, self.place, &density.cells(near));
-                    self.inputs = vec![opened(walk, number, env)];
-                    &mut self.inputs[0]
-                }
-            };
-            match density.work(walk, near, env)? {
+            if !matches!(&**inputs, [(_, run)] if !run.stats.is_eof) {
+                let walk = scan(&self.index, &self.others, self.place, &density.cells(near));
+                *inputs = vec![opened(Stage::Ixscan(walk), *number, env)];
+            }
+            let (walk, run) = &mut inputs[0];
+            match density.work((walk, run), near, env)? {
                 Some(width) => widest.min(CELLS_ACROSS * width),
                 None => return Ok(()),
             }
         };
-        self.inputs.clear();
-        self.begin_round(env, self.bounds().0, width);
+        inputs.clear();
+        self.begin_round(search, env, self.bounds().0, width);
         Ok(())
     }
 
     /// Finds more of what lies in the ring under way.
-    fn find(&mut self, env: &mut Env<'_>) -> Result<()> {
-        let GeoNear { test, path, inputs, search, .. } = self;
-        let Some(input) = inputs.last_mut() else { return Ok(()) };
+    fn find(&self, search: &mut Searching, env: &mut Env<'_>) -> Result<()> {
+        let GeoNear { test, path, .. } = self;
+        // It is put back when the walk has done its work.
+        let Some((input, mut run)) = search.inputs.pop() else { return Ok(()) };
         let mut is_left_out = false;
-        let step = input.work(env, &mut |found| {
+        let step = run.work(&input, env, &mut |found| {
             is_left_out = !search.add(test, path, found)?;
             Ok(Emit::Taken)
-        })?;
+        });
         if is_left_out && test.near.is_planar() {
             // It is the stage below that leaves out what lies elsewhere.
-            input.stats.advanced -= 1;
-            input.stats.need_time += 1;
+            run.stats.advanced -= 1;
+            run.stats.need_time += 1;
         }
-        if step == Step::Eof {
+        search.inputs.push((input, run));
+        if step? == Step::Eof {
             search.phase = Phase::Give;
         }
         Ok(())
-    }
-
-    /// Has it look at all that mongod would look at.
-    pub(super) fn tell_all(&mut self) {
-        self.search.rings.is_told = true;
-    }
-
-    /// Takes the number of the run's cursor that its walks have, one after the other.
-    pub(super) fn take_number(&mut self, number: usize) {
-        self.search.number = number;
-        self.inputs.iter_mut().for_each(|input| {
-            let walk = match &mut input.stage {
-                Stage::Fetch(fetch) => &mut fetch.input,
-                _ => input,
-            };
-            if let Stage::Ixscan(scan) = &mut walk.stage {
-                scan.standing.number = number;
-            }
-        });
     }
 
     /// A point that the index cannot hold is none to search from.
@@ -270,38 +274,27 @@ impl GeoNear {
         Err(near_outside(grid.min, grid.max, &shown(point.x), &shown(point.y)))
     }
 
-    /// Where the next ring begins and how wide it is; `None` behind the last.
-    fn next_ring(&self) -> Option<(f64, f64)> {
-        let last = self.search.rounds.last().filter(|round| !round.is_last)?;
-        let width = self.search.width;
-        let width = match last.given {
-            ..FEW => 2.0 * width,
-            FEW..=MANY => width,
-            _ => width / 2.0,
-        };
-        Some((last.to, width))
-    }
-
     /// Has the index walked as far as a ring reaches, but for what was walked before.
-    fn begin_round(&mut self, env: &mut Env<'_>, from: f64, width: f64) {
+    fn begin_round(&self, search: &mut Searching, env: &mut Env<'_>, from: f64, width: f64) {
         let farthest = self.bounds().1;
         // The first ring may begin a little in front of where it is measured from.
         let near = &self.test.near;
         let to = from.max(near.in_metres(near.min)) + width;
         let is_last = to >= farthest;
         let to = if is_last { farthest } else { to };
-        self.search.width = width;
-        self.search.rounds.push(Round { from, to, is_last, found: 0, given: 0 });
+        search.width = width;
+        search.rounds.push(Round { from, to, is_last, found: 0, given: 0 });
         let measured = |distance: f64| match near.unit {
             Unit::Plane => distance,
             Unit::Meters | Unit::Radians => distance / EARTH_RADIUS_METERS,
         };
-        let area = self.search.rings.next(near, measured(from), measured(to));
+        let area = search.rings.next(near, measured(from), measured(to));
         let scan = scan(&self.index, &self.others, self.place, &area);
-        let mut input = Node::fetch(opened(scan, self.search.number, env), None);
-        expect(&mut input, u64::MAX);
-        self.inputs.push(input);
-        self.search.phase = Phase::Find;
+        let input = Stage::fetch(Stage::Ixscan(scan), None);
+        let (input, mut run) = opened(input, search.number, env);
+        run.expect(&input, u64::MAX);
+        search.inputs.push((input, run));
+        search.phase = Phase::Find;
     }
 
     /// How near and how far the search looks, in metres, but in the plane.
@@ -330,11 +323,12 @@ fn scan(index: &Arc<Index>, others: &[Vec<Interval>], place: usize, area: &Area)
     Ixscan::new(index.clone(), ScanBounds { fields: Some(bounds), keys }, Direction::Forward)
 }
 
-/// The walk with the cursor of the one before.
-fn opened(mut scan: Ixscan, number: usize, env: &mut Env<'_>) -> Node {
-    scan.standing.number = number;
+/// A stage with one walk, which has the cursor of the one before, and its state.
+fn opened(stage: Stage, number: usize, env: &mut Env<'_>) -> (Stage, StageRun) {
     env.open[number] = Open::Closed;
-    Node::new(Stage::Ixscan(scan))
+    let mut run = StageRun::new(&stage);
+    run.number_places_from(number);
+    (stage, run)
 }
 
 impl Searching {

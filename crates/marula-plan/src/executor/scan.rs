@@ -12,12 +12,12 @@ use marula_query::filter::{Filter, Node as FilterNode};
 use marula_storage::Direction;
 
 use super::entry_doc;
+use super::run::Stats;
 use super::walk::Walk;
 use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::bounds::{KeyBounds, Verdict};
-use crate::clustered::ClusteredScan;
-use crate::plan::{Collscan, IdHack, Ixscan, ScanUse, Stats};
+use crate::plan::{Collscan, IdHack, Ixscan, ScanUse};
 
 errors! {
     pub(super) place_lost(record: i64) = CappedPositionLost, "CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId({record})";
@@ -29,6 +29,10 @@ errors! {
 /// between.
 const SEEN_MAX: u32 = 32;
 
+/// How many entries a walk may move over within one unit of work: few enough to be interrupted
+/// between.
+pub(super) const UNSEEN_MAX: u64 = 256;
+
 /// The cursor of one stage during a run.
 pub(crate) enum Open<'r> {
     Closed,
@@ -36,9 +40,20 @@ pub(crate) enum Open<'r> {
     Entries(Walk<'r>),
 }
 
-/// Where a stage stands, within a run and between two.
+/// What the lookup of one `_id` remembers.
 #[derive(Default)]
-pub(crate) struct Standing {
+pub(super) struct LookupState {
+    /// Whether the document has been given, or is not there.
+    pub(super) is_done: bool,
+    /// Whether the record is given without reading its document.
+    pub(super) is_unread: bool,
+    /// The key that is looked up.
+    key: Vec<u8>,
+}
+
+/// Where a walk stands, within a run and between two.
+#[derive(Default)]
+pub(super) struct ScanState {
     /// Which of the run's cursors is its own.
     pub(super) number: usize,
     pub(super) position: Position,
@@ -79,17 +94,27 @@ pub(super) enum Position {
     End,
 }
 
-impl Standing {
+impl ScanState {
+    /// That of a walk over an index, which may have to give each document once.
+    pub(super) fn of_index(gives_once: bool) -> Self {
+        ScanState { given: gives_once.then(HashSet::new), ..ScanState::default() }
+    }
+
     pub(super) fn is_at_end(&self) -> bool {
         matches!(self.position, Position::End)
     }
 
+    /// Of the entries that come next, up to `count` are only counted by the stage above.
+    pub(super) fn count_only(&mut self, count: u64) {
+        self.unseen = count.min(UNSEEN_MAX);
+    }
+
     /// Goes back to where the walk began.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn begin_again(&mut self) {
         let given = self.given.take().map(|_| HashSet::new());
         let wanted = if self.wanted > 0 { u64::MAX } else { 0 };
-        let Standing { number, gives_many, .. } = *self;
-        *self = Standing { number, gives_many, given, wanted, ..Standing::default() };
+        let ScanState { number, gives_many, .. } = *self;
+        *self = ScanState { number, gives_many, given, wanted, ..ScanState::default() };
     }
 
     /// Moves to what comes after the record that a walk stood at, or to that record where it was
@@ -99,13 +124,9 @@ impl Standing {
             && (self.is_held || cursor.record() != record || cursor.advance()?))
     }
 
-    /// The start of a walk over a part of what this one was to walk over.
-    pub(crate) fn of_part(&self) -> Standing {
-        Standing { given: self.given.as_ref().map(|_| HashSet::new()), ..Standing::default() }
-    }
-
-    pub(crate) fn remember(&mut self) {
-        self.given.get_or_insert_default();
+    /// Gives no document twice from here on, nor any of `given`.
+    pub(super) fn give_once(&mut self, given: &[RecordKey]) {
+        self.given.get_or_insert_default().extend(given.iter().cloned());
     }
 
     /// Lets a walk that has come to the end look for what came since, behind where it was.
@@ -144,23 +165,22 @@ impl Standing {
 
 impl IdHack {
     pub(super) fn work(
-        &mut self,
-        stats: &mut Stats,
+        &self,
+        (stats, lookup): (&mut Stats, &mut LookupState),
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let standing = &mut self.standing;
-        if standing.is_at_end() {
+        let LookupState { is_done, is_unread, key } = lookup;
+        if *is_done {
             return Ok(Step::Eof);
         }
-        let key = &mut standing.place;
         let Some(record) = env.collection.find_id(env.view, self.id.get(), key)? else {
-            standing.position = Position::End;
+            *is_done = true;
             return Ok(Step::Eof);
         };
         let record = record.as_bytes();
         let mut answer = None;
-        if self.is_unread {
+        if *is_unread {
             answer = Some(out(Found::unread(record))?);
         } else {
             let (mut result, size) = (Ok(()), env.size);
@@ -176,7 +196,7 @@ impl IdHack {
         if answer == Some(Emit::Full) {
             return Ok(Step::Advanced(Emit::Full));
         }
-        standing.position = Position::End;
+        *is_done = true;
         Ok(match answer {
             Some(answer) => {
                 stats.keys += 1;
@@ -190,25 +210,27 @@ impl IdHack {
 
 impl Collscan {
     pub(super) fn work(
-        &mut self,
-        stats: &mut Stats,
+        &self,
+        (stats, scan): (&mut Stats, &mut ScanState),
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        if self.standing.is_at_end() {
+        if scan.is_at_end() {
             return Ok(Step::Eof);
         }
-        if self.standing.is_told && self.records.as_ref().is_some_and(ClusteredScan::is_bounded) {
-            return self.work_around(stats, env, out);
+        if scan.is_told
+            && let Some(records) = self.records.as_ref().filter(|records| records.is_bounded())
+        {
+            return self.work_around(records, (stats, scan), env, out);
         }
-        let Collscan { direction, filter, records, standing } = self;
-        let open = &mut env.open[standing.number];
+        let Collscan { direction, filter, records } = self;
+        let open = &mut env.open[scan.number];
         let there_is_one = if let Open::Records(cursor) = open {
-            standing.is_held || cursor.advance()?
+            scan.is_held || cursor.advance()?
         } else {
             let meets_nothing = |filter: &Filter| matches!(filter.root(), FilterNode::AlwaysFalse);
-            if !standing.is_told && filter.as_ref().is_some_and(meets_nothing) {
-                standing.position = Position::End;
+            if !scan.is_told && filter.as_ref().is_some_and(meets_nothing) {
+                scan.position = Position::End;
                 return Ok(Step::Eof);
             }
             let mut cursor = match records {
@@ -217,9 +239,9 @@ impl Collscan {
                 }
                 None => env.collection.scan(env.view, *direction)?,
             };
-            let there_is_one = match &standing.position {
+            let there_is_one = match &scan.position {
                 Position::At(record) => {
-                    let there_is_one = standing.go_on(record, &mut cursor)?;
+                    let there_is_one = scan.go_on(record, &mut cursor)?;
                     if let Some(lost) = env.place_lost
                         && env.collection.state().options.capped.is_some()
                         && !env.collection.get(env.view, record, &mut Vec::new(), &mut |_| ())?
@@ -240,27 +262,27 @@ impl Collscan {
         for seen in 1.. {
             let Open::Records(cursor) = open else { break };
             if !there_is_one {
-                standing.position = Position::End;
+                scan.position = Position::End;
                 *open = Open::Closed;
                 break;
             }
-            let was_held = std::mem::replace(&mut standing.is_held, false);
+            let was_held = std::mem::replace(&mut scan.is_held, false);
             if !was_held {
                 stats.docs += 1;
-                standing.last.clear();
-                standing.last.extend_from_slice(cursor.record());
+                scan.last.clear();
+                scan.last.extend_from_slice(cursor.record());
             }
             let doc = cursor.doc();
             env.size.check(doc)?;
             if filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc))? {
                 let answer = out(Found::fetched(doc, cursor.record()))?;
-                standing.is_held = answer == Emit::Full;
-                if answer != Emit::Taken || !standing.gives_many || seen >= SEEN_MAX {
+                scan.is_held = answer == Emit::Full;
+                if answer != Emit::Taken || !scan.gives_many || seen >= SEEN_MAX {
                     return Ok(Step::Advanced(answer));
                 }
                 stats.advanced += 1;
             } else {
-                if seen >= SEEN_MAX || standing.is_tried {
+                if seen >= SEEN_MAX || scan.is_tried {
                     return Ok(Step::NeedTime);
                 }
                 stats.need_time += 1;
@@ -274,71 +296,71 @@ impl Collscan {
 
 impl Ixscan {
     pub(super) fn work(
-        &mut self,
-        stats: &mut Stats,
+        &self,
+        (stats, scan): (&mut Stats, &mut ScanState),
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let mut step = self.step(stats, env, out)?;
-        let more = if self.standing.gives_many { SEEN_MAX - 1 } else { 0 };
-        let is_plain = self.is_plain();
+        let mut step = self.step(stats, scan, env, out)?;
+        let more = if scan.gives_many { SEEN_MAX - 1 } else { 0 };
+        let is_plain = self.is_plain(scan);
         for _ in 0..more {
             if step != Step::Advanced(Emit::Taken) {
                 break;
             }
             stats.works += 1;
             stats.advanced += 1;
-            step = if is_plain && self.standing.wanted > 0 {
-                self.plain_step(stats, env, out)?
+            step = if is_plain && scan.wanted > 0 {
+                Ixscan::plain_step(stats, scan, env, out)?
             } else {
-                self.step(stats, env, out)?
+                self.step(stats, scan, env, out)?
             };
         }
         Ok(step)
     }
 
     /// Whether a walk under way gives whatever lies within its range, document by document.
-    fn is_plain(&self) -> bool {
+    fn is_plain(&self, scan: &ScanState) -> bool {
         matches!(self.bounds.keys, KeyBounds::Range(_))
             && self.used_for == ScanUse::Documents
             && self.filter.is_none()
             && !self.covers
-            && self.standing.given.is_none()
+            && scan.given.is_none()
     }
 
     /// [`Ixscan::step`] of a [plain](Ixscan::is_plain) walk that has just given a document which
     /// was taken.
     fn plain_step(
-        &mut self,
         stats: &mut Stats,
+        scan: &mut ScanState,
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let standing = &mut self.standing;
         let from = env.origin();
-        let open = &mut env.open[standing.number];
+        let open = &mut env.open[scan.number];
         // The only key of a unique index was looked up.
-        let Open::Entries(walk) = open else { return Ok(standing.end(open)) };
-        let wanted = standing.wanted;
-        standing.wanted -= 1;
+        let Open::Entries(walk) = open else { return Ok(scan.end(open)) };
+        let wanted = scan.wanted;
+        scan.wanted -= 1;
         if !walk.advance_reading(&from, wanted, None)? {
-            return Ok(standing.end(open));
+            return Ok(scan.end(open));
         }
         stats.keys += 1;
         let answer = out(found_at(walk, walk.entry()?, Doc::EMPTY))?;
-        standing.is_held = answer == Emit::Full;
+        scan.is_held = answer == Emit::Full;
         Ok(Step::Advanced(answer))
     }
 
     /// Looks at one entry, or passes over several.
     fn step(
-        &mut self,
+        &self,
         stats: &mut Stats,
+        scan: &mut ScanState,
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
         let direction = self.direction;
-        if self.standing.is_at_end() {
+        if scan.is_at_end() {
             return Ok(Step::Eof);
         }
         if let Some(key) = self.only_key() {
@@ -346,50 +368,50 @@ impl Ixscan {
             env.collection.check_index(&self.index)?;
             let Some(record) = record else {
                 stats.seeks += 1;
-                self.standing.position = Position::End;
+                scan.position = Position::End;
                 return Ok(Step::Eof);
             };
             let answer = out(Found::unread(record.as_bytes()))?;
             if answer != Emit::Full {
                 stats.seeks += 1;
                 stats.keys += 1;
-                self.standing.position = Position::End;
+                scan.position = Position::End;
             }
             return Ok(Step::Advanced(answer));
         }
-        if self.may_pass() && matches!(env.open[self.standing.number], Open::Entries(_)) {
-            return self.pass(stats, env);
+        if self.may_pass(scan) && matches!(env.open[scan.number], Open::Entries(_)) {
+            return self.pass(stats, scan, env);
         }
-        let there_is_one = self.advance(stats, env)?;
-        let Self { bounds, filter, covers, used_for, standing, .. } = self;
-        let open = &mut env.open[standing.number];
+        let there_is_one = self.advance(stats, scan, env)?;
+        let Self { bounds, filter, covers, used_for, .. } = self;
+        let open = &mut env.open[scan.number];
         let cursor = match open {
             Open::Entries(cursor) if there_is_one => cursor,
             _ => {
                 // Counting stops at the key behind the last, which is looked at too.
                 stats.keys += u64::from(*used_for == ScanUse::Count);
-                return Ok(standing.end(open));
+                return Ok(scan.end(open));
             }
         };
-        let was_held = std::mem::replace(&mut standing.is_held, false);
+        let was_held = std::mem::replace(&mut scan.is_held, false);
         stats.keys += u64::from(!was_held);
         let entry = cursor.entry()?;
         let damaged = || damaged_key(&cursor.index().spec.name);
         if let KeyBounds::Fields(fields) = &bounds.keys {
-            let verdict = fields.check(entry.key_string, direction, &mut standing.place);
+            let verdict = fields.check(entry.key_string, direction, &mut scan.place);
             match verdict.ok_or_else(damaged)? {
                 Verdict::Inside => {}
                 Verdict::Seek => {
-                    standing.must_seek = is_ahead(direction, cursor.position(), &standing.place);
+                    scan.must_seek = is_ahead(direction, cursor.position(), &scan.place);
                     return Ok(Step::NeedTime);
                 }
                 Verdict::Done => {
-                    return Ok(standing.end(open));
+                    return Ok(scan.end(open));
                 }
             }
         }
-        let record = standing.given.is_some().then(|| RecordKey::new(entry.record));
-        if let (Some(given), Some(record)) = (&standing.given, &record) {
+        let record = scan.given.is_some().then(|| RecordKey::new(entry.record));
+        if let (Some(given), Some(record)) = (&scan.given, &record) {
             stats.dups_tested += u64::from(!was_held);
             if given.contains(record) {
                 stats.dups_dropped += 1;
@@ -398,40 +420,40 @@ impl Ixscan {
         }
         let index: &Index = cursor.index();
         if *covers || filter.is_some() {
-            entry_doc::write(index, &entry, &mut standing.shown).ok_or_else(damaged)?;
+            entry_doc::write(index, &entry, &mut scan.shown).ok_or_else(damaged)?;
             if let Some(filter) = filter
-                && !filter.matches(Doc::trusted(&standing.shown))?
+                && !filter.matches(Doc::trusted(&scan.shown))?
             {
                 return Ok(Step::NeedTime);
             }
         }
-        let doc = if *covers { Doc::trusted(&standing.shown) } else { Doc::EMPTY };
+        let doc = if *covers { Doc::trusted(&scan.shown) } else { Doc::EMPTY };
         let answer = out(found_at(cursor, entry, doc))?;
         if answer == Emit::Full {
-            standing.is_held = true;
+            scan.is_held = true;
             return Ok(Step::Advanced(answer));
         }
-        if let (Some(given), Some(record)) = (&mut standing.given, record) {
+        if let (Some(given), Some(record)) = (&mut scan.given, record) {
             given.insert(record);
         }
         if let ScanUse::Distinct(field) = *used_for {
             let prefix = leading_fields(index, entry.key_string, field + 1).ok_or_else(damaged)?;
-            standing.place.clear();
+            scan.place.clear();
             match direction {
                 Direction::Forward => {
-                    standing.place.extend(successor(prefix).ok_or_else(damaged)?);
+                    scan.place.extend(successor(prefix).ok_or_else(damaged)?);
                 }
-                Direction::Backward => standing.place.extend_from_slice(prefix),
+                Direction::Backward => scan.place.extend_from_slice(prefix),
             }
-            standing.must_seek = true;
+            scan.must_seek = true;
         }
         Ok(Step::Advanced(answer))
     }
 
     /// Whether the next entries, which the stage above only counts, are known to count without a
     /// look at them.
-    fn may_pass(&self) -> bool {
-        let Standing { unseen, is_held, must_seek, is_tried, given, .. } = &self.standing;
+    fn may_pass(&self, scan: &ScanState) -> bool {
+        let ScanState { unseen, is_held, must_seek, is_tried, given, .. } = scan;
         *unseen > 1
             && !(*is_held || *must_seek || *is_tried)
             && given.is_none()
@@ -441,18 +463,17 @@ impl Ixscan {
     }
 
     /// Moves over entries that the stage above only counts.
-    fn pass(&mut self, stats: &mut Stats, env: &mut Env<'_>) -> Result<Step> {
-        let Self { used_for, standing, .. } = self;
-        let open = &mut env.open[standing.number];
-        let unseen = std::mem::take(&mut standing.unseen);
+    fn pass(&self, stats: &mut Stats, scan: &mut ScanState, env: &mut Env<'_>) -> Result<Step> {
+        let open = &mut env.open[scan.number];
+        let unseen = std::mem::take(&mut scan.unseen);
         let passed = match open {
             Open::Entries(cursor) => cursor.pass(unseen)?,
             _ => 0,
         };
         stats.keys += passed;
         if passed < unseen {
-            stats.keys += u64::from(*used_for == ScanUse::Count);
-            standing.position = Position::End;
+            stats.keys += u64::from(self.used_for == ScanUse::Count);
+            scan.position = Position::End;
             *open = Open::Closed;
         }
         let Some(more) = passed.checked_sub(1) else { return Ok(Step::Eof) };
@@ -475,56 +496,52 @@ impl Ixscan {
 
     /// Moves to the next entry, opening the cursor if this is the run's first; answers whether
     /// there is one.
-    fn advance(&mut self, stats: &mut Stats, env: &mut Env<'_>) -> Result<bool> {
-        let Self { index, bounds, direction, standing, .. } = self;
+    fn advance(&self, stats: &mut Stats, scan: &mut ScanState, env: &mut Env<'_>) -> Result<bool> {
+        let Self { index, bounds, direction, .. } = self;
         let from = env.origin();
-        let open = &mut env.open[standing.number];
+        let open = &mut env.open[scan.number];
         if let Open::Entries(cursor) = open {
-            if standing.is_held {
+            if scan.is_held {
                 return Ok(true);
             }
-            if std::mem::replace(&mut standing.must_seek, false) {
+            if std::mem::replace(&mut scan.must_seek, false) {
                 stats.seeks += 1;
-                return cursor.seek(&standing.place);
+                return cursor.seek(&scan.place);
             }
-            if standing.wanted == 0 {
+            if scan.wanted == 0 {
                 return cursor.advance();
             }
             let there_is_one = match &bounds.keys {
                 KeyBounds::Fields(fields) => {
                     let mut is_inside = |entry: &Entry<'_>| {
-                        let place = &mut standing.place;
+                        let place = &mut scan.place;
                         fields.check(entry.key_string, *direction, place) == Some(Verdict::Inside)
                     };
-                    cursor.advance_reading(&from, standing.wanted, Some(&mut is_inside))?
+                    cursor.advance_reading(&from, scan.wanted, Some(&mut is_inside))?
                 }
-                _ => cursor.advance_reading(&from, standing.wanted, None)?,
+                _ => cursor.advance_reading(&from, scan.wanted, None)?,
             };
-            standing.wanted -= 1;
+            scan.wanted -= 1;
             return Ok(there_is_one);
         }
         // Going on where the walk stood is not a search.
-        stats.seeks += u64::from(matches!(standing.position, Position::Start));
+        stats.seeks += u64::from(matches!(scan.position, Position::Start));
         if bounds.keys == KeyBounds::Nothing {
             return Ok(false);
         }
         let range = bounds.keys.walked();
         let cursor = env.collection.scan_index(env.view, index.clone(), &range, *direction)?;
         let mut cursor = Walk::new(cursor);
-        standing.wanted = standing.wanted.saturating_sub(1);
-        let there_is_one = match (&standing.position, &bounds.keys) {
-            _ if std::mem::replace(&mut standing.must_seek, false) => {
-                cursor.seek(&standing.place)?
-            }
+        scan.wanted = scan.wanted.saturating_sub(1);
+        let there_is_one = match (&scan.position, &bounds.keys) {
+            _ if std::mem::replace(&mut scan.must_seek, false) => cursor.seek(&scan.place)?,
             (Position::At(key), _) => {
                 cursor.seek(key)?
-                    && (standing.is_held
-                        || cursor.position() != key.as_slice()
-                        || cursor.advance()?)
+                    && (scan.is_held || cursor.position() != key.as_slice() || cursor.advance()?)
             }
             (_, KeyBounds::Fields(fields)) => {
-                fields.first(*direction, &mut standing.place);
-                cursor.seek(&standing.place)?
+                fields.first(*direction, &mut scan.place);
+                cursor.seek(&scan.place)?
             }
             _ => cursor.advance()?,
         };

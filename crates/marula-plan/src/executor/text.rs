@@ -8,9 +8,10 @@ use marula_db::RecordKey;
 use marula_db::index::entry;
 use marula_error::{Result, errors};
 
+use super::run::{StageRun, Stats};
 use super::work::{Env, Step};
 use super::{Emit, Found};
-use crate::plan::{Stats, TextMatch, TextOr};
+use crate::plan::{TextMatch, TextOr};
 
 /// Bytes of records and scores that one search may hold.
 const SCORES_BYTES_MAX: usize = 100 * 1024 * 1024;
@@ -66,17 +67,18 @@ impl Scoring {
 
 impl TextOr {
     pub(super) fn work(
-        &mut self,
-        stats: &mut Stats,
+        &self,
+        (stats, scoring, runs): (&mut Stats, &mut Scoring, &mut [StageRun]),
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let TextOr { inputs, scoring } = self;
         if !std::mem::replace(&mut scoring.has_begun, true) {
             return Ok(Step::NeedTime);
         }
-        if let Some(input) = inputs.get_mut(scoring.current) {
-            let step = input.work(env, &mut |found| scoring.add(found).map(|()| Emit::Taken))?;
+        if let Some(run) = runs.get_mut(scoring.current) {
+            let input = &self.inputs[scoring.current];
+            let step =
+                run.work(input, env, &mut |found| scoring.add(found).map(|()| Emit::Taken))?;
             if step == Step::Eof {
                 scoring.current += 1;
             }
@@ -110,17 +112,18 @@ impl TextOr {
 
 impl TextMatch {
     pub(super) fn work(
-        &mut self,
+        &self,
+        (rejected, run): (&mut u64, &mut StageRun),
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let TextMatch { matcher, input, rejected, .. } = self;
+        let TextMatch { matcher, input, .. } = self;
         // Where no term is searched for, nothing is asked.
-        if input.stats.is_eof && input.stats.works == 0 {
+        if run.stats.is_eof && run.stats.works == 0 {
             return Ok(Step::Eof);
         }
         let mut has_passed = false;
-        let step = input.work(env, &mut |found| {
+        let step = run.work(input, env, &mut |found| {
             // Where documents are left unread, whoever reads them tries the whole filter.
             if found.is_fetched && !matcher.admits(found.doc)? {
                 *rejected += 1;

@@ -16,7 +16,7 @@ use super::{IndexView, partial, text, wildcard};
 use crate::bounds::interval::union;
 use crate::bounds::places::is_asked_for_places;
 use crate::bounds::{Exactness, IndexBounds, Interval};
-use crate::plan::{Fetch, Ixscan, Node, Stage};
+use crate::plan::{Fetch, Ixscan, Stage};
 use crate::query::Query;
 
 /// How many branches of an `$or` are planned one by one.
@@ -31,9 +31,10 @@ const COMBINATIONS_MAX: usize = 10;
 const DEPTH_MAX: usize = 8;
 
 /// A way to documents.
-pub(super) struct Access {
+#[derive(Clone)]
+pub(crate) struct Access {
     /// The stages; what is left of the filter is checked within.
-    pub node: Node,
+    pub node: Stage,
     /// How promising it looks.
     pub rank: Rank,
     /// The conjuncts from outside an `$or`, by number, that it sees to.
@@ -65,7 +66,7 @@ pub(crate) struct Rank {
 
 impl Access {
     /// The way of a stage that gives just the documents that match.
-    pub(super) fn of(node: Node) -> Self {
+    pub(super) fn of(node: Stage) -> Self {
         Access {
             node,
             rank: Rank::default(),
@@ -78,9 +79,9 @@ impl Access {
     }
 
     /// The way of a stage whose documents are checked.
-    pub(super) fn with_filter(node: Node, filter: Option<Filter>) -> Self {
+    pub(super) fn with_filter(node: Stage, filter: Option<Filter>) -> Self {
         Access::of(match filter {
-            Some(filter) => Node::fetch(node, Some(filter)),
+            Some(filter) => Stage::fetch(node, Some(filter)),
             None => node,
         })
     }
@@ -104,7 +105,7 @@ pub(super) fn join_branches(
     ways: Vec<Access>,
 ) -> Access {
     let FilterNode::Or(branches) = query.filter.root() else {
-        return Access::of(Node::or(Vec::new()));
+        return Access::of(Stage::or(Vec::new()));
     };
     let branches: Vec<&FilterNode> = branches.iter().collect();
     Finder::new(state, views, query).join((0, &branches), &[], ways, &[query.filter.root()])
@@ -132,10 +133,10 @@ impl Assignment {
 }
 
 /// The walk of an index that a way is, with or without its documents.
-fn scan_of(node: &Node) -> Option<&Ixscan> {
-    match &node.stage {
+fn scan_of(node: &Stage) -> Option<&Ixscan> {
+    match node {
         Stage::Ixscan(scan) => Some(scan),
-        Stage::Fetch(fetch) => match &fetch.input.stage {
+        Stage::Fetch(fetch) => match &*fetch.input {
             Stage::Ixscan(scan) => Some(scan),
             _ => None,
         },
@@ -314,7 +315,7 @@ impl<'a> Finder<'a> {
         let settled = outer.map(|(conjunct, _)| conjunct - own.len()).collect();
         let mut scan = view.scan(way.bounds.clone());
         scan.filter = on_keys;
-        let node = Access::with_filter(Node::new(Stage::Ixscan(scan)), rest).node;
+        let node = Access::with_filter(Stage::Ixscan(scan), rest).node;
         let is_leaf = way.used.len() == 1 && matches!(own, [only] if is_leaf(only));
         let by_field = way.by_field.clone();
         Access { rank, settled, index, by_field, is_leaf, ..Access::of(node) }
@@ -380,9 +381,8 @@ impl<'a> Finder<'a> {
         let bounding: Vec<&FilterNode> = by_field.iter().map(|&number| own[number]).collect();
         let unbound = (0..own.len()).filter(|number| !by_field.contains(number));
         let unbound: Vec<&FilterNode> = unbound.map(|number| own[number]).collect();
-        let scans =
-            walks.iter().map(|(view, way)| Node::new(Stage::Ixscan(view.scan(way.bounds.clone()))));
-        let node = Node::and_sorted(scans.collect());
+        let scans = walks.iter().map(|(view, way)| Stage::Ixscan(view.scan(way.bounds.clone())));
+        let node = Stage::and_sorted(scans.collect());
         let filter = self.conjunction(&bounding, &unbound);
         Access { by_field, ..Access::with_filter(node, filter) }
     }
@@ -484,7 +484,7 @@ impl<'a> Finder<'a> {
             by_index.then_with(|| a.compare_conditions(a_node, b, b_node))
         });
         let index = pairs.iter().map(|(way, _)| way.index).min().unwrap_or(0);
-        let mut inputs: Vec<Node> = Vec::with_capacity(pairs.len());
+        let mut inputs: Vec<Stage> = Vec::with_capacity(pairs.len());
         let mut pairs = pairs.into_iter().peekable();
         while let Some((way, branch)) = pairs.next() {
             if !way.is_leaf {
@@ -499,7 +499,7 @@ impl<'a> Finder<'a> {
         }
         let node = match inputs.len() {
             1 => inputs.swap_remove(0),
-            _ => Node::or(inputs),
+            _ => Stage::or(inputs),
         };
         let node = Access::with_filter(node, rest).node;
         Access { rank, settled, index, ..Access::of(node) }
@@ -507,7 +507,7 @@ impl<'a> Finder<'a> {
 
     /// Adds a walk to those of an `$or`. One over the same part of an index as another is one with
     /// it, whatever is checked of its documents.
-    fn add_walk(&self, node: Node, inputs: &mut Vec<Node>) {
+    fn add_walk(&self, node: Stage, inputs: &mut Vec<Stage>) {
         if meter::spend(inputs.len()).is_err() {
             return;
         }
@@ -519,7 +519,7 @@ impl<'a> Finder<'a> {
             inputs.push(node);
             return;
         };
-        match (&mut known.stage, node.stage) {
+        match (&mut *known, node) {
             (Stage::Fetch(known), Stage::Fetch(fetch)) => {
                 known.filter = known.filter.take().zip(fetch.filter).map(|(ours, theirs)| {
                     let mut either = match ours.root() {
@@ -536,21 +536,21 @@ impl<'a> Finder<'a> {
             // What is not checked by one of them is not checked.
             (Stage::Fetch(known), Stage::Ixscan(_)) => known.filter = None,
             (Stage::Ixscan(_), Stage::Fetch(fetch)) => {
-                known.stage = Stage::Fetch(Fetch { filter: None, ..fetch });
+                *known = Stage::Fetch(Fetch { filter: None, ..fetch });
             }
             _ => {}
         }
     }
 
     /// One walk for conditions any of which is enough.
-    fn walk_together(&self, leaves: Vec<(Access, &FilterNode)>) -> Node {
+    fn walk_together(&self, leaves: Vec<(Access, &FilterNode)>) -> Stage {
         let view = &self.views[leaves[0].0.index];
         let lead = view.lead();
         let (mut exactness, mut walks) = (Exactness::Exact, Vec::with_capacity(leaves.len()));
         let mut conditions = Vec::with_capacity(leaves.len());
         for (leaf, condition) in leaves {
-            let (scan, is_checked) = match leaf.node.stage {
-                Stage::Fetch(fetch) => (fetch.input.stage, true),
+            let (scan, is_checked) = match leaf.node {
+                Stage::Fetch(fetch) => (*fetch.input, true),
                 stage => (stage, false),
             };
             let Stage::Ixscan(scan) = scan else { continue };
@@ -572,12 +572,12 @@ impl<'a> Finder<'a> {
         let filter = Filter::of_canonical(FilterNode::Or(conditions), &self.query.context);
         let mut scan = view.scan(bounds);
         match exactness {
-            Exactness::Exact => Node::new(Stage::Ixscan(scan)),
+            Exactness::Exact => Stage::Ixscan(scan),
             Exactness::OnKeys => {
                 scan.filter = Some(filter);
-                Node::new(Stage::Ixscan(scan))
+                Stage::Ixscan(scan)
             }
-            Exactness::OnDocument => Node::fetch(Node::new(Stage::Ixscan(scan)), Some(filter)),
+            Exactness::OnDocument => Stage::fetch(Stage::Ixscan(scan), Some(filter)),
         }
     }
 

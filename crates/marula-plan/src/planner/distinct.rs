@@ -12,8 +12,7 @@ use marula_error::Result;
 
 use super::{IndexView, access, find_hinted, finish, near, plans_inner, searched, visible};
 use crate::bounds::{Interval, KeyBounds};
-use crate::executor::Standing;
-use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Stage};
+use crate::plan::{Ixscan, Plan, ProjectionKind, ScanUse, Stage};
 use crate::query::{Hint, Query};
 
 /// Where an entry tells what a path leads to.
@@ -43,7 +42,7 @@ pub fn plan_distinct(
     let mut found = access::accesses(state, &views, query, query.filter.root());
     found.sort_by_key(|access| std::cmp::Reverse(access.rank));
     found.into_iter().find_map(|access| {
-        let Stage::Ixscan(mut scan) = access.node.stage else { return None };
+        let Stage::Ixscan(mut scan) = access.node else { return None };
         let view = views.iter().find(|view| view.is_walked_by(&scan))?;
         let field = view.parts.iter().position(|part| part.is_on(key))?;
         let fields = scan.bounds.fields.as_ref();
@@ -57,10 +56,10 @@ pub fn plan_distinct(
         if let Some(fields) = &scan.bounds.fields {
             scan.bounds.keys = KeyBounds::checked(fields, &view.parts);
         }
-        let scan = Node::new(Stage::Ixscan(scan));
+        let scan = Stage::Ixscan(scan);
         Some(match is_told {
-            true => (Plan::new(Node::project(scan, covering(key))), Some(told(view, field, key))),
-            false => (Plan::new(Node::fetch(scan, None)), None),
+            true => (Plan::new(Stage::project(scan, covering(key))), Some(told(view, field, key))),
+            false => (Plan::new(Stage::fetch(scan, None)), None),
         })
     })
 }
@@ -81,18 +80,18 @@ fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Opt
     let view = views.iter().filter(is_suitable).min_by_key(|view| view.parts.len())?;
     let part = &view.parts[0];
     let mut scan = view.whole_scan();
-    scan.standing = Standing::default();
+    scan.gives_once = false;
     scan.used_for = ScanUse::Distinct(0);
-    let scan = Node::new(Stage::Ixscan(scan));
+    let scan = Stage::Ixscan(scan);
     // Neither the keys of strings nor a number in a path tell what documents have there.
     Some(match part.order.is_none() && !part.names_places {
-        true => (Plan::new(Node::project(scan, covering(key))), Some(told(view, 0, key))),
+        true => (Plan::new(Stage::project(scan, covering(key))), Some(told(view, 0, key))),
         false => {
             let kind = match up_to_number(key).is_single() {
                 true => ProjectionKind::Simple,
                 false => ProjectionKind::Default,
             };
-            (Plan::new(Node::project(Node::fetch(scan, None), kind)), None)
+            (Plan::new(Stage::project(Stage::fetch(scan, None), kind)), None)
         }
     })
 }
@@ -187,14 +186,14 @@ fn whole_by_jumps(state: &State, query: &Query, key: &FieldPath) -> Result<Optio
         return Ok(None);
     };
     let mut scan = view.whole_scan();
-    scan.standing = Standing::default();
+    scan.gives_once = false;
     scan.used_for = ScanUse::Distinct(0);
     let needs = query.shown.as_ref().and_then(|shown| shown.needs.as_ref());
     scan.covers = needs.is_some_and(|needs| needs.iter().all(|path| view.holds(path, None)));
     let covers = scan.covers;
-    let mut node = Node::new(Stage::Ixscan(scan));
+    let mut node = Stage::Ixscan(scan);
     if !covers {
-        node = Node::fetch(node, None);
+        node = Stage::fetch(node, None);
     }
     Ok(Some(Plan::new(finish::project(node, query, covers))))
 }
@@ -202,18 +201,18 @@ fn whole_by_jumps(state: &State, query: &Query, key: &FieldPath) -> Result<Optio
 /// The plan with jumps in its walk, where the walk comes to the values of `key` one after another
 /// and nothing that it gives is left out later.
 fn by_jumps(plan: Plan, views: &[IndexView<'_>], key: &FieldPath) -> Option<Plan> {
-    let jumping = |node: Node| {
-        let Stage::Ixscan(scan) = node.stage else { return None };
-        jumping(scan, views, key).map(|scan| Node::new(Stage::Ixscan(scan)))
+    let jumping = |node: Stage| {
+        let Stage::Ixscan(scan) = node else { return None };
+        jumping(scan, views, key).map(Stage::Ixscan)
     };
-    let root = match plan.root.stage {
-        Stage::Projection(projecting) => match projecting.input.stage {
+    let root = match plan.root {
+        Stage::Projection(projecting) => match *projecting.input {
             Stage::Fetch(fetch) if fetch.filter.is_none() => {
-                Node::fetch(jumping(*fetch.input)?, None)
+                Stage::fetch(jumping(*fetch.input)?, None)
             }
-            stage => Node::project(jumping(Node::new(stage))?, projecting.kind),
+            stage => Stage::project(jumping(stage)?, projecting.kind),
         },
-        Stage::Fetch(fetch) if fetch.filter.is_none() => Node::fetch(jumping(*fetch.input)?, None),
+        Stage::Fetch(fetch) if fetch.filter.is_none() => Stage::fetch(jumping(*fetch.input)?, None),
         _ => return None,
     };
     Some(Plan::new(root))
@@ -229,7 +228,7 @@ fn jumping(mut scan: Ixscan, views: &[IndexView<'_>], key: &FieldPath) -> Option
     if scan.filter.is_some() || !tells(view, field, key) || !is_in_order {
         return None;
     }
-    scan.standing = Standing::default();
+    scan.gives_once = false;
     scan.used_for = ScanUse::Distinct(field);
     Some(scan)
 }

@@ -7,8 +7,7 @@ use marula_storage::Direction;
 use super::access::Access;
 use super::{IndexView, order};
 use crate::bounds::{Interval, KeyBounds};
-use crate::executor::Sorting;
-use crate::plan::{Ixscan, Node, Plan, ProjectionKind, ScanUse, Sort, SortedKeys, Stage};
+use crate::plan::{Ixscan, Plan, ProjectionKind, ScanUse, Sort, SortedKeys, Stage};
 use crate::query::{Query, Shown, Wanted};
 
 /// The plan that goes this way.
@@ -22,12 +21,12 @@ pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> 
 }
 
 /// The tree over `node` that gives what `query` asks for.
-fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
+fn on_top(mut node: Stage, query: &Query, views: &[IndexView<'_>]) -> Stage {
     if query.wanted == Wanted::Count {
         return count(node);
     }
     // One document is in order, and is not more than is wanted.
-    let is_one_at_most = matches!(node.stage, Stage::IdHack(_) | Stage::Eof);
+    let is_one_at_most = matches!(node, Stage::IdHack(_) | Stage::Eof);
     let sort = query.sort.as_ref().filter(|_| !is_one_at_most);
     let mut is_ordered = true;
     if let Some(pattern) = sort {
@@ -60,7 +59,7 @@ fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
     if let Some(pattern) = blocking {
         let mut input = node;
         if must_fetch && !sorts_entries {
-            input = Node::fetch(input, None);
+            input = Stage::fetch(input, None);
             must_fetch = false;
         }
         // Rows that are sorted, all of them, had better be small.
@@ -76,7 +75,7 @@ fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
         }
         let limit = query.limit.map(|limit| limit.saturating_add(query.skip));
         let is_simple = order::is_fetched(&input);
-        node = Node::new(Stage::Sort(Sort {
+        node = Stage::Sort(Sort {
             pattern: pattern.clone(),
             limit,
             is_simple,
@@ -87,20 +86,19 @@ fn on_top(mut node: Node, query: &Query, views: &[IndexView<'_>]) -> Node {
             },
             input: Box::new(input),
             bytes_max: query.context.limits.sort_bytes_max,
-            sorting: Sorting::default(),
-        }));
+        });
     }
     if query.skip > 0 {
-        node = Node::skip(node, query.skip);
+        node = Stage::skip(node, query.skip);
     }
     if must_fetch {
-        node = Node::fetch(node, None);
+        node = Stage::fetch(node, None);
     }
     if !is_projected {
         node = project(node, query, covers);
     }
     if let Some(limit) = query.limit.filter(|_| blocking.is_none() && !is_one_at_most) {
-        node = Node::limit(node, limit);
+        node = Stage::limit(node, limit);
     }
     match shows_nothing && query.skip == 0 && query.limit.is_none() {
         true => count(node),
@@ -116,13 +114,13 @@ fn path_of(part: &SortPart) -> Option<FieldPath> {
 }
 
 /// The projection of a query over `node`, where it has one.
-pub(super) fn project(node: Node, query: &Query, covers: bool) -> Node {
+pub(super) fn project(node: Stage, query: &Query, covers: bool) -> Stage {
     if query.wanted == Wanted::Key {
-        return Node::project(node, ProjectionKind::ReturnKey);
+        return Stage::project(node, ProjectionKind::ReturnKey);
     }
     let Some(shown) = query.shown.as_ref().filter(|shown| !shown.is_nothing()) else {
         return match query.shows_record_id {
-            true => Node::project(node, ProjectionKind::Default),
+            true => Stage::project(node, ProjectionKind::Default),
             false => node,
         };
     };
@@ -132,12 +130,12 @@ pub(super) fn project(node: Node, query: &Query, covers: bool) -> Node {
         true if !covers => ProjectionKind::Simple,
         _ => ProjectionKind::Default,
     };
-    Node::project(node, kind)
+    Stage::project(node, kind)
 }
 
 /// Whether the entries that a stage gives tell what documents have at all of `paths`.
-fn holds_all(node: &Node, paths: &[FieldPath], views: &[IndexView<'_>]) -> bool {
-    match &node.stage {
+fn holds_all(node: &Stage, paths: &[FieldPath], views: &[IndexView<'_>]) -> bool {
+    match node {
         Stage::Ixscan(scan) => {
             let view = views.iter().find(|view| view.is_walked_by(scan));
             let fields = scan.bounds.fields.as_ref();
@@ -152,16 +150,16 @@ fn holds_all(node: &Node, paths: &[FieldPath], views: &[IndexView<'_>]) -> bool 
 }
 
 /// Has entries shown as documents.
-fn show_entries(node: &mut Node) {
-    match &mut node.stage {
+fn show_entries(node: &mut Stage) {
+    match node {
         Stage::Ixscan(scan) => scan.covers = true,
         _ => node.inputs_mut().iter_mut().for_each(show_entries),
     }
 }
 
 /// One range of an index is counted by its entries; so are undefined and null, which are two.
-fn count(mut node: Node) -> Node {
-    let Stage::Ixscan(scan) = &mut node.stage else { return node };
+fn count(mut node: Stage) -> Stage {
+    let Stage::Ixscan(scan) = &mut node else { return node };
     if scan.filter.is_some() {
         return node;
     }
@@ -192,5 +190,5 @@ fn count(mut node: Node) -> Node {
     if !walks.iter().all(|walk| matches!(walk.bounds.keys, KeyBounds::Range(_))) {
         return node;
     }
-    Node::or(walks.into_iter().map(|walk| Node::new(Stage::Ixscan(walk))).collect())
+    Stage::or(walks.into_iter().map(Stage::Ixscan).collect())
 }

@@ -11,7 +11,7 @@ use super::access::Access;
 use super::{IndexView, find_hinted, finish, whole_filter};
 use crate::bounds::{self, KeyBounds};
 use crate::clustered;
-use crate::plan::{Node, Plan, ScanBounds, Stage};
+use crate::plan::{Plan, ScanBounds, Stage};
 use crate::query::{Hint, Query};
 
 errors! {
@@ -49,7 +49,7 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
         return Err(min_not_below_max());
     }
     let scan = view.scan_of(ScanBounds { fields: None, keys: KeyBounds::Range(range) });
-    let access = Access::with_filter(Node::new(Stage::Ixscan(scan)), whole_filter(query));
+    let access = Access::with_filter(Stage::Ixscan(scan), whole_filter(query));
     Ok(finish::finish(access, query, &[view]))
 }
 

@@ -29,6 +29,7 @@ use marula_db::Index;
 use marula_db::collection::{Shape, State};
 use marula_db::index::IndexKind;
 use marula_db::index::spec::same_pattern;
+use marula_db::keys::Ident;
 use marula_error::{Result, errors};
 use marula_query::filter::{Filter, Node as FilterNode};
 use marula_query::meter;
@@ -37,11 +38,9 @@ use marula_storage::Direction;
 use crate::bounds::places::is_asked_for_places;
 use crate::bounds::{self, IndexBounds, KeyBounds, PartView};
 use crate::clustered::{self, ClusteredScan};
-use crate::executor::Standing;
-use crate::plan::{Expansion, IdHack, Ixscan, Node, Plan, ScanBounds, ScanUse, Stage};
+use crate::plan::{Expansion, IdHack, Ixscan, Plan, ScanBounds, ScanUse, Stage};
 use crate::query::{Hint, Query, Wanted};
-use access::Access;
-pub(crate) use access::Rank;
+pub(crate) use access::{Access, Rank};
 pub(crate) use distinct::plan_first_of_each;
 pub use distinct::{Told, is_led_to, plan_distinct, up_to_number};
 pub use text::prepare as prepare_search;
@@ -146,7 +145,7 @@ impl<'a> IndexView<'a> {
             paths.is_some_and(|paths| paths.len() > 1)
         };
         if self.is_multikey() || scan.bounds.fields.as_ref().is_some_and(has_paths) {
-            scan.standing.remember();
+            scan.gives_once = true;
         }
         scan
     }
@@ -267,7 +266,7 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
                 false => Vec::new(),
             };
             if plans.is_empty() {
-                let scan = Node::new(Stage::Ixscan(views[0].whole_scan()));
+                let scan = Stage::Ixscan(views[0].whole_scan());
                 let access = Access::with_filter(scan, whole_filter(query));
                 plans.push(finish::finish(access, query, &views));
             }
@@ -287,10 +286,45 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
     searched(state, query)
 }
 
+/// Whether there may be several plans for a query of which none is short: two indexes or more may
+/// be of use to it, none of which is unique.
+pub(crate) fn has_several_ways(state: &State, query: &Query) -> bool {
+    let is_searched = query.hint.is_none()
+        && query.min.is_none()
+        && query.max.is_none()
+        && query.filter.near().is_none()
+        && query.filter.text().is_none()
+        && query.filter.named_id().is_none()
+        && state.shape() != Shape::Clustered;
+    let mut named = Vec::new();
+    name_fields(query.filter.root(), &mut named);
+    let may_be_of_use = |index: &&Arc<Index>| {
+        !index.spec.hidden && (query.sort.is_some() || is_named(index, &named))
+    };
+    let of_use = || state.indexes.iter().filter(may_be_of_use);
+    is_searched && of_use().nth(1).is_some() && !of_use().any(|index| index.spec.unique)
+}
+
+/// The plans for `query` by these indexes alone, as [`plans_of_checked`] would have them among all.
+///
+/// Errors: those of an operation that must end, or has no memory left.
+pub(crate) fn plans_by(state: &State, query: &Query, indexes: &[Ident]) -> Result<Vec<Plan>> {
+    let mut views = useful(state, query);
+    views.retain(|view| indexes.contains(&view.index.ident));
+    let plans = searched_by(state, &views, query);
+    meter::recall()?;
+    let is_subplan = is_subplan(query);
+    Ok(plans?.into_iter().map(|plan| Plan { is_subplan, ..plan }).collect())
+}
+
 /// The plans that a query without a hint is searched for.
 fn searched(state: &State, query: &Query) -> Result<Vec<Plan>> {
-    let views = useful(state, query);
-    let mut plans = indexed(state, &views, query);
+    searched_by(state, &useful(state, query), query)
+}
+
+/// [`searched`], by the indexes that are seen.
+fn searched_by(state: &State, views: &[IndexView<'_>], query: &Query) -> Result<Vec<Plan>> {
+    let mut plans = indexed(state, views, query);
     // A walk that only counts entries is not tried against others.
     if let Some(number) = plans.iter().position(|plan| plan.root.any(&counts_entries)) {
         return Ok(vec![plans.swap_remove(number)]);
@@ -299,7 +333,7 @@ fn searched(state: &State, query: &Query) -> Result<Vec<Plan>> {
     if let Some(sort) = &query.sort
         && plans.iter().all(|plan| plan.root.any(&is_blocking))
     {
-        plans.extend(ordered(&views, query, sort));
+        plans.extend(ordered(views, query, sort));
     }
     if plans.is_empty() {
         plans.push(walk_records(state, query)?);
@@ -343,13 +377,15 @@ fn useful<'a>(state: &'a State, query: &'a Query) -> Vec<IndexView<'a>> {
     }
     let mut named = Vec::new();
     name_fields(query.filter.root(), &mut named);
-    let is_useful = |index: &&Arc<Index>| {
-        let first = index.spec.parts.first().map(|part| part.path.first());
-        let is_ordinary = matches!(index.spec.kind, IndexKind::Ordinary);
-        !is_ordinary || first.is_some_and(|first| named.contains(&first))
-    };
-    let useful = state.indexes.iter().filter(is_useful);
+    let useful = state.indexes.iter().filter(|index| is_named(index, &named));
     useful.flat_map(|index| views_of(index, query)).collect()
+}
+
+/// Whether an index is on one of these fields first, or is not ordinary.
+fn is_named(index: &Index, named: &[&[u8]]) -> bool {
+    let first = index.spec.parts.first().map(|part| part.path.first());
+    let is_ordinary = matches!(index.spec.kind, IndexKind::Ordinary);
+    !is_ordinary || first.is_some_and(|first| named.contains(&first))
 }
 
 /// The fields of the document that a filter's paths begin with.
@@ -401,14 +437,14 @@ fn ordered(
     let suitable = views.iter().filter(knows_all).filter(gives_order);
     suitable
         .map(|view| {
-            let scan = Node::new(Stage::Ixscan(view.whole_scan()));
+            let scan = Stage::Ixscan(view.whole_scan());
             finish::finish(Access::with_filter(scan, whole_filter(query)), query, views)
         })
         .collect()
 }
 
 fn collscan(direction: Direction, query: &Query) -> Plan {
-    let access = Access::of(Node::collscan(direction, whole_filter(query)));
+    let access = Access::of(Stage::collscan(direction, whole_filter(query)));
     finish::finish(access, query, &[])
 }
 
@@ -421,8 +457,8 @@ fn walk_records(state: &State, query: &Query) -> Result<Plan> {
 }
 
 fn clustered_plan(walk: ClusteredScan, query: &Query) -> Plan {
-    let mut node = Node::collscan(walk.direction, whole_filter(query));
-    if let Stage::Collscan(scan) = &mut node.stage {
+    let mut node = Stage::collscan(walk.direction, whole_filter(query));
+    if let Stage::Collscan(scan) = &mut node {
         scan.records = Some(walk);
     }
     finish::finish(Access::of(node), query, &[])
@@ -432,9 +468,8 @@ fn whole_filter(query: &Query) -> Option<Filter> {
     (!query.filter.is_always_true()).then(|| query.filter.clone())
 }
 
-fn id_hack(id: ValueBuf) -> Node {
-    let standing = Standing::default();
-    Node::new(Stage::IdHack(IdHack { id, is_unread: false, standing }))
+fn id_hack(id: ValueBuf) -> Stage {
+    Stage::IdHack(IdHack { id })
 }
 
 fn find_hinted<'s>(state: &'s State, hint: &Hint) -> Result<&'s Arc<Index>> {

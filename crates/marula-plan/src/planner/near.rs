@@ -10,7 +10,7 @@ use marula_query::geo::Unit;
 use super::access::Access;
 use super::{IndexView, conditions, find_hinted, finish, no_geo_index, partial};
 use crate::bounds::{Bounds, Exactness, Interval};
-use crate::plan::{GeoNear, Node, Plan, Stage};
+use crate::plan::{GeoNear, Plan, Stage};
 use crate::query::Query;
 
 /// The plan of a query with a search by distance.
@@ -47,8 +47,9 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
         .into_iter()
         .map(|bounds| bounds.map_or_else(whole, |bound| bound.intervals))
         .collect();
-    let stage = GeoNear::new(index.clone(), test.clone(), path.clone(), place, others);
-    let node = Node::new(Stage::GeoNear(stage));
+    let (index, test, path) = (index.clone(), test.clone(), path.clone());
+    let stage = GeoNear { index, test, path, place, others };
+    let node = Stage::GeoNear(stage);
     let access = Access::with_filter(node, filter);
     Ok(finish::finish(access, query, &[view]))
 }

@@ -6,8 +6,7 @@ use marula_storage::Direction;
 
 use super::{IndexView, is_free_of_strings};
 use crate::bounds::{IndexBounds, Interval, KeyBounds, PartView};
-use crate::executor::Merging;
-use crate::plan::{Ixscan, Node, ScanBounds, SortMerge, Stage};
+use crate::plan::{Ixscan, ScanBounds, SortMerge, Stage};
 
 /// How many walks one walk over single values may be made into, to merge them. Source: mongod 6.0's
 /// `internalQueryMaxScansToExplode`.
@@ -15,19 +14,18 @@ const WALKS_MAX: usize = 200;
 
 /// Makes `node` give its documents in the order of `pattern`, where that can be; answers it with
 /// whether it does.
-pub(super) fn orient(node: Node, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Node, bool) {
-    let Node { stage, stats } = node;
-    match stage {
+pub(super) fn orient(node: Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Stage, bool) {
+    match node {
         Stage::Ixscan(scan) => orient_scan(scan, pattern, views),
         Stage::Collscan(ref scan)
             if scan.records.as_ref().is_some_and(|records| records.gives_order) =>
         {
-            (Node { stage, stats }, true)
+            (node, true)
         }
         Stage::Fetch(mut fetch) => {
             let (input, is_ordered) = orient(*fetch.input, pattern, views);
             fetch.input = Box::new(input);
-            (Node { stage: Stage::Fetch(fetch), stats }, is_ordered)
+            (Stage::Fetch(fetch), is_ordered)
         }
         Stage::Or(mut or) => {
             // Rows are merged by their documents, or by what their entries tell.
@@ -36,18 +34,18 @@ pub(super) fn orient(node: Node, pattern: &SortPattern, views: &[IndexView<'_>])
                     && (is_fetched(input) || tells_key(input, pattern, views))
             });
             if !is_ordered {
-                return (Node { stage: Stage::Or(or), stats }, false);
+                return (Stage::Or(or), false);
             }
             let oriented = or.inputs.drain(..).map(|input| orient(input, pattern, views).0);
             (merge(oriented.collect(), pattern), true)
         }
-        stage => (Node { stage, stats }, false),
+        stage => (stage, false),
     }
 }
 
 /// Whether [`orient`] would make a stage give the order of `pattern`.
-fn can_orient(node: &Node, pattern: &SortPattern, views: &[IndexView<'_>]) -> bool {
-    match &node.stage {
+fn can_orient(node: &Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> bool {
+    match node {
         Stage::Ixscan(scan) => orientation(scan, pattern, views).is_some(),
         Stage::Collscan(scan) => scan.records.as_ref().is_some_and(|records| records.gives_order),
         Stage::Fetch(fetch) => can_orient(&fetch.input, pattern, views),
@@ -60,8 +58,8 @@ fn can_orient(node: &Node, pattern: &SortPattern, views: &[IndexView<'_>]) -> bo
 }
 
 /// Whether what a stage gives has been read from the collection.
-pub(super) fn is_fetched(node: &Node) -> bool {
-    match &node.stage {
+pub(super) fn is_fetched(node: &Stage) -> bool {
+    match node {
         Stage::Ixscan(_) => false,
         Stage::Eof
         | Stage::IdHack(_)
@@ -73,28 +71,27 @@ pub(super) fn is_fetched(node: &Node) -> bool {
     }
 }
 
-fn merge(mut inputs: Vec<Node>, pattern: &SortPattern) -> Node {
-    let flat: Vec<Node> = inputs
+fn merge(mut inputs: Vec<Stage>, pattern: &SortPattern) -> Stage {
+    let flat: Vec<Stage> = inputs
         .drain(..)
-        .flat_map(|input| match input.stage {
+        .flat_map(|input| match input {
             Stage::SortMerge(inner) => inner.inputs,
-            stage => vec![Node { stage, stats: input.stats }],
+            stage => vec![stage],
         })
         .map(shows_key)
         .collect();
-    let (pattern, merging) = (pattern.clone(), Merging::default());
-    Node::new(Stage::SortMerge(SortMerge { pattern, inputs: flat, merging }))
+    Stage::SortMerge(SortMerge { pattern: pattern.clone(), inputs: flat })
 }
 
 /// Rows that are not documents sort by the values of their entries.
-fn shows_key(mut node: Node) -> Node {
-    if let Stage::Ixscan(scan) = &mut node.stage {
+fn shows_key(mut node: Stage) -> Stage {
+    if let Stage::Ixscan(scan) = &mut node {
         scan.covers = true;
     }
     node
 }
 
-fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Node, bool) {
+fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Stage, bool) {
     match orientation(&scan, pattern, views) {
         None => {
             // As in mongod, an index with another order of strings is walked behind its points as
@@ -108,24 +105,24 @@ fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>])
             {
                 scan.direction = direction;
             }
-            (Node::new(Stage::Ixscan(scan)), false)
+            (Stage::Ixscan(scan), false)
         }
         Some(Orientation::Walk(direction)) => {
             scan.direction = direction;
-            (Node::new(Stage::Ixscan(scan)), true)
+            (Stage::Ixscan(scan), true)
         }
         Some(Orientation::Walks(direction, walks)) => {
             let view = views.iter().find(|view| view.is_walked_by(&scan));
             let parts = view.map_or(&[][..], |view| &view.parts);
-            let mut inputs: Vec<Node> = walks
+            let mut inputs: Vec<Stage> = walks
                 .into_iter()
                 .map(|bounds| {
                     let keys = KeyBounds::new(&bounds, parts);
                     let bounds = ScanBounds { fields: Some(bounds), keys };
                     let mut walk = Ixscan::new(scan.index.clone(), bounds, direction);
                     walk.wildcard = scan.wildcard.clone();
-                    walk.standing = scan.standing.of_part();
-                    Node::new(Stage::Ixscan(walk))
+                    walk.gives_once = scan.gives_once;
+                    Stage::Ixscan(walk)
                 })
                 .collect();
             if direction == Direction::Backward {
@@ -230,11 +227,11 @@ fn explode(view: &IndexView<'_>, fields: &IndexBounds, pattern: &SortPattern) ->
 /// Whether a walk in `node` would give the order of `pattern` as several that are merged, if they
 /// were not too many.
 pub(super) fn has_too_many_walks(
-    node: &Node,
+    node: &Stage,
     pattern: &SortPattern,
     views: &[IndexView<'_>],
 ) -> bool {
-    match &node.stage {
+    match node {
         Stage::Ixscan(scan) => {
             let view = views.iter().find(|view| view.is_walked_by(scan));
             view.zip(scan.bounds.fields.as_ref()).is_some_and(|(view, fields)| {
@@ -249,8 +246,8 @@ pub(super) fn has_too_many_walks(
 }
 
 /// Whether the sort key of what a stage gives can be told without reading documents.
-fn tells_key(node: &Node, pattern: &SortPattern, views: &[IndexView<'_>]) -> bool {
-    match &node.stage {
+fn tells_key(node: &Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> bool {
+    match node {
         Stage::Ixscan(scan) => views
             .iter()
             .find(|view| view.is_walked_by(scan))

@@ -32,10 +32,10 @@ pub(crate) enum Branches {
 pub(crate) struct Branch {
     /// What it asks.
     pub query: Query,
-    /// Its plans, in mongod's order.
+    /// The ways to its documents, which can be joined with those of other branches.
+    pub ways: Vec<Access>,
+    /// Its plans, in mongod's order: those of the ways, then others.
     pub plans: Vec<Plan>,
-    /// How many of them, the first ones, can be joined with those of other branches.
-    pub joinable: usize,
 }
 
 /// The branches of `query`; `None` where it is planned as a whole.
@@ -73,25 +73,13 @@ pub(crate) fn branches(state: &State, query: &Query) -> Result<Option<Branches>>
     Ok(Some(Branches::Several(planned)))
 }
 
-/// The plan that goes, for each branch of `query`, the way with this number; `None` where one
-/// cannot be joined.
+/// The plan that goes one of its ways for each branch of `query`.
 ///
 /// Errors: as of [`branches`].
-pub(crate) fn join(state: &State, query: &Query, chosen: &[usize]) -> Result<Option<Plan>> {
-    let FilterNode::Or(nodes) = query.filter.root() else { return Ok(None) };
-    let views = useful(state, query);
-    let mut ways = Vec::with_capacity(nodes.len());
-    for (node, &number) in nodes.iter().zip(chosen) {
-        let mut found = access::branch_ways(state, &views, query, node);
-        meter::recall()?;
-        if number >= found.len() {
-            return Ok(None);
-        }
-        ways.push(found.swap_remove(number));
-    }
-    let plan = join_ways(state, &views, query, ways);
+pub(crate) fn join(state: &State, query: &Query, ways: Vec<Access>) -> Result<Plan> {
+    let plan = join_ways(state, &useful(state, query), query, ways);
     meter::recall()?;
-    Ok(Some(plan))
+    Ok(plan)
 }
 
 fn join_ways(state: &State, views: &[IndexView<'_>], query: &Query, ways: Vec<Access>) -> Plan {
@@ -112,14 +100,13 @@ fn plan_branch(
         allowed: query.allowed.clone(),
         ..Query::new(filter, query.context.clone())
     };
-    let joinable = ways.len();
-    let mut plans: Vec<Plan> =
-        ways.into_iter().map(|way| finish::finish(way, &query, views)).collect();
+    let finished = ways.iter().cloned().map(|way| finish::finish(way, &query, views));
+    let mut plans: Vec<Plan> = finished.collect();
     let is_blocking = |stage: &Stage| matches!(stage, Stage::Sort(_));
     if let Some(sort) = &query.sort
         && plans.iter().all(|plan| plan.root.any(&is_blocking))
     {
         plans.extend(ordered(views, &query, sort));
     }
-    Branch { query, plans, joinable }
+    Branch { query, ways, plans }
 }

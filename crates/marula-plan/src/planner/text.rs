@@ -14,8 +14,7 @@ use marula_query::text::TextMatcher;
 use marula_storage::Direction;
 
 use crate::bounds::{IndexBounds, Interval, KeyBounds, PartView};
-use crate::executor::Scoring;
-use crate::plan::{Ixscan, Node, ScanBounds, Stage, TextMatch, TextOr};
+use crate::plan::{Ixscan, ScanBounds, Stage, TextMatch, TextOr};
 use crate::query::Query;
 
 errors! {
@@ -61,7 +60,7 @@ pub(super) fn access(
     state: &State,
     query: &Query,
     conjuncts: &[&FilterNode],
-) -> Option<(Node, Vec<usize>)> {
+) -> Option<(Stage, Vec<usize>)> {
     let is_text = |node: &&FilterNode| matches!(node, FilterNode::Text(_));
     let number = conjuncts.iter().position(is_text)?;
     let FilterNode::Text(text) = conjuncts[number] else { return None };
@@ -87,39 +86,30 @@ pub(super) fn access(
         }
     });
     let terms = &matcher.search().index_terms;
-    let mut walks: Vec<Node> = terms.iter().map(|term| walk(index, kind, &prefix, term)).collect();
+    let mut walks: Vec<Stage> = terms.iter().map(|term| walk(index, kind, &prefix, term)).collect();
     if walks.is_empty() {
-        let mut nothing = Node::new(Stage::Eof);
-        nothing.stats.is_eof = true;
-        walks.push(nothing);
+        walks.push(Stage::Eof);
     }
     let input = if query.wants_score {
-        Node::new(Stage::TextOr(TextOr { inputs: walks, scoring: Scoring::default() }))
+        Stage::TextOr(TextOr { inputs: walks })
     } else {
         let input = match walks.len() {
             1 => walks.remove(0),
-            _ => Node::or(walks),
+            _ => Stage::or(walks),
         };
-        // That there is nothing to read is known from the start.
-        let is_eof = matches!(input.stage, Stage::Eof);
-        let mut fetch = Node::fetch(input, None);
-        fetch.stats.is_eof = is_eof;
-        fetch
+        Stage::fetch(input, None)
     };
-    let is_eof = input.stats.is_eof;
-    let mut node = Node::new(Stage::TextMatch(TextMatch {
+    let node = Stage::TextMatch(TextMatch {
         matcher,
         index: Arc::clone(index),
         prefix: shown,
         input: Box::new(input),
-        rejected: 0,
-    }));
-    node.stats.is_eof = is_eof;
+    });
     Some((node, settled))
 }
 
 /// The walk over the entries of one term, the best first.
-fn walk(index: &Arc<Index>, kind: &TextIndex, prefix: &[Value<'_>], term: &str) -> Node {
+fn walk(index: &Arc<Index>, kind: &TextIndex, prefix: &[Value<'_>], term: &str) -> Stage {
     let term = key_term(term);
     let parts = PartView::of(index, true);
     let points = prefix.iter().copied().chain([Value::String(term.as_slice().into())]);
@@ -128,5 +118,5 @@ fn walk(index: &Arc<Index>, kind: &TextIndex, prefix: &[Value<'_>], term: &str) 
     debug_assert!(kind.prefix + 1 < parts.len(), "the score follows the term");
     let keys = KeyBounds::new(&IndexBounds { fields }, &parts);
     let bounds = ScanBounds { fields: None, keys };
-    Node::new(Stage::Ixscan(Ixscan::new(Arc::clone(index), bounds, Direction::Backward)))
+    Stage::Ixscan(Ixscan::new(Arc::clone(index), bounds, Direction::Backward))
 }

@@ -167,7 +167,7 @@ fn jumps_are_planned_as_mongod_does() {
                 has_run: false,
                 sorts_records: false,
             };
-            let tree = crate::explain::tree(&plan, &printed);
+            let tree = crate::explain::tree(&plan, None, &printed);
             let mut told = Vec::new();
             let mut stage = Some(tree.as_doc());
             while let Some(doc) = stage {

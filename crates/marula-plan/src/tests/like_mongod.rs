@@ -70,9 +70,9 @@ fn plans_are_considered_in_mongods_order() {
 }
 
 /// The stages of a tree and the fields of its indexes.
-fn shown(node: &crate::Node) -> String {
+fn shown(node: &Stage) -> String {
     let inputs: Vec<String> = node.inputs().iter().map(shown).collect();
-    let name = match &node.stage {
+    let name = match node {
         Stage::Ixscan(scan) => {
             return scan.index.spec.parts.iter().map(|part| part.path.to_string()).collect();
         }
@@ -83,6 +83,14 @@ fn shown(node: &crate::Node) -> String {
         _ => "?",
     };
     format!("{name}({})", inputs.join(", "))
+}
+
+/// Notes what the walk over an index has done: keys, seeks and units of work.
+fn note_scans(stage: &Stage, run: &crate::StageRun, found: &mut Option<(u64, u64, u64)>) {
+    if let Stage::Ixscan(_) = stage {
+        *found = Some((run.stats.keys, run.stats.seeks, run.stats.works));
+    }
+    run.each_input(stage, &mut |stage, run| note_scans(stage, run, found));
 }
 
 /// What is deleted or changed between two batches is not given, and the rest is given once.
@@ -143,7 +151,7 @@ fn branches_choose_one_by_one() {
             Patience::Long,
             &mut || Ok(()),
         );
-        chosen.unwrap().unwrap().0
+        chosen.unwrap().unwrap().plan().clone()
     };
     // Each takes the index that leads to fewer documents.
     assert_eq!(shown(&choose().root), "OR(FETCH(b), FETCH(c))");
@@ -200,20 +208,24 @@ fn a_tie_goes_to_the_index_that_fits() {
     .enumerate()
     {
         let collection = collection(&db, &format!("c{number}"), &[], &indexes);
-        let mut asked = query(&filter);
         let choice = {
             let wording = Wording::default();
             choice::explain(
                 Unit::new(&db),
                 &collection,
-                &mut asked,
+                query(&filter),
                 &wording,
                 &mut |_, _| (),
                 &mut || Ok(()),
             )
             .unwrap()
         };
-        assert_eq!(shown(&choice.plan.root), format!("FETCH({wanted})"), "{}", filter.as_doc());
+        assert_eq!(
+            shown(&choice.execution.plan().root),
+            format!("FETCH({wanted})"),
+            "{}",
+            filter.as_doc()
+        );
     }
 }
 
@@ -312,11 +324,7 @@ fn walks_look_at_as_many_entries() {
         let mut execution = Execution::new(collection.clone(), plans.remove(0), asked);
         execution.run(Unit::new(&db), &mut || Ok(()), &mut |_| Ok(Emit::Taken)).unwrap();
         let mut found = None;
-        execution.plan().root.walk(&mut |node| {
-            if let Stage::Ixscan(_) = &node.stage {
-                found = Some((node.stats.keys, node.stats.seeks, node.stats.works));
-            }
-        });
+        note_scans(&execution.plan().root, execution.stages(), &mut found);
         assert_eq!(found, Some(wanted), "{}", filter.as_doc());
     };
     check(doc! { "a": { "$in": [1, 2] }, "b": { "$lt": 3 } }, None, (20, 2, 20));
@@ -354,7 +362,7 @@ fn sorts_behind_single_values_are_merged() {
         asked.sort = Some(SortPattern::parse(sort.as_doc(), &asked.context).unwrap());
         let plan = planner::plan(&collection.state(), &asked).unwrap();
         let mut walks = 0;
-        plan.root.walk(&mut |node| walks += usize::from(matches!(node.stage, Stage::Ixscan(_))));
+        plan.root.walk(&mut |node| walks += usize::from(matches!(node, Stage::Ixscan(_))));
         assert_eq!((walks, plan.has_more_walks), wanted, "{}", sort.as_doc());
     };
     let some = || doc! { "a": { "$in": [1, 2] }, "b": { "$in": [1, 2, 3] } };

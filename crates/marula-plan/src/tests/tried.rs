@@ -12,7 +12,7 @@ fn chosen(
     collection: &Arc<Collection>,
     filter: &DocBuf,
     patience: Patience,
-) -> Option<(Plan, Query)> {
+) -> Option<Execution> {
     let context = Context::default();
     let filter = Filter::parse(filter.as_doc(), &context).unwrap();
     let query = Query::new(filter, context);
@@ -52,8 +52,7 @@ fn a_try_ends_in_time_and_is_not_made_again_soon() {
     let collection = numbers(&db);
     let filter = doc! { "a": { "$gte": 0 } };
     let again = || chosen(&db, &collection, &filter, Patience::UpTo(Duration::from_nanos(1)));
-    let (plan, query) = again().expect("nothing is known of it");
-    let mut execution = Execution::new(collection.clone(), plan, query);
+    let mut execution = again().expect("nothing is known of it");
     let mut given = 0;
     let mut take = |_: crate::Found<'_>| {
         given += 1;
@@ -65,8 +64,7 @@ fn a_try_ends_in_time_and_is_not_made_again_soon() {
     assert_eq!(uses(), 0, "what is begun anew is no use yet");
     assert!(again().is_none(), "it took too long");
 
-    let (plan, query) = chosen(&db, &collection, &filter, Patience::Timed).unwrap();
-    let mut execution = Execution::new(collection.clone(), plan, query);
+    let mut execution = chosen(&db, &collection, &filter, Patience::Timed).unwrap();
     let counted = execution.count(Unit::new(&db), u64::MAX, &mut || Ok(())).unwrap();
     assert_eq!(counted, Some(COUNT as u64));
     assert_eq!(uses(), 1);

@@ -12,7 +12,7 @@ use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value, doc};
 use marula_db::{Namespace, Transaction, WriteOp};
 use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
-use marula_plan::{Emit, Execution, Patience, Query, Wording, choice};
+use marula_plan::{Emit, Patience, Query, Wording, choice};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::update::{EmptyTimestamps, Origin};
@@ -498,8 +498,7 @@ fn find_one(
     let mut interrupt = || ctx.check_interrupt();
     let chosen =
         choice::choose(ctx.unit, &collection, query, &wording, Patience::Long, &mut interrupt)?;
-    let Some((plan, query)) = chosen else { return Ok(got) };
-    let mut execution = Execution::new(collection, plan, query);
+    let Some(mut execution) = chosen else { return Ok(got) };
     execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
         got = found.doc.to_buf();
         Ok(Emit::Enough)

@@ -2,7 +2,7 @@
 
 use marula_bson::{ArrayWriter, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
-use marula_plan::{Execution, Wanted, Wording, choice};
+use marula_plan::{Wanted, Wording, choice};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Named, Outcome, Place};
@@ -69,9 +69,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         let wording = Wording::of(filter, request.arg("collation"));
         let chosen =
             choice::choose(ctx.unit, &collection, query, &wording, ctx.patience(), &mut interrupt)?;
-        let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
+        let Some(mut execution) = chosen else { return Ok(Outcome::ToPool) };
         let enough = limit.map_or(u64::MAX, |limit| limit.saturating_add(skip));
-        let mut execution = Execution::new(collection, plan, query);
         match execution.count(ctx.unit, enough, &mut || ctx.check_interrupt())? {
             Some(found) => found.saturating_sub(skip),
             None => return Ok(Outcome::ToPool),

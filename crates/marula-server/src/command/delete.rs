@@ -226,8 +226,8 @@ impl Statement<'_> {
                     patience,
                     &mut interrupt,
                 )?;
-                let Some((plan, query)) = chosen else { return Ok(None) };
-                Execution::new(collection.clone(), plan, query)
+                let Some(execution) = chosen else { return Ok(None) };
+                execution
             }
         };
         if self.multi {

@@ -111,8 +111,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let patience = Patience::all_or_none(ctx.may_wait());
             let chosen =
                 choice::choose(ctx.unit, &collection, query, &wording, patience, &mut interrupt)?;
-            let Some((plan, query)) = chosen else { return Ok(Outcome::ToPool) };
-            let mut execution = Execution::new(collection, plan, query);
+            let Some(mut execution) = chosen else { return Ok(Outcome::ToPool) };
             let outcome = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
                 values.add(&path, found.doc)?;
                 Ok(Emit::Taken)

@@ -350,8 +350,8 @@ impl<'a> FindArgs<'a> {
         }
         let chosen =
             choice::choose(ctx.unit, collection, query, &wording, ctx.patience(), &mut interrupt)?;
-        let Some((plan, query)) = chosen else { return Ok(None) };
-        let mut source = FindSource::new(Execution::new(collection.clone(), plan, query));
+        let Some(execution) = chosen else { return Ok(None) };
+        let mut source = FindSource::new(execution);
         if let Some(projection) = projection {
             source.project(projection, position_filter);
         }

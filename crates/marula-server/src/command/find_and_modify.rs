@@ -334,8 +334,7 @@ impl Job<'_> {
         let patience = Patience::all_or_none(may_wait);
         let chosen =
             choice::choose(ctx.unit, collection, query, &wording, patience, &mut interrupt)?;
-        let Some((plan, query)) = chosen else { return Ok(Attempt::ToPool) };
-        let mut execution = Execution::new(collection.clone(), plan, query);
+        let Some(mut execution) = chosen else { return Ok(Attempt::ToPool) };
         execution.give_candidates();
         self.carry_out(ctx, collection, execution, op).map_err(executor_error)
     }

@@ -4,17 +4,15 @@
 //! A plan that was tried goes on from where the trial has left it, as in mongod: what it has given
 //! is taken first, and the stage above counts a unit of work for each of it.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use marula_bson::{Doc, DocBuf, DocWriter};
 use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Error, Result};
 use marula_plan::explain::{self, Printed, above, append_count, append_stats};
-use marula_plan::plan::Stats;
 use marula_plan::shape::{Shape, hash_text};
 use marula_plan::trial::Tried;
-use marula_plan::{Emit, Execution, Plan, Query, Stage};
+use marula_plan::{Emit, Execution, Plan, Stage, StageRun, Stats};
 use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
@@ -72,7 +70,6 @@ pub(super) struct Trials {
 
 /// How a plan was carried out.
 struct Done {
-    plan: Plan,
     found: u64,
     /// What the stage has done that takes the documents.
     stats: Stats,
@@ -129,13 +126,12 @@ impl<'a> Answer<'a> {
     }
 
     /// The answer where there is no collection.
-    pub(super) fn of_nothing(&self, mut plan: Plan) -> Result<DocBuf> {
-        let answer = self.planned(&self.tree(&plan, None, 0), &[]);
-        let stats = &mut plan.root.stats;
-        (stats.works, stats.is_eof) = (1, true);
+    pub(super) fn of_nothing(&self, plan: &Plan) -> Result<DocBuf> {
+        let answer = self.planned(&self.tree(plan, None, None, 0), &[]);
+        let run = StageRun::of_nothing(plan);
         let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
-        let done = Done { plan, found: 0, stats, failure: None, fails_above: false };
-        Ok(self.with_stats(answer, &done, &[]))
+        let done = Done { found: 0, stats, failure: None, fails_above: false };
+        Ok(self.with_stats(answer, (plan, &run), &done, &[]))
     }
 
     /// The answer for a plan beside those that were tried with it; `update` is how documents would
@@ -143,42 +139,43 @@ impl<'a> Answer<'a> {
     pub(super) fn of_plan(
         &self,
         ctx: &Context<'_>,
-        plan: Plan,
+        mut execution: Execution,
         trials: Trials,
-        collection: Arc<Collection>,
-        query: Query,
         update: Option<Update>,
     ) -> Result<DocBuf> {
         let Trials { score, rejected, found } = trials;
+        let plan = execution.plan().clone();
         let others: Vec<DocBuf> =
-            rejected.iter().map(|tried| self.tree(&tried.plan, None, 0)).collect();
+            rejected.iter().map(|tried| self.tree(&tried.plan, None, None, 0)).collect();
         if self.verbosity == Verbosity::QueryPlanner {
-            return Ok(self.planned(&self.tree(&plan, None, 0), &others));
+            return Ok(self.planned(&self.tree(&plan, None, None, 0), &others));
         }
         let winner = score.map(|score| {
             // The stage above has not begun.
-            let is_eof = plan.root.stats.is_eof && plan.root.stats.advanced == 0;
-            self.tried(&plan, score, Stats { is_eof, ..Stats::default() }, 0)
+            let run = execution.stages();
+            let is_eof = run.stats.is_eof && run.stats.advanced == 0;
+            self.tried((&plan, run), score, Stats { is_eof, ..Stats::default() }, 0)
         });
-        let done = self.run(ctx, Execution::new(collection, plan, query), found, update)?;
+        let done = self.run(ctx, &mut execution, found, update)?;
+        let run = execution.stages();
         // A search by distance has made its inputs on the way.
-        let answer = self.planned(&self.tree(&done.plan, None, 0), &others);
-        let others = rejected
-            .iter()
-            .map(|tried| self.tried(&tried.plan, tried.score, done.stats, done.found));
+        let answer = self.planned(&self.tree(&plan, Some(run), None, 0), &others);
+        let others = rejected.iter().map(|tried| {
+            self.tried((&tried.plan, &tried.run), tried.score, done.stats, done.found)
+        });
         let all: Vec<DocBuf> = winner.into_iter().chain(others).collect();
-        Ok(self.with_stats(answer, &done, &all))
+        Ok(self.with_stats(answer, (&plan, run), &done, &all))
     }
 
     /// Carries a plan out as far as the command would; it may have found something already.
     fn run(
         &self,
         ctx: &Context<'_>,
-        mut execution: Execution,
+        execution: &mut Execution,
         mut found: Found,
         update: Option<Update>,
     ) -> Result<Done> {
-        let is_by_id = matches!(execution.plan().root.stage, Stage::IdHack(_));
+        let is_by_id = matches!(execution.plan().root, Stage::IdHack(_));
         let enough = match self.verb {
             Verb::Find => u64::MAX,
             // Behind the one document it is known that there is no other.
@@ -199,7 +196,7 @@ impl<'a> Answer<'a> {
         }
         // Each document that was found before is one unit of work, and so is one that cannot be
         // changed.
-        let before = execution.plan().root.stats;
+        let before = execution.stages().stats;
         let mut works = found.count + u64::from(found.failure.is_some());
         let is_at_end = before.is_eof && self.verb != Verb::Find;
         let mut failure = None;
@@ -213,8 +210,7 @@ impl<'a> Answer<'a> {
             ctx.check_interrupt()?;
             failure = outcome.err();
         }
-        let plan = execution.into_plan();
-        let after = plan.root.stats;
+        let after = execution.stages().stats;
         works += after.works - before.works;
         let ends = |stats: &Stats| stats.works - stats.advanced - stats.need_time;
         let mut fails_above = false;
@@ -240,14 +236,20 @@ impl<'a> Answer<'a> {
             is_eof: failure.is_none() || after.is_eof,
             ..Stats::default()
         };
-        Ok(Done { plan, found: found.count, stats, failure, fails_above })
+        Ok(Done { found: found.count, stats, failure, fails_above })
     }
 
     /// What a plan has done in a trial, under a stage that has done this much.
-    fn tried(&self, plan: &Plan, score: f64, stats: Stats, found: u64) -> DocBuf {
-        let examined = plan.examined();
+    fn tried(
+        &self,
+        (plan, run): (&Plan, &StageRun),
+        score: f64,
+        stats: Stats,
+        found: u64,
+    ) -> DocBuf {
+        let examined = run.examined(&plan.root);
         let returned = match self.verb {
-            Verb::Find => plan.root.stats.advanced,
+            Verb::Find => run.stats.advanced,
             _ => stats.advanced,
         };
         DocBuf::build(|one| {
@@ -256,15 +258,21 @@ impl<'a> Answer<'a> {
             append_count(one, "totalKeysExamined", examined.keys);
             append_count(one, "totalDocsExamined", examined.docs);
             one.append("score", score);
-            one.append("executionStages", &self.tree(plan, Some((stats, false)), found));
+            one.append("executionStages", &self.tree(plan, Some(run), Some((stats, false)), found));
         })
     }
 
-    /// The stages of a plan under what becomes of its documents; `ran` says what that stage did and
-    /// whether it failed, if it ran.
-    fn tree(&self, plan: &Plan, ran: Option<(Stats, bool)>, found: u64) -> DocBuf {
+    /// The stages of a plan, with the state of a run of it, under what becomes of its documents;
+    /// `ran` says what that stage did and whether it failed, if it ran.
+    fn tree(
+        &self,
+        plan: &Plan,
+        run: Option<&StageRun>,
+        ran: Option<(Stats, bool)>,
+        found: u64,
+    ) -> DocBuf {
         let printed = Printed { has_run: ran.is_some(), ..self.printed };
-        let input = explain::tree(plan, &printed);
+        let input = explain::tree(plan, run, &printed);
         let did = |out: &mut DocWriter<'_>, counts: &[(&str, u64)]| {
             if ran.is_some() {
                 counts.iter().for_each(|(name, count)| append_count(out, name, *count));
@@ -296,7 +304,13 @@ impl<'a> Answer<'a> {
         }
     }
 
-    fn with_stats(&self, mut answer: DocBuf, done: &Done, all: &[DocBuf]) -> DocBuf {
+    fn with_stats(
+        &self,
+        mut answer: DocBuf,
+        (plan, run): (&Plan, &StageRun),
+        done: &Done,
+        all: &[DocBuf],
+    ) -> DocBuf {
         if self.verbosity == Verbosity::QueryPlanner {
             return answer;
         }
@@ -304,8 +318,8 @@ impl<'a> Answer<'a> {
             Verb::Find => done.found,
             _ => done.stats.advanced,
         };
-        let examined = done.plan.examined();
-        let tree = self.tree(&done.plan, Some((done.stats, done.fails_above)), done.found);
+        let examined = run.examined(&plan.root);
+        let tree = self.tree(plan, Some(run), Some((done.stats, done.fails_above)), done.found);
         let stats = DocBuf::build(|out| {
             let totals = (examined.keys, examined.docs);
             self.append_totals(done.failure.as_ref(), returned, totals, out);

@@ -5,7 +5,9 @@ use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_plan::choice::{self, Choice};
 use marula_plan::shape::Shape;
-use marula_plan::{Node, Plan, Query, Shown, Stage, Wanted, WordedCollation, Wording, planner};
+use marula_plan::{
+    Execution, Plan, Query, Shown, Stage, Wanted, WordedCollation, Wording, planner,
+};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::text;
@@ -283,7 +285,6 @@ impl<'a> Asked<'a> {
         answer.parsed = Some(query.filter.to_doc());
         answer.is_whole_pipeline = is_whole_pipeline;
         let Some(collection) = collection else {
-            let eof = || Plan::new(Node::new(Stage::Eof));
             if verb != Verb::Find {
                 answer.parsed = None;
             }
@@ -293,7 +294,7 @@ impl<'a> Asked<'a> {
                 answer.printed.projection = Doc::EMPTY;
             }
             let gives_first_of_each = query.first_of_each.is_some();
-            return Ok((answer.of_nothing(eof())?, gives_first_of_each));
+            return Ok((answer.of_nothing(&Plan::new(Stage::Eof))?, gives_first_of_each));
         };
         if let Verb::Count { is_whole: true, skip, limit } = verb {
             answer.parsed = None;
@@ -305,15 +306,8 @@ impl<'a> Asked<'a> {
         if let Some(key) = key {
             if let Some((plan, _)) = planner::plan_distinct(&state, &query, &key) {
                 answer.shape = Some(Shape::of(&query, &state));
-                let answer = answer.of_plan(
-                    ctx,
-                    plan,
-                    Trials::default(),
-                    collection.clone(),
-                    query,
-                    None,
-                )?;
-                return Ok((answer, false));
+                let execution = Execution::new(collection, plan, query);
+                return Ok((answer.of_plan(ctx, execution, Trials::default(), None)?, false));
             }
             query.shown = distinct::shown(&state, &query, &key);
             shown_of_key = query.shown.as_ref().map(|_| distinct::projection(&key));
@@ -340,11 +334,12 @@ impl<'a> Asked<'a> {
             needs: worded.is_none().then_some(&given as &dyn Fn() -> DocBuf),
             ..Wording::default()
         };
-        let Choice { plan, score, rejected, number } =
-            choice::explain(ctx.unit, &collection, &mut query, &wording, &mut see, &mut interrupt)?;
+        let Choice { execution, score, rejected, number } =
+            choice::explain(ctx.unit, &collection, query, &wording, &mut see, &mut interrupt)?;
+        let (plan, query) = (execution.plan(), execution.query());
         // Only now is known in which language a text search is.
         answer.parsed = Some(query.filter.to_doc());
-        let is_by_id = matches!(plan.root.stage, Stage::IdHack(_))
+        let is_by_id = matches!(plan.root, Stage::IdHack(_))
             && !update.as_ref().is_some_and(Update::needs_position);
         if is_by_id && verb.writes() && projection.is_empty() {
             // Nobody had to understand such a filter.
@@ -361,12 +356,12 @@ impl<'a> Asked<'a> {
             Stage::Eof => !has_search,
             _ => false,
         });
-        answer.shape = (!is_simple).then(|| Shape::of(&query, &state));
+        answer.shape = (!is_simple).then(|| Shape::of(query, &state));
         answer.is_filtered = query.allowed.is_some();
         let found = if number < seen.len() { seen.swap_remove(number) } else { Found::default() };
         let trials = Trials { score, rejected, found };
         let gives_first_of_each = plan.gives_first_of_each();
-        let answer = answer.of_plan(ctx, plan, trials, collection.clone(), query, update)?;
+        let answer = answer.of_plan(ctx, execution, trials, update)?;
         Ok((answer, gives_first_of_each))
     }
 }
