@@ -24,12 +24,14 @@ const ARROWS: &[(&str, &[&str])] = &[
             "session",
         ],
     ),
+    ("backups", &[]),
     ("cluster_fields", &["fields"]),
     ("collection_uuid", &["context", "request"]),
     (
         "command",
         &[
             "auth",
+            "backups",
             "change_stream",
             "cluster_fields",
             "collection_uuid",
@@ -171,6 +173,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "server",
         &[
             "auth",
+            "backups",
             "counters",
             "cursor",
             "default_concerns",

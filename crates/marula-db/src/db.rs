@@ -204,6 +204,8 @@ impl Db {
 
     /// Ends the background work and closes the store. Idempotent.
     pub fn close(&self) -> Result<()> {
+        // A thread that waits for held files would never end.
+        self.release_files()?;
         let sweeper = self.sweeper.lock().take();
         if let Some(Sweeper { dropped, thread }) = sweeper {
             drop(dropped);

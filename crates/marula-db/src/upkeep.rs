@@ -34,6 +34,17 @@ impl Db {
         self.store().sync(stamp).for_client()
     }
 
+    /// Has files stay as they are until [`Db::release_files`], so that they can be copied one by
+    /// one.
+    pub fn hold_files(&self) -> Result<()> {
+        self.store().hold_files().for_client()
+    }
+
+    /// Lets go of held files.
+    pub fn release_files(&self) -> Result<()> {
+        self.store().release_files().for_client()
+    }
+
     /// Calls `done` once [`Db::sync`] of `stamp` would return; for callers that must not block
     /// their thread.
     pub fn on_sync(&self, stamp: Stamp, done: Box<dyn FnOnce(marula_storage::Result<()>) + Send>) {

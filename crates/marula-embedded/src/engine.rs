@@ -11,11 +11,14 @@ use parking_lot::Mutex;
 use rust_rocksdb::{Cache, ColumnFamily, DB, Options, ReadOptions, WriteOptions, properties};
 
 use crate::check;
+use crate::clock::Clock;
 use crate::error::{closed, from_rocksdb};
 use crate::estimate::Estimates;
 use crate::fixed_view::{FixedView, OpenViews};
 use crate::folder::Folder;
 use crate::health::Health;
+use crate::held_files::{self, Files};
+use crate::log_follower;
 use crate::log_scan::Synced;
 use crate::loss::Loss;
 use crate::many;
@@ -51,6 +54,12 @@ pub(crate) struct Engine {
     pub(crate) spaces: [Options; Space::ALL.len()],
     /// Serializes compactions on demand.
     pub(crate) compaction: Mutex<()>,
+    /// The clock of the times in the log, if the log is followed.
+    pub(crate) clock: Option<Clock>,
+    /// The run of the log, if the log is followed.
+    pub(crate) run: Mutex<Option<String>>,
+    /// The threads that change files, and whether files are held.
+    pub(crate) files: Files,
     /// The open fixed views, and the ranges dropped while they are open.
     pub(crate) views: Mutex<OpenViews>,
     // Declared after the database: the folder stays locked until the database is closed.
@@ -73,6 +82,14 @@ impl Embedded {
         };
         crate::manifest::check(&folder.store())?;
         let loss = crate::loss::look(&folder, &options)?;
+        let run = match (options.is_read_only, options.keeps_log) {
+            (true, _) => None,
+            (false, true) => Some(log_follower::continue_run(folder.path())?),
+            (false, false) => {
+                log_follower::end_run(folder.path())?;
+                None
+            }
+        };
         let health = Arc::new(Health::default());
         let cache = options.cache();
         let database = options.database(health.clone());
@@ -101,6 +118,9 @@ impl Embedded {
             write_options: WriteOptions::default(),
             spaces,
             compaction: Mutex::default(),
+            clock: run.is_some().then(Clock::default),
+            run: Mutex::new(run),
+            files: Files::default(),
             views: Mutex::default(),
             folder,
             loss,
@@ -293,8 +313,18 @@ impl Store for Embedded {
         check::check(&self.engine)
     }
 
+    fn hold_files(&self) -> Result<()> {
+        self.check_open()?;
+        held_files::hold(&self.engine)
+    }
+
+    fn release_files(&self) -> Result<()> {
+        held_files::release(&self.engine)
+    }
+
     fn close(&self) -> Result<()> {
         self.is_closed.store(true, Ordering::SeqCst);
+        self.release_files()?;
         self.sync.stop()
     }
 }

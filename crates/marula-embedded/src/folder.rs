@@ -5,6 +5,8 @@
 //! <folder>/store/    RocksDB's files
 //! <folder>/SYNCED    the sequence number of the last sync: `log_scan.rs`
 //! <folder>/ingest/   sorted files before they are ingested; emptied at each open
+//! <folder>/backup/   checkpoints that a backup is made of; emptied at each open
+//! <folder>/FOLLOWED  the run of a log that is followed: `log_follower.rs`
 //! ```
 //!
 //! A folder without the marker is accepted only when it is empty. So a data folder of mongod, or a
@@ -67,7 +69,8 @@ impl Folder {
         check_or_write_marker(&mut marker, path)?;
         let folder = Folder { path: path.to_path_buf(), _marker: marker };
         folder.check_store()?;
-        folder.empty_ingest()?;
+        folder.empty(&folder.ingest())?;
+        folder.empty(&folder.backup())?;
         Ok(folder)
     }
 
@@ -113,8 +116,13 @@ impl Folder {
         self.path.join("ingest")
     }
 
-    /// Refuses a store without a `CURRENT` file: RocksDB would treat it as new and remove its
-    /// files.
+    /// Removes the files of an ingestion or a backup that a crash interrupted.
+    pub(crate) fn backup(&self) -> PathBuf {
+        self.path.join("backup")
+    }
+
+    /// A store that has lost its `CURRENT` file would be taken for a new one, and its files
+    /// removed.
     fn check_store(&self) -> Result<()> {
         let store = self.store();
         let entries = match fs::read_dir(&store) {
@@ -138,12 +146,11 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes the files of an ingestion that a crash interrupted.
-    fn empty_ingest(&self) -> Result<()> {
-        let path = self.ingest();
-        match fs::remove_dir_all(&path) {
+    /// Removes the files of an ingestion or a backup that a crash interrupted.
+    fn empty(&self, path: &Path) -> Result<()> {
+        match fs::remove_dir_all(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed("remove", &path, error))
+                Err(failed("remove", path, error))
             }
             _ => Ok(()),
         }

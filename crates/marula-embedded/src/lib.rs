@@ -8,12 +8,15 @@
 
 mod check;
 mod checkpoint;
+mod clock;
 mod engine;
 mod error;
 mod estimate;
 mod fixed_view;
 mod folder;
 mod health;
+mod held_files;
+mod log_follower;
 mod log_scan;
 mod loss;
 mod manifest;
@@ -22,6 +25,7 @@ mod opened;
 mod options;
 mod prefetch;
 mod record_cache;
+mod replay;
 mod scan;
 mod settle;
 mod statistics;
@@ -29,5 +33,8 @@ mod sync;
 mod txn;
 mod upkeep;
 
+pub use checkpoint::{Checkpoint, ClosedFolder};
 pub use engine::Embedded;
+pub use log_follower::{LogFollower, Logged, Moved};
 pub use options::{EmbeddedOptions, OnDamage, memory_bytes};
+pub use replay::Replayed;

@@ -20,8 +20,8 @@ pub(crate) const BLOCK_BYTES: usize = 32 << 10;
 pub(crate) const HEADER_BYTES: usize = 7;
 
 pub(crate) const WHOLE: u8 = 1;
-const FIRST: u8 = 2;
-const MIDDLE: u8 = 3;
+pub(crate) const FIRST: u8 = 2;
+pub(crate) const MIDDLE: u8 = 3;
 pub(crate) const LAST: u8 = 4;
 
 /// The unreadable end of a log.
@@ -72,6 +72,11 @@ pub(crate) fn scan(store: &Path) -> io::Result<LogScan> {
 
 /// The log files, ordered by number.
 fn log_files(store: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(numbered_log_files(store)?.into_iter().map(|(_, path)| path).collect())
+}
+
+/// The log files of a folder with their numbers, in their order; none where there is no folder.
+pub(crate) fn numbered_log_files(store: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let entries = match fs::read_dir(store) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -86,7 +91,7 @@ fn log_files(store: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     files.sort();
-    Ok(files.into_iter().map(|(_, path)| path).collect())
+    Ok(files)
 }
 
 /// Reads the blocks of one file.

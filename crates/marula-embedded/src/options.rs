@@ -78,6 +78,9 @@ pub struct EmbeddedOptions {
     pub background_jobs: usize,
     /// Bytes written to one space before its memtable is flushed to a file.
     pub memtable_bytes: usize,
+    /// Whether the log is kept for a while to be followed, with the time of each commit
+    /// ([`Embedded::follow_log`](crate::Embedded::follow_log)).
+    pub keeps_log: bool,
 }
 
 const MB: usize = 1 << 20;
@@ -92,6 +95,11 @@ const CACHE_BYTES_TINY: usize = 64 * MB;
 /// The maximum log size; beyond it, memtables of rarely written spaces are flushed to free the log.
 /// It bounds recovery, which reads about 200 MB per second.
 const WAL_BYTES_MAX: u64 = 512 << 20;
+
+/// How long, and how much of, a log that is followed is kept once the store does not need it: as
+/// long as a follower may be unable to pass it on.
+const LOG_KEPT_SECONDS: u64 = 3600;
+const LOG_KEPT_MB: u64 = 2048;
 
 /// The maximum number of unmerged additions to one counter in memory: more make reads of the
 /// counter slow, fewer make additions slow.
@@ -113,6 +121,7 @@ impl EmbeddedOptions {
             sync_interval: Duration::from_millis(100),
             background_jobs: thread::available_parallelism().map_or(2, usize::from).clamp(2, 8),
             memtable_bytes: (cache_bytes / 8).clamp(8 * MB, 64 * MB),
+            keeps_log: false,
         }
     }
 
@@ -139,6 +148,10 @@ impl EmbeddedOptions {
         // logger reports it.
         options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
         options.set_recycle_log_file_num(0);
+        if self.keeps_log {
+            options.set_wal_ttl_seconds(LOG_KEPT_SECONDS);
+            options.set_wal_size_limit_mb(LOG_KEPT_MB);
+        }
         options.set_max_total_wal_size(WAL_BYTES_MAX);
         options.set_enable_pipelined_write(false);
         options.set_avoid_unnecessary_blocking_io(true);

@@ -330,7 +330,7 @@ mod tests {
     }
 
     fn is_kept(cache: &RecordCache, key: &[u8]) -> bool {
-        cache.at(key, u64::MAX).is_some()
+        cache.lookup_at(key, u64::MAX).is_some()
     }
 
     /// Writes a record and calls `meanwhile` between its removal and its readmission.
@@ -345,8 +345,8 @@ mod tests {
     fn what_was_read_is_kept_until_it_is_written() {
         let cache = RecordCache::new(1 << 20);
         cache.keep(ticket(&cache, b"one"), b"bytes");
-        assert_eq!(cache.at(b"one", 7).as_deref(), Some(&b"bytes"[..]));
-        assert_eq!(cache.at(b"one", 6), None, "an earlier moment may have had another");
+        assert_eq!(cache.lookup_at(b"one", 7).as_deref(), Some(&b"bytes"[..]));
+        assert_eq!(cache.lookup_at(b"one", 6), None, "an earlier moment may have had another");
         assert!(cache.count() == 1 && cache.bytes() > 5);
         write(&cache, b"one", || assert!(!is_kept(&cache, b"one")));
         assert!(!is_kept(&cache, b"one"));

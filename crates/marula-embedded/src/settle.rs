@@ -40,6 +40,8 @@ impl Settle {
             return;
         }
         self.checked_at = Instant::now();
+        // While files are held they stay as they are.
+        let Some(_files) = engine.files.try_change() else { return };
         for space in Space::ALL {
             let column = engine.column(space);
             let property = properties::NUM_ENTRIES_ACTIVE_MEM_TABLE;

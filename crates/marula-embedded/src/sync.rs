@@ -157,7 +157,9 @@ impl Shared {
 
     fn sync(&self, newest: u64, waiters: Vec<Done>) {
         let outcome = self.engine.db.flush_wal(true);
+        // A copy of held files may have been made of the log as it was when they were held.
         if outcome.is_ok()
+            && self.engine.files.try_change().is_some()
             && let Some(synced) = &self.engine.synced
             && let Err(cause) = synced.note(newest)
         {

@@ -103,7 +103,7 @@ impl Txn for EmbeddedTxn<'_> {
         self.batch.size_in_bytes().saturating_sub(BATCH_HEADER_BYTES)
     }
 
-    fn commit(self: Box<Self>) -> Result<Stamp> {
+    fn commit(mut self: Box<Self>) -> Result<Stamp> {
         if self.store.is_closed() {
             return Err(closed());
         }
@@ -111,6 +111,11 @@ impl Txn for EmbeddedTxn<'_> {
             return Err(Error::TooLarge);
         }
         let engine = &self.store.engine;
+        if let Some(clock) = &engine.clock
+            && !self.batch.is_empty()
+        {
+            clock.mark(&mut self.batch);
+        }
         let hold = engine.records.hold_for_write(&self.names, &self.cleared);
         engine.db.write_opt(&self.batch, &engine.write_options).map_err(|error| {
             self.store.sync.wake_to_resume();

@@ -8,15 +8,19 @@ use std::time::Duration;
 use marula_storage::{Direction, Error, KeyRange, Result, Space};
 use rust_rocksdb::{
     BottommostLevelCompaction, CompactOptions, IngestExternalFileOptions, ReadOptions,
-    SstFileWriter,
+    SstFileWriter, WriteBatch,
 };
 
+use crate::clock::Clock;
 use crate::engine::{Embedded, Engine};
 use crate::error::from_rocksdb;
 use crate::scan::open_cursor;
 
 /// The maximum size of an ingested file, so that later compactions need not rewrite all of it.
 const INGEST_FILE_BYTES: u64 = 128 << 20;
+
+/// About the size of a commit of keys that are ingested through the log.
+const LOGGED_BATCH_BYTES: usize = 1 << 20;
 
 /// The approximate size of one step of a compaction; between steps it can be stopped.
 const COMPACT_STEP_BYTES: u64 = 256 << 20;
@@ -27,8 +31,13 @@ const TURN_WAIT: Duration = Duration::from_millis(20);
 /// Writes the next key and value into the buffers; returns `false` at the end.
 type Next<'n> = &'n mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>;
 
-/// Writes sorted files and ingests them into the store, all or none.
+/// Writes sorted files and ingests them into the store, all or none. If the log is followed, the
+/// keys are written through the log instead, which costs more.
 pub(crate) fn ingest(engine: &Engine, space: Space, next: Next) -> Result<()> {
+    let _files = engine.files.change();
+    if let Some(clock) = &engine.clock {
+        return write_logged(engine, clock, space, next);
+    }
     let files = SortedFiles::new(engine)?;
     let paths = files.write(engine, space, next)?;
     if paths.is_empty() {
@@ -38,6 +47,26 @@ pub(crate) fn ingest(engine: &Engine, space: Space, next: Next) -> Result<()> {
     options.set_move_files(true);
     let column = engine.column(space);
     engine.db.ingest_external_file_cf_opts(column, &options, paths).map_err(from_rocksdb)
+}
+
+/// Writes keys in commits of a bounded size. The caller drops the range when it fails: a part
+/// of it may be there.
+fn write_logged(engine: &Engine, clock: &Clock, space: Space, next: Next) -> Result<()> {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut batch = WriteBatch::default();
+    let mut is_more = true;
+    while is_more {
+        is_more = next(&mut key, &mut value)?;
+        if is_more {
+            batch.put_cf(engine.column(space), &key, &value);
+        }
+        if batch.size_in_bytes() >= LOGGED_BATCH_BYTES || (!is_more && !batch.is_empty()) {
+            clock.mark(&mut batch);
+            engine.db.write_opt(&batch, &engine.write_options).map_err(from_rocksdb)?;
+            batch.clear();
+        }
+    }
+    Ok(())
 }
 
 /// The folder of one ingestion's files; dropping it removes the folder with the files left in it.
@@ -91,6 +120,7 @@ pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Res
     if space == Space::Records {
         engine.records.remove_ranges(std::slice::from_ref(range));
     }
+    let _files = engine.files.change();
     let column = engine.column(space);
     let last = below(&range.end);
     let is_viewed = {
@@ -111,10 +141,12 @@ pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Res
     }
     drop(cursor);
     let (start, end) = (&range.start, &range.end);
-    engine
-        .db
-        .delete_range_cf_opt(column, start, end, &engine.write_options)
-        .map_err(from_rocksdb)?;
+    let mut batch = WriteBatch::default();
+    batch.delete_range_cf(column, start, end);
+    if let Some(clock) = &engine.clock {
+        clock.mark(&mut batch);
+    }
+    engine.db.write_opt(&batch, &engine.write_options).map_err(from_rocksdb)?;
     // Only a hint: ranges that are not marked are compacted later.
     let _ = engine.db.suggest_compact_range_cf(column, Some(start), Some(end));
     Ok(())
@@ -164,6 +196,7 @@ pub(crate) fn compact(
     options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
     options.set_exclusive_manual_compaction(false);
     for edge in edges.windows(2) {
+        let _files = engine.files.change();
         // The end belongs to the next step; compacting it twice is harmless.
         let column = engine.column(space);
         engine.db.compact_range_cf_opt(column, Some(&edge[0]), Some(&edge[1]), &options);

@@ -7,6 +7,7 @@
 //! Start with [`command`], then [`dispatch`], [`request`], [`context`].
 
 pub mod auth;
+pub mod backups;
 mod change_stream;
 mod cluster_fields;
 pub(crate) mod collection_uuid;

@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::auth::Users;
 use crate::auth::logins::LoginCounters;
+use crate::backups::Backups;
 use crate::counters::Counters;
 use crate::cursor::Cursors;
 use crate::default_concerns::DefaultConcerns;
@@ -117,6 +118,8 @@ pub struct Server {
     pub started: Instant,
     /// The network's counters, once it runs.
     pub network: OnceLock<CounterReader>,
+    /// What makes backups, where data is on disk.
+    pub backups: OnceLock<Arc<dyn Backups>>,
     /// Clients who wait for the topology to change, which it does only when the server ends.
     pub topology_waiters: Mutex<Vec<Wake>>,
 }
@@ -154,6 +157,7 @@ impl Server {
             process_id: ObjectId::generate(u32::try_from(now_ms / 1000).unwrap_or(0)),
             started: Instant::now(),
             network: OnceLock::new(),
+            backups: OnceLock::new(),
             topology_waiters: Mutex::new(Vec::new()),
         }
     }

@@ -386,6 +386,17 @@ pub trait Store: View + 'static {
         Ok(())
     }
 
+    /// Has files stay as they are until [`Store::release_files`], so that they can be copied one by
+    /// one. Commits go on. Where there are no files, nothing happens.
+    fn hold_files(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Lets go of held files.
+    fn release_files(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Waits until every commit up to `stamp` survives a power failure. Concurrent callers share
     /// one sync.
     fn sync(&self, stamp: Stamp) -> Result<()>;

@@ -4,6 +4,7 @@
 //! exactly the entries of the documents, the counters are exact. Progress goes to stderr, the
 //! report to stdout.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,12 +18,32 @@ use crate::{Failure, engine};
 /// The interval of progress reports.
 const TELL_EVERY: Duration = Duration::from_secs(2);
 
+/// The size of a folder's content, and its faults.
+pub(crate) struct Report {
+    pub(crate) collections: usize,
+    pub(crate) documents: i64,
+    /// A line each.
+    pub(crate) faults: Vec<String>,
+}
+
 /// Checks the engine, then every collection; reports each error on a line.
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    if !args.dbpath.is_dir() {
-        return Err(format!("there is no data folder '{}'", args.dbpath.display()));
+    let Report { collections, documents, faults } = folder(&args.dbpath)?;
+    for fault in &faults {
+        println!("{fault}");
     }
-    let store = engine::open_to_read(&args.dbpath)?;
+    println!("{collections} collections, {documents} documents, {} faults", faults.len());
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Checks the data folder `dbpath`.
+///
+/// Errors: it cannot be opened or read at all.
+pub(crate) fn folder(dbpath: &Path) -> Result<Report, Failure> {
+    if !dbpath.is_dir() {
+        return Err(format!("there is no data folder '{}'", dbpath.display()));
+    }
+    let store = engine::open_to_read(dbpath)?;
     let mut told = Instant::now();
     let mut faults = store.check().map_err(|error| format!("cannot check the store: {error}"))?;
     if told.elapsed() >= TELL_EVERY {
@@ -38,11 +59,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
         }
     }
     db.close().map_err(|error| error.message().to_owned())?;
-    for fault in &faults {
-        println!("{fault}");
-    }
-    println!("{collections} collections, {documents} documents, {} faults", faults.len());
-    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(Report { collections, documents, faults })
 }
 
 /// Checks one collection; returns the number of its documents. An unreadable part is an error of

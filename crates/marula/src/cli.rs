@@ -14,7 +14,8 @@ use clap::{Args, Parser, Subcommand};
     version,
     after_help = "Start a server:        marula serve --dbpath ./data\n\
                   Connect to it:         mongosh mongodb://127.0.0.1:27017\n\
-                  Try it without a disk: marula serve --storage-engine memory"
+                  Try it without a disk: marula serve --storage-engine memory\n\
+                  Back it up:            marula backup create /mnt/backups"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -25,6 +26,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve a data folder to MongoDB's drivers and tools.
     Serve(Box<ServeArgs>),
+    /// Make backups of a running server or a folder, verify them, restore any moment.
+    #[cfg(feature = "rocksdb")]
+    Backup(crate::backup::BackupArgs),
     /// Check a data folder that no server has open: every document, index and counter.
     Check(CheckArgs),
     /// Compare this server with others under published loads, and draw the report
@@ -155,10 +159,38 @@ pub(crate) struct ServeArgs {
     pub(crate) pid_file: Option<PathBuf>,
 
     #[command(flatten)]
+    pub(crate) backup: BackupSchedule,
+
+    #[command(flatten)]
     pub(crate) tls: TlsArgs,
 
     #[command(flatten)]
     pub(crate) refused: RefusedArgs,
+}
+
+/// Options of backups that the server makes on its own.
+#[derive(Args, Debug, Default)]
+pub(crate) struct BackupSchedule {
+    /// Make backups here, and send the log every few seconds, so that any moment can be restored: a
+    /// folder, s3://bucket/prefix, gs://… or az://… ('marula backup create --help' says more)
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) backup_to: Option<String>,
+
+    /// The time between two backups; the first one is made at the start [default: 6h]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) backup_every: Option<String>,
+
+    /// How far back every moment can be restored; what is older is removed [default: 7d]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) backup_keep: Option<String>,
+
+    /// The time between two pieces of log: at most this is lost with the machine [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) backup_log_every: Option<String>,
+
+    /// Encrypt backups and log with the key in this file ('openssl rand -base64 32' makes one)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) backup_key_file: Option<PathBuf>,
 }
 
 /// Options of TLS, by mongod's names and the older ones that it accepts too.

@@ -7,6 +7,8 @@ use marula_distributed::etcd::Etcd;
 use marula_distributed::kv::Kv;
 use marula_distributed::sim::{Faults, Sim, SystemClock};
 use marula_distributed::{Distributed, LeaseOptions};
+#[cfg(feature = "rocksdb")]
+use marula_embedded::Embedded;
 use marula_storage::Store;
 use marula_storage::memory::Memory;
 
@@ -18,17 +20,37 @@ use crate::settings::{EngineKind, Settings};
 pub(crate) enum Purpose {
     /// To serve it: damage is rejected.
     Serve,
+    /// The same, with a log that backups follow.
+    ServeFollowed,
     /// To repair it: the data lost in a damaged log is given up.
     Repair,
 }
 
+/// A store, and the engine that backups are made by.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn Store>,
+    #[cfg(feature = "rocksdb")]
+    pub(crate) embedded: Option<Arc<Embedded>>,
+}
+
+impl Opened {
+    /// A store of which no backups can be made.
+    fn without_backups(store: Arc<dyn Store>) -> Opened {
+        Opened {
+            store,
+            #[cfg(feature = "rocksdb")]
+            embedded: None,
+        }
+    }
+}
+
 /// Opens the store of the settings; a data folder is created if it does not exist.
-pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Arc<dyn Store>, Failure> {
+pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Opened, Failure> {
     if settings.engine != EngineKind::Etcd && !settings.endpoints.is_empty() {
         return Err("--endpoints is for --storage-engine etcd".to_owned());
     }
     match settings.engine {
-        EngineKind::Memory => Ok(Arc::new(Memory::new())),
+        EngineKind::Memory => Ok(Opened::without_backups(Arc::new(Memory::new()))),
         EngineKind::RocksDb => open_folder(&settings.dbpath, settings.cache_bytes, purpose),
         EngineKind::Sim => {
             open_distributed(Arc::new(Sim::new(SystemClock::default(), Faults::default())))
@@ -42,7 +64,7 @@ pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Arc<dyn Stor
 
 /// Opens a store over a distributed one, of which this process is then the owner: the layers above
 /// keep the catalogue in memory and assume that nobody else writes.
-fn open_distributed(kv: Arc<dyn Kv>) -> Result<Arc<dyn Store>, Failure> {
+fn open_distributed(kv: Arc<dyn Kv>) -> Result<Opened, Failure> {
     let name = format!("{}, process {}", marula_server::host_name(), std::process::id());
     let options = marula_distributed::Options {
         lease: Some(LeaseOptions::new(name)),
@@ -51,7 +73,7 @@ fn open_distributed(kv: Arc<dyn Kv>) -> Result<Arc<dyn Store>, Failure> {
     let what = kv.name();
     let store = Distributed::open(kv, options)
         .map_err(|error| format!("cannot open the store in {what}: {error}"))?;
-    Ok(Arc::new(store))
+    Ok(Opened::without_backups(Arc::new(store)))
 }
 
 /// Returns the memory limit of all operations together: three quarters of the memory without the
@@ -112,21 +134,23 @@ fn open_folder(
     dbpath: &Path,
     cache_bytes: Option<usize>,
     purpose: Purpose,
-) -> Result<Arc<dyn Store>, Failure> {
+) -> Result<Opened, Failure> {
     let mut options = marula_embedded::EmbeddedOptions::new(dbpath);
+    options.keeps_log = matches!(purpose, Purpose::ServeFollowed);
     options.on_damage = match purpose {
-        Purpose::Serve => marula_embedded::OnDamage::Refuse,
+        Purpose::Serve | Purpose::ServeFollowed => marula_embedded::OnDamage::Refuse,
         Purpose::Repair => marula_embedded::OnDamage::CutOff,
     };
     if let Some(cache_bytes) = cache_bytes {
         options.cache_bytes = limited_to_memory(cache_bytes);
     }
-    let store = marula_embedded::Embedded::open(options)
+    let store = Embedded::open(options)
         .map_err(|error| format!("cannot open data folder '{}': {error}", dbpath.display()))?;
-    Ok(Arc::new(store))
+    let store = Arc::new(store);
+    Ok(Opened { store: store.clone(), embedded: Some(store) })
 }
 
 #[cfg(not(feature = "rocksdb"))]
-fn open_folder(_: &Path, _: Option<usize>, _: Purpose) -> Result<Arc<dyn Store>, Failure> {
+fn open_folder(_: &Path, _: Option<usize>, _: Purpose) -> Result<Opened, Failure> {
     Err("this build has no engine for data on disk; say --storage-engine memory".to_owned())
 }

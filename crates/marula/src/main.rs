@@ -1,9 +1,11 @@
-//! The binary: `marula serve`, `marula check`, `marula bench`.
+//! The binary: `marula serve`, `marula backup`, `marula check`, `marula bench`.
 //!
 //! This crate is the only one that chooses an engine. A failure is one line on stderr and a
 //! non-zero exit status.
 
 mod allocator;
+#[cfg(feature = "rocksdb")]
+mod backup;
 mod bench;
 mod check;
 mod cli;
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
     allocator::configure();
     let outcome = match Cli::try_parse() {
         Ok(Cli { command: Command::Serve(options) }) => serve::run(&options),
+        #[cfg(feature = "rocksdb")]
+        Ok(Cli { command: Command::Backup(options) }) => backup::run(&options),
         Ok(Cli { command: Command::Check(options) }) => check::run(&options),
         Ok(Cli { command: Command::Bench { words } }) => Err(bench::run(&words)),
         Err(error) => return usage(&error),

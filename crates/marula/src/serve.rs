@@ -24,6 +24,8 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry};
 
+#[cfg(feature = "rocksdb")]
+use crate::backup;
 use crate::cli::ServeArgs;
 use crate::engine::Purpose;
 use crate::settings::{EngineKind, Settings};
@@ -64,8 +66,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     if !settings.has_javascript {
         marula_server::disable_javascript();
     }
-    let purpose = if args.repair { Purpose::Repair } else { Purpose::Serve };
-    let store = engine::open(&settings, purpose)?;
+    let purpose = purpose(args, &settings);
+    let engine::Opened {
+        store,
+        #[cfg(feature = "rocksdb")]
+        embedded,
+    } = engine::open(&settings, purpose)?;
     let db = Db::open(store.clone())
         .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
     if args.repair {
@@ -76,6 +82,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     }
     let db = Arc::new(db);
     let server = Arc::new(Server::new(db.clone(), options(&settings, address, tls.clone()), log));
+    #[cfg(feature = "rocksdb")]
+    let backups = backups(embedded, &settings, &server)?;
     for parameter in &parameters {
         server.set_parameter_at_startup(parameter).map_err(|error| error.message().to_owned())?;
     }
@@ -114,6 +122,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     }
     server.topology_waiters.lock().clear();
     handle.shutdown(if server.shutdown.is_forced() { Duration::ZERO } else { SHUTDOWN_GRACE });
+    #[cfg(feature = "rocksdb")]
+    if let Some(backups) = backups {
+        backups.stop();
+    }
     // From here on the server waits for nothing that a second signal would have to end.
     db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
     signals.stop();
@@ -121,6 +133,30 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     release(store);
     tracing::info!("ended");
     Ok(ExitCode::SUCCESS)
+}
+
+fn purpose(args: &ServeArgs, settings: &Settings) -> Purpose {
+    #[cfg(feature = "rocksdb")]
+    if settings.backup.to.is_some() && !args.repair {
+        return Purpose::ServeFollowed;
+    }
+    let _ = settings;
+    if args.repair { Purpose::Repair } else { Purpose::Serve }
+}
+
+/// Starts what makes backups, where data is on disk.
+#[cfg(feature = "rocksdb")]
+fn backups(
+    embedded: Option<Arc<marula_embedded::Embedded>>,
+    settings: &Settings,
+    server: &Server,
+) -> Result<Option<Arc<backup::Service>>, Failure> {
+    let Some(store) = embedded else { return Ok(None) };
+    let (dbpath, schedule) = (settings.dbpath.clone(), settings.backup.clone());
+    let service = backup::Service::start(store, dbpath, schedule)?;
+    // Nobody else sets it.
+    let _ = server.backups.set(service.clone());
+    Ok(Some(service))
 }
 
 /// Drops the store once no other thread holds it. An engine must be closed before the process

@@ -10,6 +10,8 @@ use marula_server::log_file::{Earlier, Rotation};
 use marula_wire::{Compressor, Compressors};
 
 use crate::Failure;
+#[cfg(feature = "rocksdb")]
+use crate::backup::ScheduleSettings;
 use crate::cli::{RefusedArgs, ServeArgs};
 use crate::config_file;
 use crate::tls_settings::{self, TlsSettings};
@@ -57,6 +59,8 @@ pub(crate) struct Settings {
     pub(crate) connections_max: Option<usize>,
     pub(crate) compressors: Compressors,
     pub(crate) tls: TlsSettings,
+    #[cfg(feature = "rocksdb")]
+    pub(crate) backup: ScheduleSettings,
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) log_format: Option<Format>,
     pub(crate) log_path: Option<PathBuf>,
@@ -86,6 +90,8 @@ impl Default for Settings {
             connections_max: None,
             compressors: Compressors::DEFAULT,
             tls: TlsSettings::default(),
+            #[cfg(feature = "rocksdb")]
+            backup: ScheduleSettings::default(),
             parameters: Vec::new(),
             log_format: None,
             log_path: None,
@@ -140,6 +146,11 @@ impl Settings {
             ("systemLog.quiet", args.quiet.then(|| "true".to_owned())),
             ("systemLog.verbosity", (args.verbose > 0).then(|| args.verbose.to_string())),
             ("processManagement.pidFilePath", args.pid_file.as_ref().map(path_text)),
+            ("backup.to", args.backup.backup_to.clone()),
+            ("backup.every", args.backup.backup_every.clone()),
+            ("backup.keep", args.backup.backup_keep.clone()),
+            ("backup.logEvery", args.backup.backup_log_every.clone()),
+            ("backup.keyFile", args.backup.backup_key_file.as_ref().map(path_text)),
         ] {
             if let Some(value) = value {
                 settings.set(name, &value)?;
@@ -149,6 +160,8 @@ impl Settings {
             settings.set(name, &value)?;
         }
         settings.tls.check()?;
+        #[cfg(feature = "rocksdb")]
+        settings.backup.check(settings.engine == EngineKind::RocksDb)?;
         for assignment in &args.set_parameter {
             let (name, value) = assignment.split_once('=').ok_or_else(|| {
                 format!("--set-parameter '{assignment}' is not of the form name=value")
@@ -225,6 +238,16 @@ impl Settings {
                 let (name, shown) = self.tls.set(name, value)?;
                 self.named.insert(name, shown);
                 return Ok(());
+            }
+            #[cfg(feature = "rocksdb")]
+            _ if name.starts_with("backup.") => {
+                let own = name.trim_start_matches("backup.");
+                if !self.backup.set(own, value)? {
+                    return Err(format!("option '{name}' is not known to this server"));
+                }
+                if own == "to" {
+                    shown = ValueBuf::from(marula_backup::target::shown(value).as_str());
+                }
             }
             "replication.replSetName" | "replication.replSet" => {
                 if value.is_empty() {

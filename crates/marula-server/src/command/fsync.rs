@@ -39,7 +39,14 @@ fn lock(
         return Ok(Outcome::Done);
     }
     let count = server.write_lock.lock();
-    db.sync(db.moment())?;
+    // From here on files may be copied one by one.
+    let held = db.sync(db.moment()).and_then(|()| db.hold_files());
+    if let Err(error) = held {
+        if server.write_lock.unlock() == Some(0) {
+            db.release_files()?;
+        }
+        return Err(error);
+    }
     reply.append("info", "now locked against writes, use db.fsyncUnlock() to unlock");
     reply.append("lockCount", count);
     reply.append("seeAlso", "http://dochub.mongodb.org/core/fsynccommand");
@@ -54,6 +61,9 @@ fn unlock(
     match context.server.write_lock.unlock() {
         None => Ok(Outcome::Failed("fsyncUnlock called when not locked".to_owned())),
         Some(left) => {
+            if left == 0 {
+                context.server.db.release_files()?;
+            }
             reply.append("info", "fsyncUnlock completed").append("lockCount", left);
             Ok(Outcome::Done)
         }

@@ -12,6 +12,7 @@ mod table;
 mod aggregate;
 mod append_oplog_note;
 mod apply_ops;
+mod backup;
 mod build_info;
 mod bulk_write;
 mod capped;
@@ -100,6 +101,8 @@ pub static COMMANDS: &[&Command] = &[
     &apply_ops::COMMAND,
     &sasl::AUTHENTICATE,
     &small::AVAILABLE_QUERY_OPTIONS,
+    &backup::CREATE,
+    &backup::STATUS,
     &build_info::COMMAND,
     &bulk_write::COMMAND,
     &check_sharding_index::COMMAND,

@@ -1,0 +1,134 @@
+//! The key of an encrypted repository, and how objects are named.
+//!
+//! A key file holds 32 bytes, as they are, as 64 hexadecimal digits or in base64 (`openssl rand
+//! -base64 32`). No key of a cipher is used for two purposes: each is the HMAC of a purpose under
+//! the key of the file.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use ring::{digest, hmac};
+
+use crate::{Error, Result};
+
+/// Bytes of a key, and of a name.
+pub(crate) const KEY_BYTES: usize = 32;
+
+/// The longest key file that is looked at.
+const FILE_BYTES_MAX: u64 = 1024;
+
+/// The key of a repository.
+#[derive(Clone)]
+pub struct Key {
+    names: hmac::Key,
+    frames: hmac::Key,
+    check: String,
+}
+
+impl Key {
+    /// Reads a key file.
+    ///
+    /// Errors: `Key` when it cannot be read or is no key.
+    pub fn read(path: &Path) -> Result<Key> {
+        let shown = path.display();
+        let mut bytes = Vec::new();
+        fs::File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
+            .map_err(|error| Error::Key(format!("cannot read key file '{shown}': {error}")))?;
+        let key = parse(&bytes).ok_or_else(|| {
+            Error::Key(format!(
+                "key file '{shown}' holds no key: 32 bytes, 64 hexadecimal digits or base64 of 32 bytes ('openssl rand -base64 32' makes one)"
+            ))
+        })?;
+        Ok(Key::new(&key))
+    }
+
+    /// The key of these bytes.
+    pub fn new(bytes: &[u8; KEY_BYTES]) -> Key {
+        let root = hmac::Key::new(hmac::HMAC_SHA256, bytes);
+        let derived = |purpose: &str| hmac::sign(&root, purpose.as_bytes());
+        let of = |purpose: &str| hmac::Key::new(hmac::HMAC_SHA256, derived(purpose).as_ref());
+        Key {
+            names: of("marula backup: names of objects"),
+            frames: of("marula backup: keys of frames"),
+            check: hex(derived("marula backup: which key it is").as_ref()),
+        }
+    }
+
+    /// What tells one key from another and says nothing about it.
+    pub(crate) fn check(&self) -> &str {
+        &self.check
+    }
+
+    /// The key of the frames of one stored object.
+    pub(crate) fn of_frames(&self, salt: &[u8], name: &str) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(&self.frames);
+        context.update(salt);
+        context.update(name.as_bytes());
+        context.sign()
+    }
+}
+
+/// The name of an object with this content: its SHA-256, or with a key its HMAC, so that who reads
+/// the target cannot tell whether it holds a file that he knows.
+pub(crate) fn name_of(key: Option<&Key>, content: &[u8]) -> String {
+    match key {
+        Some(key) => hex(hmac::sign(&key.names, content).as_ref()),
+        None => hex(digest::digest(&digest::SHA256, content).as_ref()),
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn parse(bytes: &[u8]) -> Option<[u8; KEY_BYTES]> {
+    if let Ok(key) = bytes.try_into() {
+        return Some(key);
+    }
+    let text = std::str::from_utf8(bytes).ok()?.trim();
+    let decoded = if text.len() == 2 * KEY_BYTES { from_hex(text) } else { from_base64(text) };
+    decoded?.try_into().ok()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.decode(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_files_have_three_forms() {
+        let key = [7; KEY_BYTES];
+        let hexadecimal = hex(&key);
+        for text in
+            [&key[..], hexadecimal.as_bytes(), b"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=\n"]
+        {
+            assert_eq!(parse(text), Some(key));
+        }
+        for text in [&b""[..], b"secret", &[7; 31], &[b'z'; 64], b"BwcHBwc=", &[0xFF; 44]] {
+            assert_eq!(parse(text), None);
+        }
+    }
+
+    #[test]
+    fn names_depend_on_the_key() {
+        let (one, other) = (Key::new(&[1; KEY_BYTES]), Key::new(&[2; KEY_BYTES]));
+        assert_ne!(one.check(), other.check());
+        assert_ne!(name_of(Some(&one), b"x"), name_of(Some(&other), b"x"));
+        assert_eq!(
+            name_of(None, b""),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
+    }
+}

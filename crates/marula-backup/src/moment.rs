@@ -1,0 +1,207 @@
+//! Which backup, and which part of the log, brings a moment back.
+
+use crate::log::{Run, Segment};
+use crate::manifest::Manifest;
+use crate::{Error, Result, log};
+
+/// What is to be brought back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// The newest moment that there is.
+    Latest,
+    /// This time, in microseconds since 1970: every commit that was acknowledged before it, and
+    /// none that began after it.
+    At(i64),
+}
+
+/// A backup, and the log to apply to it.
+#[derive(Debug)]
+pub struct Way<'l> {
+    /// The backup to begin with.
+    pub backup: &'l Manifest,
+    /// The segments to apply, in their order; those whose writes the backup has already are
+    /// skipped.
+    pub segments: Vec<&'l Segment>,
+    /// Up to which time they go.
+    pub until_us: i64,
+    /// Whether a segment after them is missing.
+    is_cut: bool,
+}
+
+/// A stretch of time each of whose moments can be brought back, in microseconds since 1970, both
+/// ends included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    /// Its first moment.
+    pub from_us: i64,
+    /// Its last moment.
+    pub until_us: i64,
+}
+
+/// Finds the way to a moment: the newest backup before it whose log reaches it.
+///
+/// Errors: `Refused` when nothing reaches it; the text says what does.
+pub fn way_to<'l>(wanted: Wanted, backups: &'l [Manifest], runs: &'l [Run]) -> Result<Way<'l>> {
+    let ways = backups.iter().map(|backup| longest_way(backup, runs));
+    match wanted {
+        Wanted::Latest => {
+            let way = ways
+                .max_by_key(|way| (way.until_us, way.backup.moment.until_us))
+                .ok_or_else(|| Error::Refused("there are no backups".to_owned()))?;
+            // Nobody is to take what is there for all that there was.
+            match way.is_cut {
+                false => Ok(way),
+                true => Err(Error::Damaged(format!(
+                    "a part of the log is missing: the newest moment before it is --at '{}'",
+                    exact_time(way.until_us)
+                ))),
+            }
+        }
+        Wanted::At(at_us) => {
+            let mut way = ways
+                .filter(|way| way.backup.moment.until_us <= at_us && way.until_us >= at_us)
+                .max_by_key(|way| way.backup.moment.until_us)
+                .ok_or_else(|| Error::Refused(not_reached(at_us, backups, runs)))?;
+            // A segment that is complete up to that time has, with those before it, all that was
+            // acknowledged before.
+            let needed = way.segments.iter().position(|segment| segment.until_us >= at_us);
+            way.segments.truncate(needed.map_or(way.segments.len(), |last| last + 1));
+            way.until_us = at_us;
+            Ok(way)
+        }
+    }
+}
+
+/// The moments that can be brought back, oldest first.
+pub fn stretches(backups: &[Manifest], runs: &[Run]) -> Vec<Stretch> {
+    let mut all: Vec<Stretch> = backups
+        .iter()
+        .map(|backup| {
+            let until_us = longest_way(backup, runs).until_us;
+            Stretch { from_us: backup.moment.until_us, until_us }
+        })
+        .collect();
+    all.sort_by_key(|stretch| stretch.from_us);
+    let mut merged: Vec<Stretch> = Vec::new();
+    for stretch in all {
+        match merged.last_mut() {
+            Some(last) if stretch.from_us <= last.until_us => {
+                last.until_us = last.until_us.max(stretch.until_us);
+            }
+            _ => merged.push(stretch),
+        }
+    }
+    merged
+}
+
+/// A time as messages show it.
+pub fn shown_time(us: i64) -> String {
+    match jiff::Timestamp::from_microsecond(us) {
+        Ok(time) => format!("{time:.3}"),
+        Err(_) => format!("{us} µs"),
+    }
+}
+
+fn longest_way<'l>(backup: &'l Manifest, runs: &'l [Run]) -> Way<'l> {
+    let until_us = backup.moment.until_us;
+    let own = Way { backup, segments: Vec::new(), until_us, is_cut: false };
+    let Some(start) = &backup.log else { return own };
+    let Some(run) = runs.iter().find(|run| run.id == start.run) else { return own };
+    let log::Stretch { segments, until_us, is_whole } = run.from(start.sequence);
+    Way { segments, until_us: own.until_us.max(until_us.unwrap_or(0)), is_cut: !is_whole, ..own }
+}
+
+/// A time to the microsecond, as `--at` takes it.
+fn exact_time(us: i64) -> String {
+    match jiff::Timestamp::from_microsecond(us) {
+        Ok(time) => format!("{time:.6}"),
+        Err(_) => us.to_string(),
+    }
+}
+
+fn not_reached(at_us: i64, backups: &[Manifest], runs: &[Run]) -> String {
+    let stretches = stretches(backups, runs);
+    let at = shown_time(at_us);
+    if stretches.is_empty() {
+        return "there are no backups".to_owned();
+    }
+    let listed: Vec<String> = stretches
+        .iter()
+        .map(|Stretch { from_us, until_us }| match from_us == until_us {
+            true => format!("of {}", shown_time(*from_us)),
+            false => format!("from {} to {}", shown_time(*from_us), shown_time(*until_us)),
+        })
+        .collect();
+    format!("the backups do not reach {at}: there are moments {}", listed.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{put_segment, put_until, runs};
+    use crate::manifest::LogStart;
+    use crate::manifest::tests::manifest;
+    use crate::repository::Repository;
+    use crate::work::tests::folder;
+
+    #[test]
+    fn the_newest_backup_whose_log_reaches_a_moment_is_the_way() {
+        let folder = folder();
+        let address = folder.path().join("t").display().to_string();
+        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        for (first, last, until) in [(1, 5, 110), (6, 9, 120), (10, 20, 130)] {
+            put_segment(&repository, "r", (first, last), until, &[]).expect("it is put");
+        }
+        put_until(&repository, "r", 20, 150).expect("it is put");
+        put_segment(&repository, "s", (1, 4), 210, &[]).expect("it is put");
+        let backup = |id: &str, until_us, log: Option<(&str, u64)>| {
+            let mut backup = manifest(id, until_us, Vec::new());
+            backup.log = log.map(|(run, sequence)| LogStart { run: run.to_owned(), sequence });
+            backup
+        };
+        let backups = [
+            backup("a", 100, Some(("r", 2))),
+            backup("b", 125, Some(("r", 9))),
+            backup("alone", 140, None),
+            backup("c", 200, Some(("s", 1))),
+            backup("lost", 300, Some(("gone", 7))),
+        ];
+        let runs = runs(&repository).expect("they are listed");
+        let way = |wanted| {
+            let way = way_to(wanted, &backups, &runs).map_err(|error: Error| error.to_string())?;
+            let segments: Vec<u64> = way.segments.iter().map(|segment| segment.first).collect();
+            Ok::<_, String>((way.backup.id.clone(), segments, way.until_us))
+        };
+        for (at, id, segments) in [
+            (100, "a", vec![1]),
+            (110, "a", vec![1]),
+            (111, "a", vec![1, 6]),
+            (124, "a", vec![1, 6, 10]),
+            (125, "b", vec![10]),
+            (140, "alone", vec![]),
+            (141, "b", vec![10]),
+            (150, "b", vec![10]),
+            (205, "c", vec![1]),
+            (300, "lost", vec![]),
+        ] {
+            assert_eq!(way(Wanted::At(at)), Ok((id.to_owned(), segments, at)), "{at}");
+        }
+        for at in [0, 99, 151, 199, 211, 299, 301] {
+            let refused = way(Wanted::At(at)).expect_err("nothing reaches it");
+            assert!(refused.contains("do not reach"), "{refused}");
+        }
+        assert_eq!(way(Wanted::Latest), Ok(("lost".to_owned(), vec![], 300)));
+        let expected = [(100, 150), (200, 210), (300, 300)];
+        let expected = expected.map(|(from_us, until_us)| Stretch { from_us, until_us });
+        assert_eq!(stretches(&backups, &runs), expected);
+        assert!(way_to(Wanted::Latest, &[], &runs).is_err());
+        let cut = runs.iter().cloned().map(|mut run| {
+            run.segments.retain(|segment| segment.first != 6);
+            run
+        });
+        let cut: Vec<Run> = cut.collect();
+        let refused = way_to(Wanted::Latest, &backups[..1], &cut).expect_err("there is a hole");
+        assert!(refused.to_string().contains("is missing: the newest moment"), "{refused}");
+        assert!(way_to(Wanted::At(105), &backups[..1], &cut).is_ok());
+    }
+}

@@ -1,0 +1,267 @@
+//! Removing backups that are too old, and what only they needed.
+//!
+//! Manifests go first, then the objects that no manifest names, then the log before the oldest
+//! backup. A pruning that is killed leaves objects that nobody names, which the next one removes.
+
+use std::collections::HashSet;
+
+use crate::log::{self, Run};
+use crate::manifest::{Manifest, place_of};
+use crate::repository::Repository;
+use crate::underway::{Announcement, Work};
+use crate::{Progress, Result, work};
+
+/// Removals at one time: each is a request.
+const THREADS: usize = 8;
+
+/// What is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retention {
+    /// Every moment that is younger can be brought back: so the newest backup before them stays
+    /// too.
+    pub window_us: i64,
+    /// So many of the newest backups stay, however old they are; one at least does.
+    pub count_min: usize,
+}
+
+/// What a pruning did, or would do.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub struct Pruned {
+    /// Backups that went, oldest first.
+    pub backups: Vec<String>,
+    /// Backups that stay.
+    pub kept: usize,
+    /// Objects that went.
+    pub objects: usize,
+    /// Bytes that those took.
+    pub bytes: u64,
+    /// Segments of the log that went.
+    pub segments: usize,
+    /// Why objects and log were left alone, where they were.
+    pub left: Option<String>,
+}
+
+/// Removes what `retention` does not keep; `now_us` is the time. With `is_trial` it only says what
+/// would go.
+///
+/// Errors: `Target`; `Ended`.
+pub fn prune(
+    repository: &Repository,
+    retention: Retention,
+    now_us: i64,
+    is_trial: bool,
+    progress: &Progress,
+) -> Result<Pruned> {
+    let id = format!("{now_us}-{}", std::process::id());
+    let announcement = match is_trial {
+        true => None,
+        false => Some(Announcement::make(repository, Work::Pruning, &id)?),
+    };
+    let listing = repository.list()?;
+    let (gone, kept) = parted(&listing.backups, retention, now_us);
+    let mut pruned = Pruned {
+        backups: gone.iter().map(|backup| backup.id.clone()).collect(),
+        kept: kept.len(),
+        ..Pruned::default()
+    };
+    if let Some(announcement) = &announcement {
+        announcement.clear_old()?;
+        for backup in &gone {
+            repository.forget(&backup.id)?;
+        }
+        if announcement.meets(Work::Backup)? {
+            let reason = "a backup is being made; the next pruning removes what nobody needs";
+            pruned.left = Some(reason.to_owned());
+            return Ok(pruned);
+        }
+    }
+    if let Some((name, _)) = listing.unreadable.first() {
+        pruned.left = Some(format!("'{name}' cannot be read, so what it needs is not known"));
+        return Ok(pruned);
+    }
+    let named: HashSet<&str> = kept.iter().flat_map(|backup| backup.objects()).collect();
+    let mut objects: Vec<(String, u64)> = repository.objects()?.into_iter().collect();
+    objects.retain(|(object, _)| !named.contains(object.as_str()));
+    pruned.objects = objects.len();
+    pruned.bytes = objects.iter().map(|(_, bytes)| bytes).sum();
+    let runs = log::runs(repository)?;
+    let segments = outdated(&runs, &kept, now_us, retention);
+    pruned.segments = segments.iter().map(|(_, segments, _)| segments.len()).sum();
+    let Some(announcement) = &announcement else { return Ok(pruned) };
+    work::each(&objects, THREADS, progress, |(object, _)| {
+        announcement.renew()?;
+        repository.target().delete(&place_of(object))
+    })?;
+    for (run, segments, is_whole) in segments {
+        work::each(&segments, THREADS, progress, |segment| {
+            announcement.renew()?;
+            log::delete(repository, segment)
+        })?;
+        if is_whole {
+            log::delete_until(repository, &run.id)?;
+        }
+    }
+    Ok(pruned)
+}
+
+/// The backups that go and those that stay; `backups` are sorted by their moments.
+fn parted(
+    backups: &[Manifest],
+    retention: Retention,
+    now_us: i64,
+) -> (Vec<&Manifest>, Vec<&Manifest>) {
+    let begin_us = now_us.saturating_sub(retention.window_us);
+    let young = backups.iter().filter(|backup| backup.moment.until_us > begin_us).count();
+    // The newest one before the window brings back its first moments.
+    let kept = (young + 1).max(retention.count_min).max(1).min(backups.len());
+    let (gone, kept) = backups.split_at(backups.len() - kept);
+    (gone.iter().collect(), kept.iter().collect())
+}
+
+/// The segments that no backup that stays goes on with, by their runs, and whether those are whole
+/// runs.
+fn outdated<'r>(
+    runs: &'r [Run],
+    kept: &[&Manifest],
+    now_us: i64,
+    retention: Retention,
+) -> Vec<(&'r Run, Vec<&'r log::Segment>, bool)> {
+    let mut all = Vec::new();
+    for run in runs {
+        let starts = kept.iter().filter_map(|backup| backup.log.as_ref());
+        let first = starts.filter(|start| start.run == run.id).map(|start| start.sequence).min();
+        let outdated: Vec<&log::Segment> = match first {
+            Some(first) => run.segments.iter().filter(|segment| segment.last <= first).collect(),
+            // A run whose first backup is still being made, or could not be made yet, is young.
+            None if now_us / 1000 - run.put_ms() > (retention.window_us / 1000).max(DAY_MS) => {
+                run.segments.iter().collect()
+            }
+            None => Vec::new(),
+        };
+        let is_whole = outdated.len() == run.segments.len() && first.is_none();
+        if !outdated.is_empty() {
+            all.push((run, outdated, is_whole));
+        }
+    }
+    all
+}
+
+/// How long a run of the log stays that no backup needs.
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::Error;
+    use crate::create::tests::source;
+    use crate::create::{Extent, Known, create};
+    use crate::fetch::compare;
+    use crate::log::{put_segment, runs};
+    use crate::manifest::LogStart;
+    use crate::work::tests::folder;
+
+    const HOUR: i64 = 3_600_000_000;
+
+    fn keep(hours: i64, count_min: usize) -> Retention {
+        Retention { window_us: hours * HOUR, count_min }
+    }
+
+    #[test]
+    fn what_nobody_needs_goes_and_the_rest_stays_whole() {
+        let (data, target) = (folder(), folder());
+        let address = target.path().join("t").display().to_string();
+        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let progress = Progress::default();
+        let mut backups = Vec::new();
+        for hour in 1..=5_i64 {
+            fs::write(data.path().join("1.sst"), b"common").expect("it is written");
+            fs::write(data.path().join("2.sst"), hour.to_string()).expect("it is written");
+            let mut source = source(data.path(), hour * HOUR);
+            source.log = Some(LogStart { run: "r".to_owned(), sequence: hour as u64 * 10 });
+            let known = Known::default();
+            let made = create(&repository, &source, Extent::Incremental, &known, 1, &progress);
+            backups.push(made.expect("it is made"));
+            let numbers = (hour as u64 * 10 + 1, hour as u64 * 10 + 10);
+            put_segment(&repository, "r", numbers, (hour + 1) * HOUR, &[]).expect("it is put");
+        }
+        repository
+            .put(&place_of(&"0".repeat(64)), b"of a backup that was killed")
+            .expect("it is put");
+        let now_us = 5 * HOUR + HOUR / 2;
+        let pruned = |retention, is_trial| {
+            prune(&repository, retention, now_us, is_trial, &progress).expect("it is pruned")
+        };
+        let trial = pruned(keep(2, 0), true);
+        assert_eq!((trial.backups.len(), trial.kept, trial.segments), (2, 3, 2));
+        assert_eq!(repository.list().expect("it is listed").backups.len(), 5);
+        // The moments of the last two hours: those since 3.5, for which the backup of 3 is needed.
+        assert_eq!(pruned(keep(2, 0), false), trial);
+        assert_eq!(trial.objects, 3, "those of two backups, and one of none");
+        let left = repository.list().expect("it is listed").backups;
+        assert_eq!(left, backups[2..]);
+        for backup in &left {
+            compare(&repository, backup, 1, &progress).expect("it is whole");
+        }
+        assert_eq!(runs(&repository).expect("they are listed")[0].segments.len(), 3);
+        assert_eq!(pruned(keep(0, 2), false).kept, 2);
+        assert_eq!(pruned(keep(0, 0), false).kept, 1, "the newest one always stays");
+    }
+
+    #[test]
+    fn objects_stay_while_a_backup_is_made_or_a_manifest_cannot_be_read() {
+        let (data, target) = (folder(), folder());
+        let address = target.path().join("t").display().to_string();
+        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let progress = Progress::default();
+        for hour in [1, 2] {
+            fs::write(data.path().join("2.sst"), hour.to_string()).expect("it is written");
+            let source = source(data.path(), hour * HOUR);
+            create(&repository, &source, Extent::Incremental, &Known::default(), 1, &progress)
+                .expect("it is made");
+        }
+        let pruned =
+            || prune(&repository, keep(0, 0), 3 * HOUR, false, &progress).expect("it is pruned");
+        let other = Announcement::make(&repository, Work::Backup, "x").expect("it is announced");
+        let first = pruned();
+        assert_eq!((first.backups.len(), first.objects), (1, 0));
+        assert!(first.left.is_some());
+        drop(other);
+        let manifest = target.path().join("t/backups/broken.json");
+        fs::write(&manifest, b"{}").expect("it is written");
+        assert!(pruned().left.is_some_and(|why| why.contains("broken")));
+        fs::remove_file(manifest).expect("it is removed");
+        assert_eq!(pruned().objects, 1);
+    }
+
+    #[test]
+    fn a_backup_waits_for_a_pruning() {
+        let (data, target) = (folder(), folder());
+        let address = target.path().join("t").display().to_string();
+        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        fs::write(data.path().join("1.sst"), b"x").expect("it is written");
+        let pruning = Announcement::make(&repository, Work::Pruning, "x").expect("it is announced");
+        let progress = Progress::default();
+        let source = source(data.path(), HOUR);
+        let known = Known::default();
+        std::thread::scope(|scope| {
+            let backup = scope.spawn(|| {
+                let (repository, source) = (&repository, &source);
+                create(repository, source, Extent::Incremental, &known, 1, &progress)
+            });
+            let announced = || repository.target().list("underway/backup/").expect("it is listed");
+            while announced().is_empty() {
+                std::thread::yield_now();
+            }
+            assert!(repository.objects().expect("they are listed").is_empty());
+            drop(pruning);
+            backup.join().expect("it ends").expect("it is made");
+        });
+        progress.end();
+        let pruning = Announcement::make(&repository, Work::Pruning, "x").expect("it is announced");
+        let ended = create(&repository, &source, Extent::Incremental, &known, 1, &progress);
+        assert!(matches!(ended, Err(Error::Ended)));
+        drop(pruning);
+    }
+}

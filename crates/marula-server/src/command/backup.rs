@@ -1,0 +1,101 @@
+//! `backup` and `backupStatus`: makes a backup while the server goes on, and tells how far it is.
+//!
+//! Shape: `{ backup: 1, to: <target>, keyFile: <path>, full: <boolean> }`; without `to` the target
+//! that the server was started with. The reply comes when the backup is there. A client that ends
+//! before ends the backup, too.
+//! Source: Marula's own.
+
+use marula_bson::{DocWriter, Value, doc_fields};
+use marula_error::{Result, errors};
+
+use super::{Auth, Command, Field, Fields, Outcome, Place, Types};
+use crate::auth::check::{Check, Target};
+use crate::backups::{BackupFailure, BackupMade, BackupRequest, Backups};
+use crate::context::Context;
+use crate::request::Request;
+
+errors! {
+    /// Data is in memory alone, or in another store.
+    no_backups() = CommandNotSupported, "backups are made of data in a folder, which this server has not";
+    backup_refused(reason: &str) = BadValue, "{reason}";
+    backup_failed(reason: &str) = OperationFailed, "the backup could not be made: {reason}";
+}
+
+pub(super) static CREATE: Command = Command {
+    name: "backup",
+    help: "Makes a backup in a folder or an object store while reads and writes go on, and returns when it is there.",
+    admin_only: true,
+    fields: Fields::Strict {
+        place: "backup",
+        fields: &[
+            Field::optional("to", Types::STRING),
+            Field::optional("keyFile", Types::STRING),
+            Field::optional("full", Types::FLAG),
+        ],
+    },
+    auth: Auth::Content(demands),
+    run: create,
+    ..Command::DEFAULT
+};
+
+pub(super) static STATUS: Command = Command {
+    name: "backupStatus",
+    help: "Returns how far a backup is that is being made, and how the schedule of backups does.",
+    place: Place::Reserved,
+    admin_only: true,
+    fields: Fields::Strict { place: "backupStatus", fields: &[] },
+    auth: Auth::Content(demands),
+    run: status,
+    ..Command::DEFAULT
+};
+
+/// Whoever has a backup has all data, of users too: the privileges by which MongoDB's role `backup`
+/// reads them.
+fn demands(_: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    check.needs(Target::EveryDatabase, &["find"]);
+    check.needs(Target::Cluster, &["appendOplogNote", "serverStatus"]);
+    check.needs_on("admin", "system.users", &["find"]);
+    check.needs_on("admin", "system.roles", &["find"]);
+    Ok(())
+}
+
+fn create(
+    ctx: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let text = |name: &str| request.text(name).map(|text| text.to_string());
+    let wanted = BackupRequest {
+        target: text("to"),
+        key_file: text("keyFile"),
+        is_full: request.flag("full"),
+    };
+    let backups = backups(ctx)?;
+    let made =
+        backups.create(&wanted, &|| ctx.check_interrupt()).map_err(|failure| match failure {
+            BackupFailure::Ended(error) => error,
+            BackupFailure::Refused(reason) => backup_refused(&reason),
+            BackupFailure::Failed(reason) => backup_failed(&reason),
+        })?;
+    let BackupMade { id, target, moment_ms, files, bytes, sent_bytes, sent_objects } = &made;
+    let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    doc_fields!(reply;
+        "id": id.as_str(),
+        "to": target.as_str(),
+        "moment": Value::DateTime(*moment_ms),
+        "files": whole(*files),
+        "bytes": whole(*bytes),
+        "sentBytes": whole(*sent_bytes),
+        "sentObjects": whole(*sent_objects),
+    );
+    Ok(Outcome::Done)
+}
+
+fn status(ctx: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    backups(ctx)?.status(reply);
+    Ok(Outcome::Done)
+}
+
+fn backups<'c>(ctx: &Context<'c>) -> Result<&'c dyn Backups> {
+    ctx.server.backups.get().map(|backups| &**backups).ok_or_else(no_backups)
+}

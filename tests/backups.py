@@ -1,0 +1,88 @@
+"""What the tests of backups share: the program, a clock, and what a server holds."""
+import os
+import subprocess
+import time
+
+import pymongo
+import server
+
+PROGRAM = server.serve_command()[0]
+
+
+def backup(*args, fails=False, env=None, timeout=300):
+    """Runs `marula backup` and returns what it prints; a failure is one line, never a panic."""
+    done = subprocess.run([PROGRAM, "backup", *map(str, args)], capture_output=True, text=True, timeout=timeout,
+                          env={**os.environ, **(env or {})})
+    assert "panicked" not in done.stderr and done.returncode in (0, 1, 2), done.stderr
+    assert (done.returncode != 0) == fails, "%s\n%s%s" % (args, done.stdout, done.stderr)
+    if fails:
+        assert len((done.stderr or done.stdout).strip().splitlines()) >= 1
+        return done.stdout + done.stderr
+    return done.stdout
+
+
+def ids(target, *args, **kwargs):
+    """The names of the backups, oldest first."""
+    import json
+    return [json.loads(line)["id"] for line in backup("list", target, "--json", *args, **kwargs).splitlines()]
+
+
+def now_us():
+    return time.time_ns() // 1000
+
+
+def at(us):
+    """A time as --at takes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(us // 1_000_000)) + ".%06dZ" % (us % 1_000_000)
+
+
+def state(uri):
+    """The hash of every database but those of the server, and what `validate` says of every collection."""
+    with pymongo.MongoClient(uri) as client:
+        hashes = {}
+        for name in client.list_database_names():
+            if name in ("local", "config"):
+                continue
+            hashes[name] = client[name].command("dbHash")["collections"]
+            for collection in client[name].list_collections(filter={"type": "collection"}):
+                report = client[name].command("validate", collection["name"], full=True)
+                assert report["valid"], report
+                count = client[name][collection["name"]].estimated_document_count()
+                assert count == report["nrecords"], (collection["name"], count, report["nrecords"])
+        return hashes
+
+
+def restored(target, to, *args, **kwargs):
+    """Restores and serves the folder."""
+    backup("restore", target, "--to", to, *args, **kwargs)
+    return server.Server(dbpath=str(to))
+
+
+def refusal(dbpath, *options):
+    """What a server says that does not start."""
+    command = [*server.serve_command(), "--dbpath", str(dbpath), "--port", "0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode not in (0, -6, 101) and "panicked" not in done.stderr, done.stderr
+    return done.stderr
+
+
+def wait_for(what, wait=60):
+    """Waits until `what` returns something, and returns it."""
+    until = time.monotonic() + wait
+    while True:
+        found = what()
+        if found:
+            return found
+        assert time.monotonic() < until, "it did not come within %d s" % wait
+        time.sleep(0.05)
+
+
+def wait_for_log(uri, us, wait=60):
+    """Waits until the log is sent up to a time."""
+    with pymongo.MongoClient(uri) as client:
+        def sent():
+            schedule = client.admin.command("backupStatus")["schedule"]
+            assert "lastError" not in schedule, schedule
+            return "lastBackup" in schedule and schedule.get("logUntil") and \
+                int(schedule["logUntil"].timestamp() * 1000) * 1000 > us
+        wait_for(sent, wait)

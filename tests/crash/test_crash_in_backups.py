@@ -1,0 +1,153 @@
+"""kill -9 of a server while it makes backups and sends its log, of programs that make, restore and prune backups: every
+backup that was there before can still be restored, and moments have what they must.
+
+MARULA_CRASH_ROUNDS sets the number of rounds, MARULA_CRASH_SEED repeats a run.
+"""
+import os
+import random
+import shutil
+import subprocess
+import threading
+import time
+
+import pymongo
+import pytest
+import server
+from backups import PROGRAM, at, backup, ids, now_us, wait_for_log
+
+ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "3"))
+
+pytestmark = pytest.mark.skipif(server.is_mongod(), reason="backups are Marula's own")
+
+
+class Writer(threading.Thread):
+    """Writes pairs until the server is gone: a document with an index and its twin; notes when."""
+
+    def __init__(self, port, number):
+        super().__init__(daemon=True)
+        self.port, self.number, self.times = port, number, []
+
+    def run(self):
+        uri = "mongodb://127.0.0.1:%d/?directConnection=true" % self.port
+        with pymongo.MongoClient(uri, retryWrites=False, serverSelectionTimeoutMS=2000) as client:
+            try:
+                for count in range(1_000_000):
+                    began = now_us()
+                    client.db.pairs.insert_many([
+                        {"_id": [self.number, count, half], "n": count, "x": os.urandom(300)} for half in (0, 1)])
+                    self.times.append((began, now_us()))
+            except pymongo.errors.PyMongoError:
+                pass
+
+
+def check(uri, writers, moment):
+    """What was acknowledged before a moment is there, in order; what began after is not."""
+    with pymongo.MongoClient(uri) as client:
+        report = client.db.command("validate", "pairs", full=True)
+        assert report["valid"], report
+        assert client.db.pairs.estimated_document_count() == report["nrecords"]
+        there = {}
+        for doc in client.db.pairs.find({}, {"_id": 1}).hint("n_1"):
+            there.setdefault(doc["_id"][0], set()).add(tuple(doc["_id"][1:]))
+    for writer in writers:
+        found = there.get(writer.number, set())
+        count = len(found) // 2
+        assert found == {(n, half) for n in range(count) for half in (0, 1)}, "whole pairs, in order"
+        acknowledged = sum(ended < moment for _, ended in writer.times)
+        # One more may have begun when the server was killed.
+        began = sum(began <= moment for began, _ in writer.times) + 1
+        assert acknowledged <= count <= began, (writer.number, acknowledged, count, began)
+
+
+def options(target, key):
+    return ["--backup-to", target, "--backup-every", "1s", "--backup-log-every", "1s", "--backup-keep", "10m",
+            *(["--backup-key-file", key[1]] if key else [])]
+
+
+def killed(rng, *args):
+    """Runs a program and kills it at some time, if it is not through by then."""
+    process = subprocess.Popen([PROGRAM, "backup", *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        process.wait(rng.uniform(0, 0.6))
+    except subprocess.TimeoutExpired:
+        pass
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("form", ["plain", "encrypted"])
+def test_earlier_backups_stay_usable(tmp_path, form):
+    seed = int(os.environ.get("MARULA_CRASH_SEED", random.randrange(1 << 30)))
+    print("seed", seed)
+    rng = random.Random(seed)
+    target, data = str(tmp_path / "backups"), str(tmp_path / "data")
+    key = []
+    if form == "encrypted":
+        (tmp_path / "key").write_bytes(os.urandom(32))
+        key = ["--key-file", str(tmp_path / "key")]
+    writers, survivors, restored = [], set(), 0
+    for round_ in range(ROUNDS):
+        with server.Server(*options(target, key), dbpath=data) as own:
+            with pymongo.MongoClient(own.uri) as client:
+                client.db.pairs.create_index("n")
+                # From the first backup on there must always be one.
+                while not survivors and "lastBackup" not in client.admin.command("backupStatus")["schedule"]:
+                    time.sleep(0.05)
+            mine = [Writer(own.port, round_ * 10 + n) for n in range(3)]
+            writers += mine
+            [writer.start() for writer in mine]
+            host = ["--host", "127.0.0.1:%d" % own.port]
+            kind = rng.choice(["server", "create", "prune", "restore"])
+            if kind == "server" and rng.random() < 0.6:
+                # There will be a moment of this round to restore.
+                wait_for_log(own.uri, now_us())
+                wait_for_log(own.uri, now_us() + 300_000)
+            until = time.monotonic() + rng.uniform(0.5, 3)
+            while time.monotonic() < until:
+                if kind == "create":
+                    killed(rng, "create", target, *host, *key)
+                elif kind == "prune" and survivors:
+                    killed(rng, "prune", target, "--keep", "2s", *key)
+                elif kind == "restore" and survivors:
+                    killed(rng, "restore", target, "--to", str(tmp_path / "cut"), *key)
+                    shutil.rmtree(tmp_path / "cut", ignore_errors=True)
+                else:
+                    time.sleep(0.1)
+            own.kill()
+            [writer.join(30) for writer in mine]
+        if not os.path.exists(os.path.join(target, "repository.json")):
+            continue
+        names = set(ids(target, *key))
+        if kind != "prune":
+            assert survivors <= names, "backups are gone that nobody removed: %s" % (survivors - names)
+        survivors = names
+        if not names:
+            continue
+        some = rng.sample(sorted(names), min(2, len(names)))
+        for name in some:
+            backup("verify", target, "--backup", name, "--objects-only", *key)
+        assert "0 faults" in backup("verify", target, "--backup", rng.choice(some), "--temp", str(tmp_path), *key)
+        # A moment of the log, by the clock, where there is one that the log reaches.
+        listed = backup("list", target, *key)
+        times = [time for writer in writers[-6:] for pair in writer.times[::7] for time in pair]
+        if "every moment" not in listed:
+            continue
+        # From the newest back to the oldest: the last second may not have been sent.
+        for moment in sorted(rng.sample(times, min(16, len(times))), reverse=True):
+            to = tmp_path / "moment"
+            done = subprocess.run([PROGRAM, "backup", "restore", target, "--to", str(to), "--at", at(moment), *key],
+                                  capture_output=True, text=True)
+            if done.returncode != 0:
+                assert "do not reach" in done.stderr, done.stderr
+                continue
+            restored += 1
+            with server.Server(dbpath=str(to)) as copy:
+                check(copy.uri, writers, moment)
+            shutil.rmtree(to)
+            break
+    if survivors:
+        to = tmp_path / "latest"
+        backup("restore", target, "--to", to, *key)
+        with server.Server(dbpath=str(to)) as copy, pymongo.MongoClient(copy.uri) as client:
+            assert client.db.command("validate", "pairs", full=True)["valid"]
+    print("%d rounds, %d backups at the end, %d moments restored" % (ROUNDS, len(survivors), restored))
