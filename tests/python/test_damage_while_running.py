@@ -141,13 +141,35 @@ def test_reading_a_damaged_index_is_an_error_that_names_the_file(name, folder, t
 
 
 @pytest.mark.parametrize("options", [{}, {"full": True}])
-def test_validate_tells_of_damage(options, folder, tmp_path):
+def test_validate_tells_of_damaged_documents(options, folder, tmp_path):
     with running(folder, tmp_path) as (own, db):
         table = tables(own.dbpath)[-1]
         flip(table, 0.5)
-        with pytest.raises(OperationFailure, match=os.path.basename(table)) as error:
-            db.command("validate", "c", **options)
-        assert error.value.code == CORRUPT
+        reply = db.command("validate", "c", **options)
+        assert reply["valid"] is False
+        assert any(os.path.basename(table) in error for error in reply["errors"])
+        assert reply["advice"].startswith("A corrupt namespace has been detected.")
+        # The indexes can be read, and what is not damaged counts.
+        assert reply["keysPerIndex"] == {"_id_": COUNT, "a_1": COUNT}
+        assert 0 < reply["nrecords"] < COUNT
+        with open(own.log, errors="replace") as log:
+            assert os.path.basename(table) in log.read()
+        assert db.command("validate", "other")["valid"] is True
+
+
+def test_validate_tells_of_a_damaged_index(folder, tmp_path):
+    with running(folder, tmp_path) as (own, db):
+        damaged = []
+        for table in tables(own.dbpath)[:-1]:
+            if os.path.getsize(table) > 20_000:
+                flip(table, 0.75)
+                damaged.append(os.path.basename(table))
+        reply = db.command("validate", "c")
+        assert reply["valid"] is False
+        assert reply["nrecords"] == COUNT
+        assert any(table in error for table in damaged for error in reply["errors"])
+        assert reply["indexDetails"]["a_1"]["valid"] is False
+        assert "advice" in reply
 
 
 def test_a_damaged_collection_can_be_dropped(folder, tmp_path):

@@ -15,6 +15,14 @@ errors! {
     unavailable(what: &str) = ShutdownInProgress, "{what}";
 }
 
+/// The number of the error `corrupt`.
+const CORRUPT: i32 = 8_000_001;
+
+/// Whether an error says that stored data is damaged.
+pub(crate) fn is_damage(error: &Error) -> bool {
+    error.code().number() == CORRUPT
+}
+
 /// Maps a failure of the store to the error that the client sees.
 #[cold]
 pub fn client_error(error: StorageError) -> Error {

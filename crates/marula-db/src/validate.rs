@@ -2,17 +2,17 @@
 //! every entry leads to a document, and the counters are exact. `validate`, `marula check` and
 //! tests call this function.
 
-use marula_bson::directory;
 use marula_bson::validate::{Limits, validate as validate_bson};
+use marula_bson::{Doc, directory};
 use marula_error::Result;
 use marula_storage::{Direction, KeyRange, Space, View};
 
-use crate::collection::Collection;
+use crate::collection::{Collection, Shape};
 use crate::db::Db;
 use crate::index::entry::{self, Entry};
-use crate::index::{KeyMaker, KeySet};
-use crate::keys::{self, Ident};
-use crate::storage_error::ForClient;
+use crate::index::{Index, KeyMaker, KeySet};
+use crate::keys::{self, Ident, RecordKey};
+use crate::storage_error::{ForClient, is_damage};
 
 /// The maximum number of errors listed in a report; others are counted in `errors_omitted`.
 const ERRORS_MAX: usize = 100;
@@ -27,6 +27,8 @@ pub struct Report {
     pub records: i64,
     /// The number of malformed documents.
     pub invalid_documents: i64,
+    /// The numbers of their records, if records have numbers.
+    pub corrupt_records: Vec<i64>,
     /// The name and number of entries of each index.
     pub keys_per_index: Vec<(String, i64)>,
     /// The errors, one line each.
@@ -51,7 +53,7 @@ impl Report {
 }
 
 /// Checks `collection` at one moment. `go_on` is called every few hundred documents; its error ends
-/// the check.
+/// the check. Data that cannot be read is an error of the report.
 pub fn check(
     db: &Db,
     collection: &Collection,
@@ -63,82 +65,174 @@ pub fn check(
     let state = collection.state();
     let snapshot = db.view_now()?;
     drop(shared);
-    let snapshot = &*snapshot;
+    let mut check = Check {
+        collection,
+        snapshot: &*snapshot,
+        report: Report::default(),
+        indexes: state.indexes.iter().map(|index| CheckedIndex::new(index)).collect(),
+        key_maker: KeyMaker::default(),
+        keys: KeySet::default(),
+        store_key: Vec::new(),
+        bytes: 0,
+    };
+    let documents = check.documents(go_on);
+    let have_all = check.note_damage(documents, "the documents")?.is_some();
+    check.count_entries(have_all, go_on)?;
+    if have_all {
+        check.counters()?;
+    }
+    Ok(check.report)
+}
 
-    let mut report = Report::default();
-    let mut key_maker = KeyMaker::default();
-    let mut keys = KeySet::default();
-    let mut store_key = Vec::new();
-    let mut expected_entries = vec![0i64; state.indexes.len()];
-    let mut bytes = 0i64;
-    let mut cursor = collection.scan(snapshot, Direction::Forward)?;
-    while cursor.advance()? {
-        report.records += 1;
-        if report.records.unsigned_abs().is_multiple_of(CHECK_EVERY) {
-            go_on()?;
+/// A check under way.
+struct Check<'c> {
+    collection: &'c Collection,
+    snapshot: &'c dyn View,
+    report: Report,
+    indexes: Vec<CheckedIndex<'c>>,
+    key_maker: KeyMaker,
+    keys: KeySet,
+    store_key: Vec<u8>,
+    /// The sum of the documents' sizes.
+    bytes: i64,
+}
+
+/// An index, and what the documents say about it.
+struct CheckedIndex<'c> {
+    index: &'c Index,
+    /// How many entries the documents that were read have.
+    expected: i64,
+    /// Whether a part of the index cannot be read: then its entries are looked up no more.
+    is_damaged: bool,
+}
+
+impl<'c> CheckedIndex<'c> {
+    fn new(index: &'c Index) -> Self {
+        CheckedIndex { index, expected: 0, is_damaged: false }
+    }
+}
+
+impl Check<'_> {
+    /// Checks every document, and that each has its entries in every index.
+    fn documents(&mut self, go_on: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let mut cursor = self.collection.scan(self.snapshot, Direction::Forward)?;
+        while cursor.advance()? {
+            self.report.records += 1;
+            if self.report.records.unsigned_abs().is_multiple_of(CHECK_EVERY) {
+                go_on()?;
+            }
+            self.document(cursor.doc(), cursor.record())?;
         }
-        let doc = cursor.doc();
-        bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
+        Ok(())
+    }
+
+    fn document(&mut self, doc: Doc<'_>, record: &[u8]) -> Result<()> {
+        self.bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");
         if let Err(malformed) = validate_bson(doc.as_bytes(), Limits::MESSAGE) {
-            report.invalid_documents += 1;
-            report.error(format!("record {:?} is malformed: {malformed}", cursor.record()));
-            continue;
+            self.report.invalid_documents += 1;
+            if self.collection.shape() != Shape::Clustered {
+                self.report.corrupt_records.extend(RecordKey::new(record).record_id());
+            }
+            self.report.error(format!("record {record:?} is malformed: {malformed}"));
+            return Ok(());
         }
         if !directory::is_sound(doc) {
-            report.error(format!("the directory of record {:?} is wrong", cursor.record()));
+            self.report.error(format!("the directory of record {record:?} is wrong"));
         }
-        for (position, index) in state.indexes.iter().enumerate() {
-            if let Err(error) = key_maker.make(index, doc, &mut keys) {
-                report.error(format!("index '{}': {error}", index.spec.name));
+        for position in 0..self.indexes.len() {
+            let index = self.indexes[position].index;
+            if let Err(error) = self.key_maker.make(index, doc, &mut self.keys) {
+                self.report.error(format!("index '{}': {error}", index.spec.name));
                 continue;
             }
-            if index.needs_mark(&keys.multikey) {
-                report.error(format!("index '{}' is not marked multikey", index.spec.name));
+            if index.needs_mark(&self.keys.multikey) {
+                self.report.error(format!("index '{}' is not marked multikey", index.spec.name));
             }
-            for (key, type_bits) in keys.iter() {
-                expected_entries[position] += 1;
-                entry::encode_key(index, key, cursor.record(), &mut store_key);
-                let mut is_same = false;
-                let mut compare = |value: &[u8]| {
-                    is_same = entry::decode(index, collection.shape(), &store_key, value)
-                        .is_some_and(|found: Entry<'_>| {
-                            found.record == cursor.record() && found.type_bits == type_bits
-                        });
-                };
-                let exists = snapshot.get(Space::Indexes, &store_key, &mut compare).for_client()?;
-                if !exists || !is_same {
-                    let fault = if exists { "leads elsewhere" } else { "is missing" };
-                    let id = doc.get("_id").map(|id| id.to_string()).unwrap_or_default();
-                    report.error(format!(
-                        "index '{}': an entry of document {id} {fault}",
-                        index.spec.name
-                    ));
-                }
+            self.indexes[position].expected += self.keys.len() as i64;
+            if !self.indexes[position].is_damaged {
+                let found = self.entries(index, doc, record);
+                let what = format!("index '{}'", index.spec.name);
+                self.indexes[position].is_damaged = self.note_damage(found, &what)?.is_none();
             }
         }
+        Ok(())
     }
-    drop(cursor);
-    for (position, index) in state.indexes.iter().enumerate() {
-        let found = count_keys(snapshot, Space::Indexes, index.ident, go_on)?;
-        if found != expected_entries[position] {
-            report.error(format!(
-                "index '{}' has {found} entries, its documents have {} keys",
-                index.spec.name, expected_entries[position]
-            ));
+
+    /// Checks that the index has the keys that were made of the document.
+    fn entries(&mut self, index: &Index, doc: Doc<'_>, record: &[u8]) -> Result<()> {
+        for (key, type_bits) in self.keys.iter() {
+            entry::encode_key(index, key, record, &mut self.store_key);
+            let mut is_same = false;
+            let mut compare = |value: &[u8]| {
+                is_same = entry::decode(index, self.collection.shape(), &self.store_key, value)
+                    .is_some_and(|found: Entry<'_>| {
+                        found.record == record && found.type_bits == type_bits
+                    });
+            };
+            let place = &self.store_key;
+            let exists = self.snapshot.get(Space::Indexes, place, &mut compare).for_client()?;
+            if !exists || !is_same {
+                let fault = if exists { "leads elsewhere" } else { "is missing" };
+                let id = doc.get("_id").map(|id| id.to_string()).unwrap_or_default();
+                self.report.error(format!(
+                    "index '{}': an entry of document {id} {fault}",
+                    index.spec.name
+                ));
+            }
         }
-        // As in mongod, whose wildcard indexes have an additional entry per array path.
-        let paths = i64::try_from(index.array_path_count()).unwrap_or(i64::MAX);
-        report.keys_per_index.push((index.spec.name.clone(), found.saturating_add(paths)));
+        Ok(())
     }
-    let counted = counter(snapshot, &keys::count(collection.ident()))?;
-    if counted != report.records {
-        report.error(format!("the counter says {counted} documents, there are {}", report.records));
+
+    /// Counts the entries of each index. Where all documents were read, their keys must be as many.
+    fn count_entries(
+        &mut self,
+        have_all: bool,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        for position in 0..self.indexes.len() {
+            let CheckedIndex { index, expected, .. } = self.indexes[position];
+            let counted = count_keys(self.snapshot, Space::Indexes, index.ident, go_on);
+            let what = format!("index '{}'", index.spec.name);
+            let found = self.note_damage(counted, &what)?;
+            if let Some(found) = found.filter(|found| have_all && *found != expected) {
+                self.report.error(format!(
+                    "index '{}' has {found} entries, its documents have {expected} keys",
+                    index.spec.name
+                ));
+            }
+            // As in mongod, whose wildcard indexes have an entry for each such path.
+            let paths = i64::try_from(index.array_path_count()).unwrap_or(i64::MAX);
+            let keys = found.unwrap_or(0).saturating_add(paths);
+            self.report.keys_per_index.push((index.spec.name.clone(), keys));
+        }
+        Ok(())
     }
-    let sized = counter(snapshot, &keys::size(collection.ident()))?;
-    if sized != bytes {
-        report.error(format!("the counter says {sized} bytes of documents, there are {bytes}"));
+
+    fn counters(&mut self) -> Result<()> {
+        let (records, bytes) = (self.report.records, self.bytes);
+        let counted = counter(self.snapshot, &keys::count(self.collection.ident()))?;
+        if counted != records {
+            self.report.error(format!("the counter says {counted} documents, there are {records}"));
+        }
+        let sized = counter(self.snapshot, &keys::size(self.collection.ident()))?;
+        if sized != bytes {
+            self.report
+                .error(format!("the counter says {sized} bytes of documents, there are {bytes}"));
+        }
+        Ok(())
     }
-    Ok(report)
+
+    /// The result, or `None` and an error of the report where `what` is damaged.
+    fn note_damage<T>(&mut self, result: Result<T>, what: &str) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if is_damage(&error) => {
+                self.report.error(format!("{what} cannot be read: {}", error.message()));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 fn count_keys(

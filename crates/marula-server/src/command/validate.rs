@@ -16,6 +16,9 @@ errors! {
     repair_in_set() = InvalidOptions, "Running the validate command with {{ repair: true }} can only be performed in standalone mode.";
 }
 
+/// The last field of a reply that is not valid.
+const ADVICE: &str = "A corrupt namespace has been detected. See http://dochub.mongodb.org/core/data-recovery for recovery steps.";
+
 pub(super) static COMMAND: Command = Command {
     name: "validate",
     takes_after_cluster_time: false,
@@ -73,8 +76,16 @@ fn run(
         errors.push(error.as_str());
     }
     drop(errors);
-    for name in ["extraIndexEntries", "missingIndexEntries", "corruptRecords"] {
+    for name in ["extraIndexEntries", "missingIndexEntries"] {
         reply.begin_array(name).finish();
+    }
+    let mut records = reply.begin_array("corruptRecords");
+    for record in &report.corrupt_records {
+        records.push(*record);
+    }
+    drop(records);
+    if !report.is_valid() {
+        reply.append("advice", ADVICE);
     }
     Ok(Outcome::Done)
 }
