@@ -28,16 +28,16 @@ pub(crate) struct Search {
 impl Search {
     /// Writes a document that was found as it is behind the stage. Answers its distance, as it is
     /// before it is multiplied, and its place.
-    pub(crate) fn write(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Option<(f64, ValueBuf)> {
+    pub(crate) fn write(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<Option<(f64, ValueBuf)>> {
         match (self.test.measure(&self.path, doc), self.stage.kind()) {
             (Some((distance, place)), Kind::GeoNear(stage)) => {
-                stage.write(doc, distance, place, out);
-                Some((distance, place.get().to_buf()))
+                stage.write(doc, distance, place, out)?;
+                Ok(Some((distance, place.get().to_buf())))
             }
             // What was found has a place; one that a write has taken since is shown as it is.
             _ => {
                 out.extend_from_slice(doc.as_bytes());
-                None
+                Ok(None)
             }
         }
     }

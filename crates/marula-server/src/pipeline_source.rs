@@ -698,7 +698,7 @@ impl CollectionSource {
             &mut |found| {
                 let mut nearest = None;
                 match (search, fields) {
-                    (Some(search), _) => nearest = search.write(found.doc, bytes),
+                    (Some(search), _) => nearest = search.write(found.doc, bytes)?,
                     (None, Some(fields)) => fields.copy(found.doc, bytes),
                     (None, None) => bytes.extend_from_slice(found.doc.as_bytes()),
                 }

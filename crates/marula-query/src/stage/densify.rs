@@ -16,7 +16,7 @@ use marula_error::{Error, Result, errors};
 use super::fields::write_with;
 use super::sort::Sort;
 use super::source::check_size;
-use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
+use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step, deep_path};
 use crate::context::Context;
 use crate::expression::Path;
 use crate::expression::calendar::{Unit, add_units};
@@ -264,7 +264,7 @@ impl Stage for Densify {
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(Densifying {
-            input,
+            input: deep_path::guard(input, std::iter::once(&self.field).chain(&self.partition_by)),
             stage: self,
             context: Arc::clone(&env.context),
             bytes_max: env.context.limits.densify_bytes_max,

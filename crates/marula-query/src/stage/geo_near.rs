@@ -10,7 +10,7 @@ use marula_bson::{Doc, DocBuf, DocWriter, FieldPath, RawValue, Type, Value, Valu
 use marula_error::{Result, errors};
 
 use super::outer::OuterVariables;
-use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, deep_path};
 use crate::context::Context;
 use crate::expression::Path;
 use crate::feature_version::FeatureVersion;
@@ -167,20 +167,27 @@ impl GeoNear {
 
     /// Writes the stage's output document: with its distance, and with its location if that is
     /// requested.
-    pub fn write(&self, doc: Doc<'_>, distance: f64, place: RawValue<'_>, out: &mut Vec<u8>) {
+    ///
+    /// Errors: that a path is too long to write to.
+    pub fn write(
+        &self,
+        doc: Doc<'_>,
+        distance: f64,
+        place: RawValue<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        deep_path::check(&self.distance_field)?;
         let distance = Value::Double(distance * self.multiplier).to_buf();
-        let Some(location_field) = &self.location_field else {
-            return set(
-                doc,
-                self.distance_field.parts(),
-                distance.as_raw(),
-                &mut DocWriter::new(out),
-            );
-        };
-        let mut with_distance = Vec::new();
         let parts = self.distance_field.parts();
+        let Some(location_field) = &self.location_field else {
+            set(doc, parts, distance.as_raw(), &mut DocWriter::new(out));
+            return Ok(());
+        };
+        deep_path::check(location_field)?;
+        let mut with_distance = Vec::new();
         set(doc, parts, distance.as_raw(), &mut DocWriter::new(&mut with_distance));
         set(Doc::trusted(&with_distance), location_field.parts(), place, &mut DocWriter::new(out));
+        Ok(())
     }
 }
 

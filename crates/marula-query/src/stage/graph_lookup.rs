@@ -17,7 +17,7 @@ use super::outer::OuterVariables;
 use super::passage::Passage;
 use super::source::check_size;
 use super::unwind::Unwind;
-use super::{Env, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step};
+use super::{Env, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step, deep_path};
 use crate::context::Context;
 use crate::expression::number::whole_of_decimal;
 use crate::expression::set::ValueSet;
@@ -193,6 +193,7 @@ impl Stage for GraphLookup {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
+        let input = deep_path::guard(input, [&self.to]);
         let env = env.clone();
         Ok(Box::new(Walking { input, stage: self, env, arena: Arena::new(), out: Vec::new() }))
     }
@@ -291,7 +292,7 @@ impl GraphLookup {
                         next.push(lead.to_buf());
                     }
                 }
-                let doc = self.with_depth(doc, depth);
+                let doc = self.with_depth(doc, depth)?;
                 size += doc.len();
                 if size > env.stage_bytes_max {
                     return Err(too_much_memory(env.stage_bytes_max));
@@ -327,12 +328,13 @@ impl GraphLookup {
         Arc::clone(&env.world).aggregate(None, &self.from, pipeline)
     }
 
-    fn with_depth(&self, doc: Doc<'_>, depth: u64) -> DocBuf {
+    fn with_depth(&self, doc: Doc<'_>, depth: u64) -> Result<DocBuf> {
         let Some(path) = &self.depth_field else {
-            return doc.to_buf();
+            return Ok(doc.to_buf());
         };
+        deep_path::check(path)?;
         let depth = Value::Int64(i64::try_from(depth).unwrap_or(i64::MAX));
-        DocBuf::build(|out| write_with(doc, path.parts(), Some(depth), out))
+        Ok(DocBuf::build(|out| write_with(doc, path.parts(), Some(depth), out)))
     }
 }
 

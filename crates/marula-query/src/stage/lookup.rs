@@ -23,7 +23,7 @@ use super::passage::Passage;
 use super::pipeline::PipelineParent;
 use super::source::check_size;
 use super::unwind::Unwind;
-use super::{Env, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step};
+use super::{Env, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step, deep_path};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path, print};
@@ -205,7 +205,7 @@ impl Stage for Lookup {
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         Ok(Box::new(LookingUp {
-            input,
+            input: deep_path::guard(input, [&self.to]),
             joining: Joining::new(self, env),
             arena: Arena::new(),
             found: Vec::new(),

@@ -19,6 +19,7 @@ mod bucket_auto;
 mod change_stream;
 mod coll_stats;
 mod count;
+mod deep_path;
 mod densify;
 mod documents;
 mod facet;

@@ -105,6 +105,12 @@ impl Pipeline {
         array.values().try_for_each(|item| find_row(item, version).map(|_| ()))
     }
 
+    /// Checks the names of an array of stages, of those inside them, and which collections they
+    /// read and write, without parsing any.
+    pub fn check_outline(array: Doc<'_>, context: &Context) -> Result<()> {
+        outline::check(array, context)
+    }
+
     /// Checks only that the elements of an array of stages are objects.
     pub fn check_objects(array: Doc<'_>) -> Result<()> {
         let is_object = |item: Value<'_>| matches!(item, Value::Document(_));

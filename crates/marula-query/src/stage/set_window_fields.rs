@@ -95,6 +95,7 @@ pub(super) fn push(
         SortPattern::read(sort, context)?;
     }
     let functions = parse_functions(output, sort_by, parser)?;
+    check_sort_by(sort_by.unwrap_or(Doc::EMPTY))?;
     let (partition_by, is_computed) = match partition_by {
         Some(expression) => match optimize_partition(expression, context)? {
             // A constant makes one partition.
@@ -140,6 +141,17 @@ pub(super) fn push(
             out.append(COMPUTED, false);
         });
         parser.push(Project::parse("$project", spec.as_doc(), context)?);
+    }
+    Ok(())
+}
+
+/// Checks the path of a sort by one field: it is an expression, too, which windows compare.
+fn check_sort_by(sort_by: Doc<'_>) -> Result<()> {
+    let mut fields = sort_by.iter();
+    if let (Some(field), None) = (fields.next(), fields.next())
+        && field.value.get().as_doc().is_none()
+    {
+        Path::parse_of_expression(field.name)?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use super::fields::write_with;
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::source::check_size;
-use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step, deep_path};
 use crate::expression::Path;
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
@@ -86,6 +86,11 @@ impl Unwind {
     /// Returns the field whose array is unwound.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The field whose array is unwound, and the one that an element's index is written to.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.path).chain(&self.index)
     }
 
     /// Returns whether a document without elements is output too.
@@ -178,14 +183,16 @@ impl Stage for Unwind {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
-        Ok(Box::new(Unwinding {
-            input,
+        let stage = Arc::clone(&self);
+        let unwinding = Unwinding {
+            input: deep_path::guard(input, [&self.path]),
             stage: self,
             rest: None,
             is_unchanged: false,
             out: Vec::new(),
             indexed: Vec::new(),
-        }))
+        };
+        Ok(deep_path::guard(Box::new(unwinding), &stage.index))
     }
 }
 

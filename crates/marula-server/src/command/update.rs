@@ -1,18 +1,20 @@
 //! `update`: changes documents, or inserts one where none matches and the statement says `upsert`.
 
 use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
+use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
 use marula_query::update::{Origin, check_array_filters};
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use super::{Auth, Command, Fields, Kind, Outcome, Place, aggregate};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
 use crate::collection_uuid;
 use crate::context::Context;
 use crate::ended::Counts;
+use crate::query_args::query_context;
 use crate::request::Request;
 use crate::statements;
 use crate::update_one::{Statement, Updated};
@@ -76,7 +78,10 @@ const STATEMENT_FIELDS: &[Field] = &[
 /// written.
 pub(super) fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     check_shape(statement, version)?;
-    check_stages(statement, version)
+    match statement.get("u") {
+        Some(Value::Array(stages)) => Pipeline::check_form(stages, version),
+        _ => Ok(()),
+    }
 }
 
 /// As [`check_statement`], without the names of the stages.
@@ -88,15 +93,18 @@ fn check_shape(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     check_parts(statement, "u", STATEMENT_PLACE, Pipeline::check_objects)
 }
 
-/// Checks that a statement's pipeline, if it has one, is made of stages that there are.
+/// Checks the names of all stages of the statements' pipelines, and of the stages inside them.
 ///
 /// mongod looks for that when all is done, for its counters: the command fails, and what its
 /// statements have written stays.
-fn check_stages(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
-    match statement.get("u") {
-        Some(Value::Array(stages)) => Pipeline::check_form(stages, version),
-        _ => Ok(()),
+fn check_stages(ctx: &Context<'_>, ns: &Namespace, statements: &[Doc<'_>]) -> Result<()> {
+    let pipelines = statements.iter().filter_map(|statement| statement.get("u")?.as_array());
+    for stages in pipelines {
+        let mut context = query_context(ctx, None, None, None)?;
+        context.subject = Some(aggregate::subject(ns, false));
+        Pipeline::check_outline(stages, &context)?;
     }
+    Ok(())
 }
 
 /// Checks how a statement's fields go together; the field `update_field` says how documents change.
@@ -205,7 +213,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         },
     )?;
     let Some(report) = report else { return Ok(Outcome::ToPool) };
-    statements.iter().try_for_each(|statement| check_stages(*statement, request.version))?;
+    check_stages(ctx, &ns, &statements)?;
     ctx.server.counters.update.add(statements.len() as u64);
     ctx.server.counters.documents_updated.add(modified.unsigned_abs());
     reply.append("n", clamp(matched));

@@ -9,6 +9,7 @@ use marula_error::Result;
 use super::GraphLookup;
 use crate::expression::Arena;
 use crate::known::Known;
+use crate::stage::deep_path;
 use crate::stage::needs::{Gives, Needs};
 use crate::stage::passage::Passage;
 use crate::stage::pipeline::printed;
@@ -48,7 +49,8 @@ impl Stage for GraphUnwind {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
-        Ok(Box::new(Unwinding {
+        let stage = Arc::clone(&self);
+        let unwinding = Unwinding {
             input,
             stage: self,
             env: env.clone(),
@@ -57,7 +59,8 @@ impl Stage for GraphUnwind {
             index: 0,
             out: Vec::new(),
             indexed: Vec::new(),
-        }))
+        };
+        Ok(deep_path::guard(Box::new(unwinding), stage.unwind.paths()))
     }
 }
 

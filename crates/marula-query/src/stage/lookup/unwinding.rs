@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::expression::Arena;
 use crate::filter::{Filter, Node, PathNode, Predicate};
 use crate::known::Known;
+use crate::stage::deep_path;
 use crate::stage::r#match::Match;
 use crate::stage::needs::{Gives, Needs};
 use crate::stage::passage::Passage;
@@ -94,7 +95,8 @@ impl Stage for LookupUnwind {
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let joining = Joining::new(Arc::clone(&self.lookup), env).matching(self.also.clone());
-        Ok(Box::new(Unwinding {
+        let stage = Arc::clone(&self);
+        let unwinding = Unwinding {
             input,
             joining,
             stage: self,
@@ -102,7 +104,8 @@ impl Stage for LookupUnwind {
             arena: Arena::new(),
             out: Vec::new(),
             indexed: Vec::new(),
-        }))
+        };
+        Ok(deep_path::guard(Box::new(unwinding), stage.unwind.paths()))
     }
 }
 
