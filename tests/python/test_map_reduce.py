@@ -56,6 +56,36 @@ def test_what_is_refused(source, options, code):
     assert failed.value.code == code
 
 
+MB = 1 << 20
+
+
+@pytest.mark.parametrize("emitted, code", [
+    ("1, 'x'.repeat(%d)" % (17 * MB), 17260), ("'x'.repeat(%d), 1" % (17 * MB), 17260),
+    ("1, {a: 'x'.repeat(%d), b: 'x'.repeat(%d)}" % (9 * MB, 9 * MB), 17260),
+    # Key and value are one document on their way.
+    ("'x'.repeat(%d), 'x'.repeat(%d)" % (9 * MB, 9 * MB), 17260),
+    ("1, 'x'.repeat(%d)" % (16 * MB), 16493), ("'x'.repeat(%d), 1" % (16 * MB), 16493),
+    ("1, ['x'.repeat(%d)]" % (16 * MB), 16493), ("1, {a: 'x'.repeat(%d)}" % (16 * MB), 31392),
+    ("1, 'x'.repeat(%d)" % (16 * MB - 20), 31392), ("1, 'x'.repeat(%d)" % (70 * MB), 13548),
+])
+def test_what_is_too_large_to_emit(source, emitted, code):
+    with pytest.raises(OperationFailure) as failed:
+        map_reduce(source, {"inline": 1}, map="function() { emit(%s) }" % emitted)
+    assert failed.value.code == code, str(failed.value)[:200]
+
+
+@pytest.mark.parametrize("returned, code", [
+    ("'x'.repeat(%d)" % (17 * MB), 10334), ("'x'.repeat(%d)" % (16 * MB), 16493),
+    ("{a: 'x'.repeat(%d)}" % (17 * MB), 17260), ("['x'.repeat(%d)]" % (17 * MB), 17260),
+    ("['x'.repeat(%d)]" % (16 * MB), 16493), ("{a: 'x'.repeat(%d)}" % (70 * MB), 13548),
+])
+@pytest.mark.parametrize("by", ["reduce", "finalize"])
+def test_what_is_too_large_to_return(source, by, returned, code):
+    with pytest.raises(OperationFailure) as failed:
+        map_reduce(source, {"inline": 1}, **{by: "function(k, v) { return %s }" % returned})
+    assert failed.value.code == code, str(failed.value)[:200]
+
+
 def test_values_are_reduced_as_many_at_once_as_a_document_may_hold(db):
     db.c.insert_many([{"_id": i} for i in range(17)])
 

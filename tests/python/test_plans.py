@@ -237,6 +237,12 @@ PIPELINES = [
     ({"b.c": 0, "a": 0}, {"a": False, "b": {"c": False}, "_id": True}),
     ({"a": 0, "_id": 0}, {"_id": False, "a": False}),
     ({"x": {"$add": [1, 2]}}, {"_id": True, "x": {"$const": 3}}),
+    ({"x": {"$map": {"input": "$a", "as": "b", "in": "$$b"}}},
+     {"_id": True, "x": {"$map": {"input": "$a", "as": "b", "in": "$$b"}}}),
+    ({"x": {"$sortArray": {"input": "$a", "sortBy": 1}}},
+     {"_id": True, "x": {"$sortArray": {"input": "$a", "sortBy": 1}}}),
+    ({"x": {"$sortArray": {"input": "$a", "sortBy": {"b": -1}}}},
+     {"_id": True, "x": {"$sortArray": {"input": "$a", "sortBy": {"b": -1}}}}),
 ])
 def test_a_projection_is_shown_as_it_is_understood(c, given, shown):
     c.insert_one({})

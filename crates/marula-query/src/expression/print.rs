@@ -60,12 +60,21 @@ pub(super) fn list(items: &[Expression]) -> ValueBuf {
     Value::Array(Doc::trusted(&bytes)).to_buf()
 }
 
+/// Arguments that are no expressions: a name, an order.
+const AS_WRITTEN: &[&str] = &["as", "sortBy"];
+
 fn print_call(call: &Call) -> ValueBuf {
     let argument = match call.operator.shape {
         Shape::Named(names, _) => document_with(|out| {
             for (name, arg) in names.iter().zip(&call.args) {
-                if !matches!(arg, Expression::Missing) {
-                    out.append(name, &arg.print());
+                match arg {
+                    Expression::Missing => {}
+                    Expression::Constant(value) if AS_WRITTEN.contains(name) => {
+                        out.append(name, value);
+                    }
+                    arg => {
+                        out.append(name, &arg.print());
+                    }
                 }
             }
         }),

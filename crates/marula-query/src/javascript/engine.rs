@@ -359,7 +359,8 @@ impl<'c, 'js> Call<'c, 'js> {
             for at in (0..pairs.len()).step_by(2) {
                 let key: rquickjs::Value<'js> = pairs.get(at).map_err(failed)?;
                 let value: rquickjs::Value<'js> = pairs.get(at + 1).map_err(failed)?;
-                take(from_js::value(self, &key)?, from_js::emitted(self, &value)?)?;
+                let (key, value) = from_js::emitted(self, [&key, &value])?;
+                take(key, value)?;
             }
             pairs.as_object().set("length", 0).map_err(failed)?;
         }

@@ -21,8 +21,14 @@ errors! {
     no_type() = BadValue, "unable to get type";
     /// Reading the value ran code that failed.
     reading_failed(text: &str) = InternalError, "{text}";
-    /// The value exceeds the maximum document size.
-    too_large(size: usize) = 10334, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {SIZE_MAX}(16MB)";
+    /// A string is larger than a document may be.
+    string_too_large(size: usize, first: &str) = 10334, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and {SIZE_MAX}(16MB) First element: {first}";
+    /// A string leaves no room in a document for anything else.
+    string_too_long() = 16493, "Tried to create string longer than 16MB";
+    /// An object or an array is larger than a document may be.
+    object_too_large(size: usize) = 17260, "Converting from JavaScript to BSON failed: Object size {size} exceeds limit of {SIZE_MAX} bytes.";
+    /// The value is larger than the buffer of a conversion.
+    past_the_buffer(size: usize) = 13548, "BufBuilder attempted to grow() to {size} bytes, past the 64MB limit.";
 }
 
 /// The maximum nesting of a value.
@@ -31,6 +37,24 @@ const DEPTH_MAX: u32 = 150;
 /// The maximum size of a value: a document's limit plus mongod's allowance for its own fields.
 const SIZE_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
 
+/// How large the buffer of a conversion grows.
+const BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How long a string may be that is a value of its own, or in an array.
+const STRING_BYTES_MAX: usize = 16 * 1024 * 1024 - 1;
+
+/// How much of a string the error shows that refuses it.
+const SHOWN_BYTES_MAX: usize = 150;
+
+/// The bytes of a document around its one field of an empty name.
+const FRAME_BYTES: usize = 4 + 1 + 1 + 1;
+
+/// The bytes of a document around two fields whose names are digits.
+const PAIR_FRAME_BYTES: usize = 4 + 2 * (1 + 2) + 1;
+
+/// The bytes of a document's own length, which mongod does not count when it refuses one.
+const LENGTH_BYTES: usize = 4;
+
 /// A result as BSON. `undefined` at the top level is null; within a document it keeps its type.
 pub(super) fn value<'js>(call: &Call<'_, 'js>, value: &JsValue<'js>) -> Result<ValueBuf> {
     let mut out = Vec::new();
@@ -38,15 +62,57 @@ pub(super) fn value<'js>(call: &Call<'_, 'js>, value: &JsValue<'js>) -> Result<V
         Type::Undefined => Type::Null,
         kind => kind,
     };
-    Ok(ValueBuf::from_parts(kind, out))
+    let result = ValueBuf::from_parts(kind, out);
+    let size = result.as_raw().bytes().len();
+    match result.get() {
+        Value::Document(_) | Value::Array(_) => check_object(size)?,
+        Value::String(text) if size + FRAME_BYTES > SIZE_MAX => {
+            let shown = text[..text.len().min(SHOWN_BYTES_MAX)].as_bstr();
+            return Err(string_too_large(size + FRAME_BYTES, &format!(": \"{shown}...\"")));
+        }
+        _ => {}
+    }
+    check_strings(result.get())?;
+    Ok(result)
 }
 
-/// An emitted value as BSON: `undefined` keeps its type, since the value is passed back to
-/// JavaScript.
-pub(super) fn emitted<'js>(call: &Call<'_, 'js>, value: &JsValue<'js>) -> Result<ValueBuf> {
-    let mut out = Vec::new();
-    let kind = write(call, value, 0, &mut out)?;
-    Ok(ValueBuf::from_parts(kind, out))
+/// A key and a value that were emitted as BSON. A value that is `undefined` keeps its type, for it
+/// comes back to JavaScript; a key that is `undefined` is null.
+pub(super) fn emitted<'js>(
+    call: &Call<'_, 'js>,
+    [key, value]: [&JsValue<'js>; 2],
+) -> Result<(ValueBuf, ValueBuf)> {
+    let written = |value: &JsValue<'js>| -> Result<ValueBuf> {
+        let mut out = Vec::new();
+        let kind = write(call, value, 0, &mut out)?;
+        Ok(ValueBuf::from_parts(kind, out))
+    };
+    let (key, value) = (written(key)?, written(value)?);
+    // Both are one document on their way.
+    let size = |value: &ValueBuf| value.as_raw().bytes().len();
+    check_object(size(&key) + size(&value) + PAIR_FRAME_BYTES)?;
+    check_strings(key.get())?;
+    check_strings(value.get())?;
+    let key = if key.kind() == Type::Undefined { Value::Null.to_buf() } else { key };
+    Ok((key, value))
+}
+
+fn check_object(size: usize) -> Result<()> {
+    let counted = size - LENGTH_BYTES;
+    if counted > SIZE_MAX { Err(object_too_large(counted)) } else { Ok(()) }
+}
+
+/// Checks the length of a string, and of those in an array. What is in a document is not looked at
+/// until it is needed.
+fn check_strings(value: Value<'_>) -> Result<()> {
+    match value {
+        Value::String(text) if text.len() > STRING_BYTES_MAX => Err(string_too_long()),
+        // Most arrays are not long enough to hold such a string.
+        Value::Array(array) if array.as_bytes().len() > STRING_BYTES_MAX => {
+            array.values().try_for_each(check_strings)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A result that is an argument of the call: the original argument if nothing in it was changed.
@@ -67,9 +133,7 @@ fn write<'js>(
     depth: u32,
     out: &mut Vec<u8>,
 ) -> Result<Type> {
-    if out.len() > SIZE_MAX {
-        return Err(too_large(out.len()));
-    }
+    check_buffer(out.len())?;
     let simple = if let Some(number) = value.as_number() {
         Value::Double(number)
     } else if let Some(flag) = value.as_bool() {
@@ -92,10 +156,8 @@ fn write<'js>(
 }
 
 fn put(value: Value<'_>, out: &mut Vec<u8>) -> Result<Type> {
-    if let Value::String(text) | Value::Code(text) = value
-        && text.len() > SIZE_MAX
-    {
-        return Err(too_large(text.len()));
+    if let Value::String(text) | Value::Code(text) = value {
+        check_buffer(text.len() + FRAME_BYTES + LENGTH_BYTES + 1)?;
     }
     value.write(out);
     Ok(value.kind())
@@ -122,7 +184,7 @@ fn write_array<'js>(
         let item: JsValue<'js> = object.get(name).map_err(|error| reading(call, error))?;
         let mut bytes = Vec::new();
         let kind = write(call, &item, depth + 1, &mut bytes)?;
-        check_size(writer.size() + bytes.len())?;
+        check_buffer(writer.size() + bytes.len())?;
         writer.push_with(kind, |out| out.extend_from_slice(&bytes));
     }
     writer.finish();
@@ -158,7 +220,7 @@ fn write_object<'js>(
             None => {
                 let mut bytes = Vec::new();
                 let kind = write(call, &item, depth + 1, &mut bytes)?;
-                check_size(writer.size() + bytes.len())?;
+                check_buffer(writer.size() + bytes.len())?;
                 writer.append_raw(&text, marula_bson::RawValue::new(kind, &bytes));
             }
         }
@@ -167,8 +229,8 @@ fn write_object<'js>(
     Ok(Type::Document)
 }
 
-fn check_size(size: usize) -> Result<()> {
-    if size > SIZE_MAX { Err(too_large(size)) } else { Ok(()) }
+fn check_buffer(size: usize) -> Result<()> {
+    if size > BUFFER_BYTES_MAX { Err(past_the_buffer(size)) } else { Ok(()) }
 }
 
 /// The exact int32 value of a number, if any.
