@@ -175,6 +175,60 @@ def test_a_list_that_changes_documents_is_applied_whole_or_not_at_all(db, c):
     assert refused["code"] == 72 and "Cannot use preCondition with {allowAtomic: false}" in refused["errmsg"]
 
 
+def test_an_entry_is_shown_as_it_was_applied(db, c):
+    """With a hash where each entry is applied by itself; and a difference that finds nothing has words of its own."""
+    c.insert_one({"_id": 0})
+    absent = update(c, {"_id": 99}, {"$v": 2, "diff": {"u": {"a": 1}}})
+    operators = update(c, {"_id": 99}, {"$v": 1, "$set": {"a": 1}})
+    no_id = {"op": "d", "ns": c.full_name, "o": {"a": 1}}
+    nowhere = {"op": "d", "ns": c.full_name + "_none", "o": {"a": 1}}
+
+    def told(*entries, **options):
+        reply = apply(db, *entries, **options)
+        return reply.get("code"), reply.get("errmsg", "").partition(":")[0], "h: 0" in reply.get("errmsg", "")
+
+    assert told(no_id) == (4, "Failed to apply delete due to missing _id", False)
+    assert told(no_id, allowAtomic=False) == (4, "Failed to apply delete due to missing _id", True)
+    assert told(nowhere) == (4, "Failed to apply delete due to missing _id", False)
+    assert told(nowhere, allowAtomic=False) == (None, "", False)
+    assert told(absent, alwaysUpsert=False) == (218, "Update of non-mod failed", False)
+    assert told(operators, alwaysUpsert=False) == (218, "Failed to apply update", False)
+    # One by one a list goes on, and is told of as a whole: one of a single entry, too.
+    assert told(absent, alwaysUpsert=False, allowAtomic=False)[0] == 8
+    assert told(operators, alwaysUpsert=False, allowAtomic=False)[0] == 8
+
+
+@pytest.mark.parametrize("body, code, left", [
+    # A difference leaves a document its `_id`.
+    ({"$v": 2, "diff": {"d": {"_id": False}, "u": {"b": 1}}}, None, {"_id": 0, "a": 1, "b": 1}),
+    ({"$v": 2, "diff": {"u": {"_id": 5}}}, 13596, None), ({"$v": 2, "diff": {"i": {"_id": 5}}}, 13596, None),
+    ({"$v": 2}, 4772601, None), ({"$v": 2, "diff": []}, 4772601, None), ({"$v": 2, "diff": {"xy": 1}}, 4770503, None),
+    # What has an `_id` is a whole document, whatever its other fields are called.
+    ({"_id": 0, "$v": 2}, None, {"_id": 0, "$v": 2}), ({"_id": 0, "$x": 1}, None, {"_id": 0, "$x": 1}),
+    ({"$set": {"a": 1}, "_id": 5}, 13596, None), ({"a": 1, "_id": 5}, 13596, None), ({"_id": [1]}, 13596, None),
+    # And what has none is made of operators.
+    ({"a": 5}, 9, None), ({}, None, {"_id": 0, "a": 1}),
+])
+def test_what_an_update_entry_makes_of_a_document(db, c, body, code, left):
+    c.insert_one({"_id": 0, "a": 1})
+    reply = apply(db, update(c, {"_id": 0}, body))
+    assert reply.get("code") == code, reply
+    assert list(c.find()) == [left or {"_id": 0, "a": 1}]
+    assert db.command("validate", c.name)["valid"]
+
+
+@pytest.mark.parametrize("body, made", [
+    ({"$v": 2, "diff": {"d": {"_id": False}}}, {"_id": 9}), ({"$v": 2, "diff": {"u": {"_id": 5}}}, {"_id": 5}),
+    ({"a": 1, "_id": 5}, {"_id": 5, "a": 1}), ({"_id": 9, "$x": 1}, {"_id": 9, "$x": 1}),
+])
+def test_what_an_update_entry_inserts(db, c, body, made):
+    c.insert_one({"_id": 0})
+    assert apply(db, update(c, {"_id": 9}, body))["ok"] == 1
+    assert list(c.find({"_id": {"$ne": 0}})) == [made]
+    assert list(c.find({"_id": made["_id"]})) == [made]
+    assert db.command("validate", c.name)["valid"]
+
+
 def test_nobody_sees_half_of_a_list(db, c):
     c.insert_many([{"_id": 0, "n": 0}, {"_id": 1, "n": 0}])
     done, torn = threading.Event(), []

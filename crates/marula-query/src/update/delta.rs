@@ -15,10 +15,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use marula_bson::{ArrayWriter, BStr, ByteSlice, Doc, DocBuf, DocWriter, Element, RawValue, Value};
 use marula_error::{Result, errors};
 
-use super::replacement::check_same_id;
+use super::replacement::check_id_of_entry;
 use super::stored;
 
 errors! {
+    no_difference(kind: &str) = 4_772_601, "Expected 'diff' field to be an object, instead got type: {kind}";
     not_an_object() = 4_770_507, "Expected diff section to be type object";
     empty() = 4_770_500, "Expected diff to be non-empty";
     unknown_section(name: &BStr) = 4_770_503, "Unexpected section: {name} in document diff";
@@ -44,21 +45,48 @@ impl Delta {
     ///
     /// Errors: all of this module's.
     pub(super) fn parse(diff: Option<Value<'_>>) -> Result<Delta> {
-        let diff = diff.and_then(|diff| diff.as_doc()).ok_or_else(not_an_object)?;
+        let kind = diff.map_or("missing", |diff| diff.kind().alias());
+        let diff = match diff {
+            Some(Value::Document(diff)) => diff,
+            _ => return Err(no_difference(kind)),
+        };
         check(diff, 0)?;
         Ok(Delta(diff.to_buf()))
     }
 
-    /// Appends the new document; returns whether it differs.
+    /// Appends the new document, with the `_id` of the old one where the difference takes it away;
+    /// whether it differs.
     pub(super) fn apply(&self, old: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
+        let start = out.len();
+        self.write(old, out);
+        check_id_of_entry(old.get_raw(b"_id"), Doc::trusted(&out[start..]).get_raw(b"_id"))?;
+        let new = Doc::trusted(&out[start..]);
+        stored::check_depth(new)?;
+        Ok(new != old)
+    }
+
+    /// Appends the document to insert that the difference makes of `base`. It may have another
+    /// `_id`.
+    pub(super) fn insert(&self, base: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        self.write(base, out);
+        stored::check_depth(Doc::trusted(&out[start..]))
+    }
+
+    fn write(&self, old: Doc<'_>, out: &mut Vec<u8>) {
         let start = out.len();
         let mut writer = DocWriter::new(out);
         change_document(old, self.0.as_doc(), &mut writer);
         writer.finish();
         let new = Doc::trusted(&out[start..]);
-        check_same_id(old.get_raw(b"_id"), new.get_raw(b"_id"))?;
-        stored::check_depth(new)?;
-        Ok(new != old)
+        let Some(id) = old.get_raw(b"_id").filter(|_| new.get_raw(b"_id").is_none()) else {
+            return;
+        };
+        let with_id = DocBuf::build(|fields| {
+            fields.append_raw("_id", id).append_elements(new.elements_bytes());
+        });
+        out.truncate(start);
+        out.extend_from_slice(with_id.as_doc().as_bytes());
     }
 }
 
@@ -99,7 +127,7 @@ fn check_document(diff: Doc<'_>, depth: u32) -> Result<()> {
                 check(inner, depth + 1)?;
             }
             ([b's', ..], _) => return Err(wrong_section("s", "object")),
-            _ => return Err(unknown_section(section.name)),
+            (name, _) => return Err(unknown_section(name[..name.len().min(1)].as_bstr())),
         }
     }
     Ok(())

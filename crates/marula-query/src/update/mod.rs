@@ -140,9 +140,7 @@ impl Update {
             return Err(constants_without_pipeline());
         }
         let kind = match update {
-            Value::Document(doc)
-                if options.origin == Origin::OplogUpdate && doc.get("$v").is_some() =>
-            {
+            Value::Document(doc) if options.origin == Origin::OplogUpdate => {
                 Self::parse_entry(doc, context)?
             }
             Value::Document(doc) if options.origin == Origin::OplogInsert => {
@@ -163,9 +161,16 @@ impl Update {
         Ok(Update { kind })
     }
 
-    /// Parses the `o` of an entry with a form: 1 for operators, 2 for a difference.
+    /// Parses the `o` of an entry: a whole document where it has an `_id`; otherwise `$v` says its
+    /// form, 1 for operators, 2 for a difference. Without `$v` it is made of operators.
     fn parse_entry(doc: Doc<'_>, context: &Context) -> Result<UpdateKind> {
-        Ok(match doc.get("$v").and_then(|form| form.as_exact_i64()) {
+        if doc.get("_id").is_some() {
+            return Ok(UpdateKind::Replacement(Replacement::of_entry(doc)));
+        }
+        let Some(form) = doc.get("$v") else {
+            return Operators::parse(doc, Vec::new(), context).map(UpdateKind::Operators);
+        };
+        Ok(match form.as_exact_i64() {
             Some(2) => UpdateKind::Delta(Delta::parse(doc.get("diff"))?),
             Some(1) => {
                 let operators = DocBuf::build(|out| {

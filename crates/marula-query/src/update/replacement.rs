@@ -9,6 +9,8 @@ use super::{EmptyTimestamps, stored};
 use crate::context::Context;
 
 errors! {
+    /// An entry of an oplog gives a document another `_id`.
+    id_of_entry_altered() = 13_596, "in Collection::updateDocument _id mismatch";
     /// The new document has another `_id`.
     id_altered(id: Element<'_>) = ImmutableField, "After applying the update, the (immutable) field '_id' was found to have been altered to {id}";
 }
@@ -19,13 +21,20 @@ pub(super) struct Replacement {
     doc: DocBuf,
     /// Whether a top-level field is the zero timestamp, which means the current time.
     has_zero_timestamp: bool,
+    /// Whether it is from an oplog, where what a document may hold has been checked before.
+    is_entry: bool,
 }
 
 impl Replacement {
     pub(super) fn new(doc: Doc<'_>, empty_timestamps: EmptyTimestamps) -> Replacement {
         let has_zero_timestamp =
             empty_timestamps == EmptyTimestamps::Filled && doc.iter().any(is_zero_timestamp);
-        Replacement { doc: doc.to_buf(), has_zero_timestamp }
+        Replacement { doc: doc.to_buf(), has_zero_timestamp, is_entry: false }
+    }
+
+    /// The replacement that an update entry of an oplog holds.
+    pub(super) fn of_entry(doc: Doc<'_>) -> Replacement {
+        Replacement { doc: doc.to_buf(), has_zero_timestamp: false, is_entry: true }
     }
 
     /// Appends the new document; returns whether it counts as modified, which it does unless every
@@ -47,17 +56,21 @@ impl Replacement {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let doc = self.doc.as_doc();
-        if !is_insert {
-            stored::check_dollar_names(doc)?;
-        }
         let own_id = doc.get_raw(b"_id");
+        match self.is_entry {
+            _ if is_insert => {}
+            true => check_id_of_entry(id, own_id)?,
+            false => stored::check_dollar_names(doc)?,
+        }
         if let Some(id) = own_id.or(id).filter(|_| is_insert) {
             stored::check_id_no_array(id)?;
         }
         if let Some(own_id) = own_id {
             stored::check_id(own_id)?;
         }
-        check_same_id(id, own_id)?;
+        if !self.is_entry {
+            check_same_id(id, own_id)?;
+        }
         stored::check_depth(doc)?;
         let mut writer = DocWriter::new(out);
         if let Some(id) = own_id.or(id) {
@@ -93,6 +106,14 @@ pub(super) fn check_same_id(
         }
         _ => Ok(()),
     }
+}
+
+/// The same for what an entry of an oplog makes of a document.
+pub(super) fn check_id_of_entry(
+    fixed: Option<RawValue<'_>>,
+    given: Option<RawValue<'_>>,
+) -> Result<()> {
+    check_same_id(fixed, given).map_err(|_| id_of_entry_altered())
 }
 
 fn is_zero_timestamp(element: Element<'_>) -> bool {

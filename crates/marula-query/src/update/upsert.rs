@@ -90,7 +90,7 @@ pub(super) fn with_pipeline(
 
 pub(super) fn with_delta(delta: &Delta, query: &Filter, out: &mut Vec<u8>) -> Result<()> {
     let base = base_document(query)?;
-    delta.apply(Doc::trusted(&base), out).map(drop)
+    delta.insert(Doc::trusted(&base), out)
 }
 
 /// Returns the document of just the values that the query requires, its fields in the order of

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value, doc};
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Type, Value, doc};
 use marula_db::{Namespace, Transaction, WriteOp};
 use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
@@ -30,51 +30,50 @@ errors! {
     wrong_type(field: &str, expected: &str, kind: &str) = TypeMismatch, "Wrong type for '{field}'. Expected a {expected}, got a {kind}.";
     no_kind() = NoSuchKey, "Wrong type for ''. Expected a string, got a missing.";
     no_namespace(position: usize) = IllegalOperation, "op does not contain required \"ns\" field: {position}";
-    entry_field_type(field: &str, kind: &str, expected: &str) = TypeMismatch, "BSON field 'OplogEntryBase.{field}' is the wrong type '{kind}', expected type '{expected}'";
-    entry_field_missing(field: &str) = 40_414, "BSON field 'OplogEntryBase.{field}' is missing but a required field";
-    entry_field_unknown(field: &str) = 40_415, "BSON field 'OplogEntryBase.{field}' is an unknown field.";
     unknown_kind(op: &str) = BadValue, "Enumeration value '{op}' for field 'OplogEntryBase.op' is not a valid value.";
     no_id(verb: &str, entry: &str) = NoSuchKey, "Failed to apply {verb} due to missing _id: {entry}";
     nothing_updated(entry: &str) = UpdateOperationFailed, "Failed to apply update: {entry}";
+    nothing_replaced(entry: &str) = UpdateOperationFailed, "Update of non-mod failed: {entry}";
     no_collection(ns: &str, entry: &Doc<'_>) = NamespaceNotFound, "cannot apply insert or update operation on a non-existent namespace {ns}: {entry}";
     unknown_command(name: &str, body: &Doc<'_>) = BadValue, "Unknown oplog entry command type: {name} Object field: {body}";
     unsupported_command(name: &str) = CommandNotSupported, "The {name} operation is not supported in applyOps mode";
     too_deep() = FailedToParse, "Too many nested applyOps";
+    condition_with_commands() = InvalidOptions, "Cannot use preCondition when operations include commands.";
     condition_without_atomic() = InvalidOptions, "Cannot use preCondition with {{allowAtomic: false}}";
     had_errors() = UnknownError, "applyOps had one or more errors applying ops";
     unmet() = BadValue, "preCondition failed";
     unknown_mode(mode: &str) = FailedToParse, "Could not parse oplogApplicationMode :: caused by :: Invalid oplog application mode provided: {mode}";
 }
 
-/// The fields that an entry may have. Source: the oplogs that MongoDB 4.4 to 8.0 write.
-const ENTRY_FIELDS: &[&str] = &[
-    "op",
-    "ns",
-    "ui",
-    "o",
-    "o2",
-    "b",
-    "ts",
-    "t",
-    "v",
-    "h",
-    "wall",
-    "fromMigrate",
-    "lsid",
-    "txnNumber",
-    "stmtId",
-    "prevOpTime",
-    "preImageOpTime",
-    "postImageOpTime",
-    "needsRetryImage",
-    "tid",
-    "_id",
-    "destinedRecipient",
-    "donorOpTime",
-    "fromTenantMigration",
-    "checkExistenceForDiffInsert",
-    "versionContext",
-    "multiOpType",
+/// The fields that an entry may have, those of the oplogs of 7.0 and 8.0 included.
+const ENTRY_FIELDS: &[Field] = &[
+    Field::optional("op", Types::STRING),
+    Field::optional("ns", Types::STRING),
+    Field::optional("ui", Types::One(Type::Binary)),
+    Field::required("o", Types::DOCUMENT),
+    Field::optional("o2", Types::DOCUMENT),
+    Field::optional("b", Types::BOOLEAN),
+    Field::optional("ts", Types::One(Type::Timestamp)),
+    Field::optional("t", Types::One(Type::Int64)),
+    Field::optional("v", Types::NUMBER),
+    Field::optional("h", Types::One(Type::Int64)),
+    Field::optional("wall", Types::One(Type::DateTime)),
+    Field::optional("fromMigrate", Types::BOOLEAN),
+    Field::optional("lsid", Types::DOCUMENT),
+    Field::optional("txnNumber", Types::One(Type::Int64)),
+    Field::optional("stmtId", Types::Any),
+    Field::optional("prevOpTime", Types::DOCUMENT),
+    Field::optional("preImageOpTime", Types::DOCUMENT),
+    Field::optional("postImageOpTime", Types::DOCUMENT),
+    Field::optional("needsRetryImage", Types::STRING),
+    Field::optional("tid", Types::Any),
+    Field::optional("_id", Types::Any),
+    Field::optional("destinedRecipient", Types::STRING),
+    Field::optional("donorOpTime", Types::DOCUMENT),
+    Field::optional("fromTenantMigration", Types::One(Type::Binary)),
+    Field::optional("checkExistenceForDiffInsert", Types::BOOLEAN),
+    Field::optional("versionContext", Types::DOCUMENT),
+    Field::optional("multiOpType", Types::INT),
 ];
 /// Commands that an entry of kind `c` may name.
 const COMMANDS: &[&str] =
@@ -121,6 +120,15 @@ const CONFLICT_PAUSE: Duration = Duration::from_millis(5);
 /// may not be written in a transaction.
 const FAILS_ALONE: &[Code] =
     &[codes::NamespaceNotFound, codes::OperationNotSupportedInTransaction, codes::IllegalOperation];
+
+/// Whether the entries of a list are applied together or not at all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unity {
+    /// All of them or none; the first failure ends the list.
+    Atomic,
+    /// Each by itself: an update that finds nothing is noted, and the list goes on.
+    OneByOne,
+}
 
 /// How far a job came.
 struct Applied {
@@ -193,7 +201,17 @@ fn check_forms(request: &Request<'_>) -> Result<()> {
     if is_refused && conditions.is_some() {
         return Err(within(condition_without_atomic()));
     }
+    let changes_documents = |entry: Value<'_>| entry.as_doc().is_some_and(changes_document);
+    let entries = request.first.value.get().as_array().unwrap_or(Doc::EMPTY);
+    if conditions.is_some() && !entries.values().all(changes_documents) {
+        return Err(within(condition_with_commands()));
+    }
     Ok(())
+}
+
+/// Whether an entry changes a document, and can be applied together with others.
+fn changes_document(entry: Doc<'_>) -> bool {
+    ["i", "u", "d"].contains(&&*text(entry, "op"))
 }
 
 /// The entries of an `applyOps`, each with a kind and a namespace.
@@ -234,15 +252,16 @@ fn entries(value: Value<'_>) -> Result<Vec<Doc<'_>>> {
 impl<'r> Job<'r> {
     /// Applies the entries: all or none, where they change documents alone.
     fn run(&self, ctx: &mut Context<'_>, request: &Request<'r>) -> Result<Applied> {
-        let changes_documents = |entry: &Doc<'_>| ["i", "u", "d"].contains(&&*text(*entry, "op"));
-        let is_atomic = self.allows_atomic
-            && self.entries.len() > 1
-            && ctx.unit.transaction().is_none()
-            && self.entries.iter().all(changes_documents);
-        if is_atomic && let Some(applied) = self.run_together(ctx, request)? {
+        let is_atomic = self.allows_atomic && self.entries.iter().copied().all(changes_document);
+        let is_list = self.entries.len() > 1 && ctx.unit.transaction().is_none();
+        if is_atomic
+            && is_list
+            && let Some(applied) = self.run_together(ctx, request)?
+        {
             return Ok(applied);
         }
-        self.run_each(ctx, request)
+        let unity = if is_atomic && !is_list { Unity::Atomic } else { Unity::OneByOne };
+        self.run_each(ctx, request, unity)
     }
 
     /// Applies all entries together, or none; `None` where that cannot be.
@@ -254,7 +273,8 @@ impl<'r> Job<'r> {
         loop {
             let limits = ctx.server.transactions.limits();
             let transaction = Transaction::begin(&ctx.server.db, limits)?;
-            let applied = ctx.within(&transaction, |ctx| self.run_each(ctx, request))?;
+            let applied =
+                ctx.within(&transaction, |ctx| self.run_each(ctx, request, Unity::Atomic))?;
             let failure = match applied.failure {
                 None => transaction.commit(None).err(),
                 failure => failure,
@@ -276,10 +296,13 @@ impl<'r> Job<'r> {
         }
     }
 
-    /// Applies the entries in order, up to the first that fails; where they are not applied
-    /// together, one that updates nothing is no end.
-    fn run_each(&self, ctx: &mut Context<'_>, request: &Request<'r>) -> Result<Applied> {
-        let is_together = ctx.unit.transaction().is_some();
+    /// Applies the entries in order, up to the first that fails.
+    fn run_each(
+        &self,
+        ctx: &mut Context<'_>,
+        request: &Request<'r>,
+        unity: Unity,
+    ) -> Result<Applied> {
         let mut applied = Applied { results: Vec::new(), failure: None };
         for entry in &self.entries {
             let kind = text(*entry, "op");
@@ -287,14 +310,12 @@ impl<'r> Job<'r> {
                 continue;
             }
             ctx.check_interrupt()?;
-            let outcome = self.apply(ctx, request, &kind, *entry);
+            let outcome = self.apply(ctx, request, &kind, *entry, unity);
             applied.results.push(outcome.is_ok());
             match outcome {
                 Ok(()) => {}
                 Err(error)
-                    if error.code() == codes::UpdateOperationFailed
-                        && !is_together
-                        && self.entries.len() > 1 =>
+                    if error.code() == codes::UpdateOperationFailed && unity == Unity::OneByOne =>
                 {
                     applied.failure = Some(had_errors());
                 }
@@ -313,29 +334,29 @@ impl<'r> Job<'r> {
         request: &Request<'r>,
         kind: &str,
         entry: Doc<'r>,
+        unity: Unity,
     ) -> Result<()> {
-        if let Some(unknown) =
-            entry.iter().find(|field| ENTRY_FIELDS.iter().all(|known| field.name != *known))
-        {
-            return Err(entry_field_unknown(&unknown.name.to_string()));
-        }
+        fields::check_doc("OplogEntryBase", ENTRY_FIELDS, entry)?;
         if !["i", "u", "d", "c"].contains(&kind) {
             return Err(unknown_kind(kind));
         }
-        let body = match entry.get("o") {
-            Some(Value::Document(body)) => body,
-            Some(other) => return Err(entry_field_type("o", other.kind().alias(), "object")),
-            None => return Err(entry_field_missing("o")),
-        };
+        let body = entry.get("o").and_then(|body| body.as_doc()).unwrap_or(Doc::EMPTY);
         match kind {
             "c" => self.run_command(ctx, request, entry, body),
-            "d" => self.delete(ctx, entry, body),
-            _ => self.put(ctx, kind, entry, body),
+            "d" => self.delete(ctx, entry, body, unity),
+            _ => self.put(ctx, kind, entry, body, unity),
         }
     }
 
     /// Inserts or updates one document, in one commit.
-    fn put(&self, ctx: &Context<'_>, kind: &str, entry: Doc<'_>, body: Doc<'_>) -> Result<()> {
+    fn put(
+        &self,
+        ctx: &Context<'_>,
+        kind: &str,
+        entry: Doc<'_>,
+        body: Doc<'_>,
+        unity: Unity,
+    ) -> Result<()> {
         let ns = namespace(entry)?;
         if ctx.unit.collection(&ns).is_none() {
             return Err(no_collection(ns.as_str(), &entry));
@@ -348,7 +369,7 @@ impl<'r> Job<'r> {
         };
         let verb = if is_insert { "insert" } else { "update" };
         let id = target.and_then(|target| target.get("_id"));
-        let id = id.ok_or_else(|| no_id(verb, &shown(entry)))?;
+        let id = id.ok_or_else(|| no_id(verb, &shown(entry, unity)))?;
         let query = doc! { "_id": { "$eq": id } };
         let upsert = is_insert
             || self.always_upsert
@@ -372,15 +393,22 @@ impl<'r> Job<'r> {
         };
         let updated = statement.run(ctx, &ns, &mut write)?;
         let matched = updated.expect("the pool may wait").matched;
-        if matched == 0 { Err(nothing_updated(&shown(entry))) } else { Ok(()) }
+        match matched {
+            0 if is_modifier(body) => Err(nothing_updated(&shown(entry, unity))),
+            0 => Err(nothing_replaced(&shown(entry, unity))),
+            _ => Ok(()),
+        }
     }
 
     /// Removes the document that has the `_id`, where there is one.
-    fn delete(&self, ctx: &Context<'_>, entry: Doc<'_>, body: Doc<'_>) -> Result<()> {
+    fn delete(&self, ctx: &Context<'_>, entry: Doc<'_>, body: Doc<'_>, unity: Unity) -> Result<()> {
         let ns = namespace(entry)?;
-        let id = body.get("_id").ok_or_else(|| no_id("delete", &shown(entry)))?;
-        let db = &ctx.server.db;
-        let Some(collection) = db.collection(&ns) else { return Ok(()) };
+        let collection = ctx.server.db.collection(&ns);
+        if collection.is_none() && unity == Unity::OneByOne {
+            return Ok(());
+        }
+        let id = body.get("_id").ok_or_else(|| no_id("delete", &shown(entry, unity)))?;
+        let Some(collection) = collection else { return Ok(()) };
         writes::check_not_view(&collection)?;
         let mut write = WriteOp::new(ctx.unit, ctx.now_ms);
         if let Some(record) = collection.find_id(ctx.unit.view(), id, &mut Vec::new())? {
@@ -455,13 +483,25 @@ fn namespace(entry: Doc<'_>) -> Result<Namespace> {
     Ok(ns)
 }
 
-/// An entry as errors show it: with the times that each has.
-fn shown(entry: Doc<'_>) -> String {
+/// Whether an update is made of operators: one that is a difference, or a whole document, is not.
+fn is_modifier(update: Doc<'_>) -> bool {
+    let is_operator = |name: &[u8]| name.starts_with(b"$");
+    let is_first_operator = update.iter().next().is_none_or(|first| is_operator(first.name));
+    let is_difference = update.get("$v").is_some_and(|version| version.as_f64() == Some(2.0));
+    is_first_operator && !is_difference
+}
+
+/// An entry as errors show it: with the times that each has, and with a hash where it was applied
+/// by itself.
+fn shown(entry: Doc<'_>, unity: Unity) -> String {
     let shown = DocBuf::build(|out| {
         let mut fields = out.begin_doc("oplogEntry");
         fields.append_elements(entry.elements_bytes());
         if entry.get("ts").is_none() {
             fields.append("ts", Value::Timestamp(0));
+        }
+        if unity == Unity::OneByOne && entry.get("h").is_none() {
+            fields.append("h", 0_i64);
         }
         if entry.get("wall").is_none() {
             fields.append("wall", Value::DateTime(0));
@@ -499,10 +539,11 @@ fn find_one(
     let chosen =
         choice::choose(ctx.unit, &collection, query, &wording, Patience::Long, &mut interrupt)?;
     let Some(mut execution) = chosen else { return Ok(got) };
-    execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
+    let end = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
         got = found.doc.to_buf();
         Ok(Emit::Enough)
-    })?;
+    });
+    end.map_err(|error| error.caused_by("Executor error during find command"))?;
     Ok(got)
 }
 
