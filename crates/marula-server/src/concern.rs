@@ -149,7 +149,7 @@ impl ReadConcern {
             return Err(after_not_allowed());
         }
         let level = match self.level {
-            None | Some(ReadLevel::Local | ReadLevel::Available) => return Ok(()),
+            None | Some(ReadLevel::Local) => return Ok(()),
             Some(level) => level,
         };
         match (command.read_concern, level) {

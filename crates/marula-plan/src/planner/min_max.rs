@@ -1,6 +1,6 @@
 //! `min` and `max`: the hinted index between two of its keys.
 
-use marula_bson::{Doc, DocBuf, key_string};
+use marula_bson::{Doc, DocBuf, Value, key_string};
 use marula_db::Index;
 use marula_db::collection::State;
 use marula_db::index::IndexKind;
@@ -39,13 +39,12 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
     if !view.same_collation && (has_text(&query.min) || has_text(&query.max)) {
         return Err(min_max_fields());
     }
-    let end = |bound: &Option<DocBuf>| -> Result<Option<Vec<u8>>> {
-        bound.as_ref().map(|bound| index_key(index, bound.as_doc())).transpose()
+    let end = |bound: &Option<DocBuf>, is_max| match bound {
+        Some(bound) => index_key(index, bound.as_doc()),
+        None => Ok(outermost_key(index, is_max)),
     };
-    let (start, end) = (end(&query.min)?, end(&query.max)?);
-    let all = bounds::all();
-    let range = KeyRange { start: start.unwrap_or(all.start), end: end.unwrap_or(all.end) };
-    if query.min.is_some() && query.max.is_some() && range.start >= range.end {
+    let range = KeyRange { start: end(&query.min, false)?, end: end(&query.max, true)? };
+    if range.start >= range.end {
         return Err(min_not_below_max());
     }
     let scan = view.scan_of(ScanBounds { fields: None, keys: KeyBounds::Range(range) });
@@ -66,4 +65,15 @@ fn index_key(index: &Index, bound: Doc<'_>) -> Result<Vec<u8>> {
         key_string::encode_part(value, part.descending, collator, &mut key);
     }
     Ok(key)
+}
+
+/// The bound that is left out: the first key that an index can have, or the last one. The last is no
+/// part of the range, as any `max` is not: entries of nothing but such values are left out.
+fn outermost_key(index: &Index, is_max: bool) -> Vec<u8> {
+    let mut key = Vec::new();
+    for part in &index.spec.parts {
+        let value = if part.descending == is_max { Value::MinKey } else { Value::MaxKey };
+        key_string::encode_part(value, part.descending, None, &mut key);
+    }
+    key
 }

@@ -27,6 +27,7 @@ use crate::request::Request;
 const FIRST_BATCH_DOCUMENTS: usize = 101;
 
 errors! {
+    oplog_replay_type() = TypeMismatch, "Expected field oplogReplayto be of type object";
     tailable_in_transaction() = InvalidOptions, "It is illegal to open a tailable cursor in a transaction";
     await_without_tailable() = FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'";
     to_return_beside() = BadValue, "'limit' or 'batchSize' fields can not be set with 'ntoreturn' field.";
@@ -71,7 +72,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("showRecordId", Types::Switch),
             Field::optional("$queryOptions", Types::Object),
             Field::optional("tailable", Types::Switch),
-            Field::optional("oplogReplay", Types::Switch),
+            Field::optional("oplogReplay", Types::Switch).or(|_| oplog_replay_type()),
             Field::optional("noCursorTimeout", Types::Switch),
             Field::optional("awaitData", Types::Switch),
             Field::optional("allowPartialResults", Types::Switch),
