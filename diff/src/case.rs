@@ -84,6 +84,7 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
             }
             "aggregate" => pipeline(maker, !view.is_empty()),
             "indexed" => find_indexed(maker, &indexes),
+            _ if maker.random.percent(4) => maker.count_command(),
             _ => find(maker, false),
         },
         steps: Rc::default(),
@@ -116,21 +117,34 @@ fn sequence(maker: &mut Maker, kind: &'static str) -> Case {
 
 fn write_case(maker: &mut Maker, kind: &'static str, indexes: &Rc<Vec<Tree>>) -> Case {
     let documents = Rc::new(maker.documents(3));
-    let mut command = if kind == "update" {
-        tree! { "update" => "c", "updates" => Tree::Array(vec![maker.update_statement()]) }
-    } else {
-        find_and_modify(maker)
+    let mut command = match kind {
+        "update" if maker.random.percent(8) => maker.delete(),
+        "update" => {
+            let mut statements = vec![maker.update_statement()];
+            if maker.random.percent(8) {
+                statements.push(maker.update_statement());
+            }
+            let mut command = tree! { "update" => "c", "updates" => Tree::Array(statements) };
+            if maker.random.percent(6) {
+                maker.options_of_update(&mut command);
+            }
+            command
+        }
+        _ => find_and_modify(maker),
     };
     if !indexes.is_empty() {
         name_one(maker, &mut command);
     }
     if maker.random.percent(5) {
         let collation = maker.collation();
-        match &mut command {
-            Tree::Doc(fields) if kind != "update" => {
-                fields.push(("collation".to_owned(), collation))
-            }
-            _ => {}
+        let Tree::Doc(fields) = &mut command else { unreachable!("a command is a document") };
+        let place = match fields.iter_mut().find(|(name, _)| name == "updates") {
+            Some((_, Tree::Array(statements))) => statements.first_mut(),
+            _ if kind == "update" => None,
+            _ => Some(&mut command),
+        };
+        if let Some(Tree::Doc(fields)) = place {
+            fields.push(("collation".to_owned(), collation));
         }
     }
     Case {
@@ -156,7 +170,7 @@ fn name_one(maker: &mut Maker, command: &mut Tree) {
     };
     let Tree::Doc(fields) = command else { return };
     for (name, value) in fields.iter_mut() {
-        if let ("updates", Tree::Array(statements)) = (name.as_str(), value) {
+        if let ("updates" | "deletes", Tree::Array(statements)) = (name.as_str(), value) {
             for statement in statements {
                 let Tree::Doc(statement) = statement else { continue };
                 name_in(statement, "q");
@@ -187,16 +201,26 @@ fn find(maker: &mut Maker, unordered: bool) -> Tree {
         fields.push(("collation".to_owned(), maker.collation()));
     }
     if !unordered && maker.random.percent(4) {
-        let (path, filter) = (maker.path(), maker.filter(1));
-        return tree! { "distinct" => "c", "key" => path.as_str(), "query" => filter };
+        return maker.distinct();
     }
-    Tree::Doc(fields)
+    let mut command = Tree::Doc(fields);
+    if !unordered && maker.random.percent(10) {
+        maker.options_of_find(&mut command, false);
+    }
+    command
 }
 
 /// Returns a `find` that often names an index, or uses only fields of one.
 fn find_indexed(maker: &mut Maker, indexes: &[Tree]) -> Tree {
+    if maker.random.percent(5) {
+        return maker.count_command();
+    }
     let mut command = find(maker, true);
     let number = maker.random.below(indexes.len());
+    if maker.random.percent(5) {
+        maker.bounds_of_index(&mut command, number, &indexes[number]);
+        return command;
+    }
     let paths: Vec<String> =
         key_of(&indexes[number]).fields().iter().map(|(path, _)| path.clone()).collect();
     let Tree::Doc(fields) = &mut command else { return command };
@@ -215,6 +239,9 @@ fn find_indexed(maker: &mut Maker, indexes: &[Tree]) -> Tree {
     }
     if maker.random.percent(12) {
         fields.push(("hint".to_owned(), Tree::of(format!("i{number}").as_str())));
+    }
+    if maker.random.percent(6) {
+        maker.options_of_find(&mut command, true);
     }
     command
 }
@@ -237,7 +264,11 @@ fn find_and_modify(maker: &mut Maker) -> Tree {
     if maker.random.percent(30) {
         fields.push(("fields".to_owned(), maker.find_projection(false)));
     }
-    Tree::Doc(fields)
+    let mut command = Tree::Doc(fields);
+    if maker.random.percent(8) {
+        maker.options_of_find_and_modify(&mut command);
+    }
+    command
 }
 
 fn aggregate(on: Tree, pipeline: Tree) -> Tree {
@@ -269,6 +300,9 @@ fn pipeline(maker: &mut Maker, has_view: bool) -> Tree {
         if maker.random.percent(8) {
             fields.push(("collation".to_owned(), maker.collation()));
         }
+    }
+    if maker.random.percent(6) {
+        maker.options_of_aggregate(&mut command);
     }
     command
 }

@@ -13,6 +13,7 @@ mod compare;
 mod expressions;
 mod filters;
 mod joins;
+mod options;
 mod pipelines;
 mod projections;
 mod random;

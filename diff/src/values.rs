@@ -14,10 +14,25 @@ pub(crate) const NAMES: [&str; 5] = ["a", "b", "c", "d", "x"];
 const INNER_NAMES: [&str; 6] = ["a", "b", "c", "x", "0", "1"];
 
 /// Names that few applications give to fields.
-const ODD_NAMES: [&str; 9] = ["", "$a", "00", "-1", "é", "a.b", " ", "_id", "2147483648"];
+const ODD_NAMES: [&str; 14] = [
+    "",
+    "$a",
+    "00",
+    "-1",
+    "é",
+    "a.b",
+    " ",
+    "_id",
+    "2147483648",
+    "$",
+    "$id",
+    ".",
+    "a.",
+    "99999999999",
+];
 
 const INTS: [i32; 16] = [0, 1, -1, 2, 3, 4, 5, 7, -3, 10, 64, 100, 1000, -100, i32::MAX, i32::MIN];
-const LONGS: [i64; 15] = [
+const LONGS: [i64; 19] = [
     0,
     1,
     -1,
@@ -33,8 +48,12 @@ const LONGS: [i64; 15] = [
     i64::MAX,
     i64::MAX - 1,
     i64::MIN,
+    i64::MIN + 1,
+    u32::MAX as i64,
+    1 << 62,
+    -(1 << 53) - 1,
 ];
-const DOUBLES: [f64; 30] = [
+const DOUBLES: [f64; 36] = [
     0.0,
     -0.0,
     1.0,
@@ -61,12 +80,18 @@ const DOUBLES: [f64; 30] = [
     1e300,
     -1e308,
     f64::MAX,
+    f64::MIN_POSITIVE,
+    -5e-324,
+    2_147_483_647.5,
+    4_294_967_296.0,
+    9_223_372_036_854_774_784.0,
+    -9_223_372_036_854_777_856.0,
     5e-324,
     f64::INFINITY,
     f64::NEG_INFINITY,
     f64::NAN,
 ];
-const DECIMALS: [&str; 24] = [
+const DECIMALS: [&str; 34] = [
     "0",
     "-0",
     "0.00",
@@ -88,6 +113,16 @@ const DECIMALS: [&str; 24] = [
     "9.999999999999999999999999999999999E+6144",
     "1E-6176",
     "1E+20",
+    "-0E-6176",
+    "0E+6111",
+    "-9.999999999999999999999999999999999E+6144",
+    "1.000000000000000000000000000000001",
+    "0.1000000000000000055511151231257827",
+    "9007199254740993",
+    "-9223372036854775808",
+    "-2147483648.5",
+    "4.9E-324",
+    "1.7976931348623158E+308",
     "NaN",
     "Infinity",
     "-Infinity",
@@ -186,6 +221,11 @@ impl Maker {
                 fields.push((name.to_owned(), value));
             }
         }
+        if self.random.percent(3) {
+            let name = *self.random.pick(&ODD_NAMES);
+            let value = self.value(2);
+            fields.push((name.to_owned(), value));
+        }
         if self.random.percent(15) {
             let by = self.random.below(fields.len());
             fields[1..].rotate_left(by);
@@ -223,6 +263,9 @@ impl Maker {
                 if self.random.percent(5) {
                     return Tree::Array((0..count).map(|_| self.extreme()).collect());
                 }
+                if self.random.percent(6) {
+                    return self.nested(count);
+                }
                 let alike = self.random.percent(40);
                 let first = self.value(depth - 1);
                 let item = |maker: &mut Maker| match (&first, alike) {
@@ -237,6 +280,20 @@ impl Maker {
         }
     }
 
+    /// An array in an array, as deep as five, with something beside it at one place.
+    fn nested(&mut self, depth: usize) -> Tree {
+        let mut value = if self.random.percent(60) { self.scalar() } else { self.inner(0) };
+        for _ in 0..=depth {
+            let mut items = vec![value];
+            if self.random.percent(25) {
+                let other = self.scalar();
+                items.insert(self.random.below(2), other);
+            }
+            value = Tree::Array(items);
+        }
+        value
+    }
+
     /// Returns the least or the greatest value, or an array of it: bounds of an index end at them.
     pub(crate) fn extreme(&mut self) -> Tree {
         let end = Tree::of(if self.random.percent(50) { Value::MinKey } else { Value::MaxKey });
@@ -246,7 +303,11 @@ impl Maker {
     /// Returns a subdocument.
     pub(crate) fn inner(&mut self, depth: usize) -> Tree {
         if self.random.percent(3) {
-            return tree! { "$ref" => "other", "$id" => self.small() };
+            let mut reference = tree! { "$ref" => "other", "$id" => self.value(depth) };
+            if let (Tree::Doc(fields), true) = (&mut reference, self.random.percent(30)) {
+                fields.push(("$db".to_owned(), Tree::of("d")));
+            }
+            return reference;
         }
         let mut fields: Vec<(String, Tree)> = Vec::new();
         for _ in 0..self.random.below(4) {
@@ -374,6 +435,12 @@ impl Maker {
             return self.seen[at].0.clone();
         }
         let mut path = (*self.random.pick(&NAMES)).to_owned();
+        if self.random.below(400) == 0 {
+            // Near one of the bounds: of a filter, of a path, of a field path of an expression.
+            let count = *self.random.pick(&[98, 100, 179, 180, 181, 198, 199, 200, 201, 254]);
+            path.push_str(&".a".repeat(count - 1));
+            return path;
+        }
         while self.random.percent(35) {
             path.push('.');
             path.push_str(self.inner_name());
