@@ -1,4 +1,4 @@
-//! The options that a command takes beside its filter, and the commands `count`, `distinct` and
+//! The options that a command takes in addition to its filter, and the commands `count`, `distinct` and
 //! `delete`.
 //!
 //! An option has a right value most of the time and one of a wrong type now and then. A command

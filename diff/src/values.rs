@@ -280,7 +280,7 @@ impl Maker {
         }
     }
 
-    /// An array in an array, as deep as five, with something beside it at one place.
+    /// An array in an array, as deep as five, with another element at one level.
     fn nested(&mut self, depth: usize) -> Tree {
         let mut value = if self.random.percent(60) { self.scalar() } else { self.inner(0) };
         for _ in 0..=depth {

@@ -100,7 +100,7 @@ struct Check<'c> {
 /// An index, and what the documents say about it.
 struct CheckedIndex<'c> {
     index: &'c Index,
-    /// How many entries the documents that were read have.
+    /// The number of entries that the documents read so far have.
     expected: i64,
     /// Whether a part of the index cannot be read: then its entries are looked up no more.
     is_damaged: bool,

@@ -67,8 +67,8 @@ fn index_key(index: &Index, bound: Doc<'_>) -> Result<Vec<u8>> {
     Ok(key)
 }
 
-/// The bound that is left out: the first key that an index can have, or the last one. The last is no
-/// part of the range, as any `max` is not: entries of nothing but such values are left out.
+/// The bound that the query leaves out: the first key that an index can have, or the last one. Like
+/// any `max`, the last one is not part of the range.
 fn outermost_key(index: &Index, is_max: bool) -> Vec<u8> {
     let mut key = Vec::new();
     for part in &index.spec.parts {

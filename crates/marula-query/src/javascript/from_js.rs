@@ -37,13 +37,13 @@ const DEPTH_MAX: u32 = 150;
 /// The maximum size of a value: a document's limit plus mongod's allowance for its own fields.
 const SIZE_MAX: usize = 16 * 1024 * 1024 + 16 * 1024;
 
-/// How large the buffer of a conversion grows.
+/// The greatest size of the buffer of a conversion.
 const BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// How long a string may be that is a value of its own, or in an array.
+/// The maximum length of a string that is a value of its own, or in an array.
 const STRING_BYTES_MAX: usize = 16 * 1024 * 1024 - 1;
 
-/// How much of a string the error shows that refuses it.
+/// The number of bytes of a string that its error shows.
 const SHOWN_BYTES_MAX: usize = 150;
 
 /// The bytes of a document around its one field of an empty name.
@@ -102,8 +102,8 @@ fn check_object(size: usize) -> Result<()> {
     if counted > SIZE_MAX { Err(object_too_large(counted)) } else { Ok(()) }
 }
 
-/// Checks the length of a string, and of those in an array. What is in a document is not looked at
-/// until it is needed.
+/// Checks the length of a string, and of those in an array. Strings in a document are not checked:
+/// mongod converts them when they are needed.
 fn check_strings(value: Value<'_>) -> Result<()> {
     match value {
         Value::String(text) if text.len() > STRING_BYTES_MAX => Err(string_too_long()),

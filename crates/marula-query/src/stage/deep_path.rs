@@ -1,6 +1,6 @@
 //! Paths that are as long as a path may be, in stages that read or write one field of a document.
 //!
-//! Such a path can be parsed, and a stage that meets no document takes it. mongod's access to a
+//! A path of 200 parts can be parsed, and a stage that meets no document accepts it. mongod's access to a
 //! nested field is bounded by one part less: the first document is an error.
 
 use marula_bson::Doc;
@@ -11,7 +11,7 @@ use crate::expression::Path;
 use crate::known::Known;
 use crate::sort::SortPattern;
 
-/// How many parts a path may have that leads to a field of a document.
+/// The maximum number of parts of a path to a field of a document.
 const ACCESS_PARTS_MAX: usize = 199;
 
 errors! {
