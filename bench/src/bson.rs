@@ -89,6 +89,15 @@ impl Doc {
         self.element(4, name, &bytes)
     }
 
+    pub(crate) fn longs(self, name: &str, values: &[i64]) -> Doc {
+        let list = values
+            .iter()
+            .enumerate()
+            .fold(Doc::new(), |list, (place, value)| list.long(&place.to_string(), *value));
+        let bytes = list.finish();
+        self.element(4, name, &bytes)
+    }
+
     pub(crate) fn strings(self, name: &str, values: &[&str]) -> Doc {
         let mut list = Doc::new();
         for (i, value) in values.iter().enumerate() {
@@ -115,6 +124,12 @@ pub(crate) fn number(doc: &[u8], name: &str) -> Option<f64> {
         0x12 => Some(i64::from_le_bytes(value.get(..8)?.try_into().ok()?) as f64),
         _ => None,
     }
+}
+
+/// A whole number of 64 bits, which a double would not hold.
+pub(crate) fn number_long(doc: &[u8], name: &str) -> Option<i64> {
+    let (0x12, value) = field(doc, name)? else { return None };
+    Some(i64::from_le_bytes(value.get(..8)?.try_into().ok()?))
 }
 
 /// A field of a document; its value is a slice from the value's start on.

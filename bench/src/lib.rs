@@ -37,6 +37,7 @@ mod requests;
 mod rows;
 mod runner;
 mod side;
+mod streams;
 mod table;
 mod target;
 mod transactions;

@@ -15,7 +15,7 @@ fn verdict(result: &RowResult) -> &'static str {
     let row = result.row;
     let (must, aim) = match row.measure {
         Measure::ThroughputOfRowAbove => (ratio >= row.must, ratio >= row.aim),
-        Measure::Cpu | Measure::Disk => (ratio <= row.must, ratio <= row.aim),
+        _ => (ratio <= row.must, ratio <= row.aim),
     };
     match (must, aim) {
         (_, true) => "aim",
@@ -42,9 +42,12 @@ const HEAD: [&str; 13] = [
 
 fn cells(result: &RowResult) -> [String; 13] {
     let row = result.row;
-    // The disk row shows megabytes instead of microseconds of server CPU.
+    // Rows of other measures show megabytes or a wait instead of microseconds of server CPU.
     let cost = |side: Option<Reached>| match row.measure {
         Measure::Disk => side.map_or("–".into(), |side| format!("{:.1} MB", side.disk_mb)),
+        Measure::Wait | Measure::WaitWithin(_) => {
+            side.map_or("–".into(), |side| format!("{:.0} wait", side.wait_us))
+        }
         _ => cell(side.map(|side| side.cpu_us), 1),
     };
     let other = |value: Option<f64>| cell(value.filter(|_| row.measure != Measure::Disk), 0);
@@ -98,8 +101,8 @@ pub(crate) fn write(results: &[RowResult], args: &TableArgs) -> Result<(), Strin
         let side = |side: Option<Reached>| match side {
             None => "null".into(),
             Some(side) => format!(
-                "{{\"perSecond\": {:.1}, \"cpuMicros\": {:.2}, \"p99Micros\": {:.0}, \"diskMegabytes\": {:.1}}}",
-                side.per_second, side.cpu_us, side.p99_us, side.disk_mb
+                "{{\"perSecond\": {:.1}, \"cpuMicros\": {:.2}, \"p99Micros\": {:.0}, \"diskMegabytes\": {:.1}, \"waitMicros\": {:.1}}}",
+                side.per_second, side.cpu_us, side.p99_us, side.disk_mb, side.wait_us
             ),
         };
         records.push(format!(

@@ -12,6 +12,7 @@ use crate::lookups::{Lookup, Lookups};
 use crate::pipelines::{self, CUSTOMERS, ORDERS, Pipeline, Pipelines, SMALL};
 use crate::requests::{FindById, InsertOrders, InsertProducts, ScanProducts, UpdateHot};
 use crate::side::Side;
+use crate::streams::{self, Stream};
 use crate::table::TableArgs;
 use crate::transactions::{self, Held, SnapshotReads, Transaction, Transactions};
 
@@ -24,6 +25,10 @@ pub(crate) enum Measure {
     ThroughputOfRowAbove,
     /// Bytes on disk, Marula's over mongod's: smaller is better.
     Disk,
+    /// The median wait of the client, Marula's over mongod's: smaller is better.
+    Wait,
+    /// The median wait of Marula's client, divided by these microseconds: smaller is better.
+    WaitWithin(f64),
 }
 
 /// One row.
@@ -49,6 +54,7 @@ enum Workload {
     Lookup(Lookup),
     Pipeline(Pipeline),
     Transaction(Transaction),
+    Stream(Stream),
 }
 
 const fn row(
@@ -362,6 +368,33 @@ pub(crate) static ROWS: &[Row] = &[
         1.0,
         Workload::Transaction(Transaction::UpdatesBeside),
     ),
+    row(
+        "stream-100",
+        "100 change streams, 5,000 documents/s: per event",
+        100,
+        Measure::Cpu,
+        0.5,
+        0.25,
+        Workload::Stream(Stream::Hundred),
+    ),
+    row(
+        "stream-wait",
+        "insertOne until its event: wait",
+        1,
+        Measure::Wait,
+        1.0,
+        0.5,
+        Workload::Stream(Stream::Wait),
+    ),
+    row(
+        "stream-resume",
+        "resumeAfter far back: wait, of 50 ms",
+        1,
+        Measure::WaitWithin(50_000.0),
+        1.0,
+        0.1,
+        Workload::Stream(Stream::Resume),
+    ),
 ];
 
 /// The result of one side in one row: the median of its runs.
@@ -371,6 +404,7 @@ pub(crate) struct Reached {
     pub(crate) cpu_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) disk_mb: f64,
+    pub(crate) wait_us: f64,
 }
 
 /// A row with its numbers; a side that was not requested is `None`.
@@ -389,9 +423,10 @@ pub(crate) fn measure(args: &TableArgs) -> Result<Vec<RowResult>, String> {
     };
     let rows: Vec<&'static Row> = ROWS.iter().filter(is_asked).collect();
     let mut results = Vec::new();
-    let is_transaction = |row: &Row| matches!(row.workload, Workload::Transaction(_));
-    for rows in rows.chunk_by(|&a, &b| is_transaction(a) == is_transaction(b)) {
-        let mut sides = start(args, is_transaction(rows[0]))?;
+    let needs_set =
+        |row: &Row| matches!(row.workload, Workload::Transaction(_) | Workload::Stream(_));
+    for rows in rows.chunk_by(|&a, &b| needs_set(a) == needs_set(b)) {
+        let mut sides = start(args, needs_set(rows[0]))?;
         // Rows that are compared with each other take turns, as the sides do.
         for group in rows.chunk_by(|_, next| next.measure == Measure::ThroughputOfRowAbove) {
             results.extend(measure_group(group, &mut sides, args)?);
@@ -459,6 +494,8 @@ fn measure_group(
         let ratio = match row.measure {
             Measure::Cpu => marula.zip(mongod).map(|(a, b)| a.cpu_us / b.cpu_us),
             Measure::Disk => marula.zip(mongod).map(|(a, b)| a.disk_mb / b.disk_mb),
+            Measure::Wait => marula.zip(mongod).map(|(a, b)| a.wait_us / b.wait_us),
+            Measure::WaitWithin(us) => marula.map(|side| side.wait_us / us),
             // Only runs that followed each other are compared: the machine's speed may change
             // within a minute.
             Measure::ThroughputOfRowAbove => number.checked_sub(1).and_then(|above| {
@@ -485,6 +522,7 @@ fn median(runs: &[Reached]) -> Reached {
         cpu_us: of(|run| run.cpu_us),
         p99_us: of(|run| run.p99_us),
         disk_mb: of(|run| run.disk_mb),
+        wait_us: of(|run| run.wait_us),
     }
 }
 
@@ -536,6 +574,7 @@ fn one_run(row: &Row, side: &mut Side, args: &TableArgs) -> Result<Reached, Stri
             timed(row, side, args, &mut work, Some(4))
         }
         Workload::Transaction(kind) => transact(kind, row, side, args),
+        Workload::Stream(kind) => follow(kind, side, args),
         Workload::DiskProducts => {
             // A separate folder: collections dropped by other rows may still be waiting for their
             // removal.
@@ -620,6 +659,18 @@ fn transact(
     Ok(Reached { per_second: reached.per_second * each, cpu_us: reached.cpu_us / each, ..reached })
 }
 
+/// Runs a row of change streams.
+fn follow(kind: Stream, side: &mut Side, args: &TableArgs) -> Result<Reached, String> {
+    let followed = streams::run(kind, side, args.seconds)?;
+    let events = followed.events.max(1) as f64;
+    Ok(Reached {
+        per_second: events / followed.seconds,
+        cpu_us: followed.cpu_ns as f64 / 1000.0 / events,
+        wait_us: followed.wait_us,
+        ..Reached::default()
+    })
+}
+
 /// Runs `work` for the args' time, or to its end when it has a number of operations.
 fn timed(
     row: &Row,
@@ -646,7 +697,7 @@ fn reached(measured: &Measured, each: u64) -> Reached {
         per_second: operations / measured.seconds,
         cpu_us: measured.cpu_ns as f64 / 1000.0 / operations,
         p99_us: measured.p99_us,
-        disk_mb: 0.0,
+        ..Reached::default()
     }
 }
 
