@@ -84,7 +84,27 @@ pub(super) enum Change<'d> {
     InnerChange(InnerChange<'d>),
 }
 
+impl Change<'_> {
+    /// Whether nothing differs.
+    fn is_empty(&self) -> bool {
+        match self {
+            Change::Set(_) => false,
+            Change::InnerChange(InnerChange::Document(sections)) => sections.is_empty(),
+            Change::InnerChange(InnerChange::Array(elements)) => {
+                elements.length.is_none() && elements.changes.is_empty()
+            }
+        }
+    }
+}
+
 impl Sections<'_> {
+    fn is_empty(&self) -> bool {
+        self.gone.is_empty()
+            && self.set.is_empty()
+            && self.added.is_empty()
+            && self.inside.is_empty()
+    }
+
     fn write(&self, out: &mut DocWriter<'_>) {
         if !self.gone.is_empty() {
             let mut gone = out.begin_doc("d");

@@ -1,7 +1,8 @@
 //! The difference made by operators: the values at the paths that they name, before and after.
 //!
 //! A new path is added where it begins to be new. If one of the elements that array filters choose
-//! changed, it is written alone; if several did, the whole array is.
+//! changed, it is written alone; if several did, the whole array is. Some operators
+//! report a value even if it is unchanged, as they do in mongod.
 
 use std::borrow::Cow;
 
@@ -18,6 +19,8 @@ use super::{Change, Elements, InnerChange, Sections};
 
 /// The inputs of the walk through tree and documents.
 struct Walk<'w> {
+    /// The whole document before.
+    root: Doc<'w>,
     position: Option<usize>,
     array_filters: &'w [ArrayFilter],
 }
@@ -30,7 +33,8 @@ impl Operators {
         new: Doc<'d>,
         matched: &Matched,
     ) -> Result<Sections<'d>> {
-        let walk = Walk { position: matched.position, array_filters: self.array_filters() };
+        let array_filters = self.array_filters();
+        let walk = Walk { root: old, position: matched.position, array_filters };
         walk.document(self.tree(), old, new)
     }
 }
@@ -158,7 +162,6 @@ impl Walk<'_> {
                     Effect::Rewritten => None,
                 }
             }
-            _ if is_same(old, new) => return Ok(None),
             (UpdateNode::Fields(fields), Type::Document, Type::Document) => {
                 let (old, new) = both();
                 Some(InnerChange::Document(self.document(fields, old, new)?))
@@ -167,13 +170,25 @@ impl Walk<'_> {
                 let (old, new) = both();
                 Some(InnerChange::Array(self.array(fields, old, new)?))
             }
+            _ if is_same(old, new) && !self.tells_same(node) => return Ok(None),
             (UpdateNode::Elements(chosen), Type::Array, Type::Array) => {
                 let (old, new) = both();
                 self.chosen(chosen, old, new)?.map(InnerChange::Array)
             }
             _ => None,
         };
-        Ok(Some(inside.map_or(Change::Set(new), Change::InnerChange)))
+        let change = inside.map_or(Change::Set(new), Change::InnerChange);
+        Ok(Some(change).filter(|change| !change.is_empty()))
+    }
+
+    /// Whether an operator reports an unchanged value: `$rename` if it moved an equal one, and
+    /// `$unset` of an array's element that is null already.
+    fn tells_same(&self, node: &UpdateNode) -> bool {
+        match node {
+            UpdateNode::Leaf(Operation::RenameTo(rename)) => rename.finds(self.root),
+            UpdateNode::Leaf(Operation::Unset) => true,
+            _ => false,
+        }
     }
 
     fn resolve<'f>(&self, fields: &'f Fields) -> Result<Cow<'f, Fields>> {

@@ -151,7 +151,7 @@ impl Push {
     pub(in crate::update) fn effect(&self, old: Doc<'_>, new: Doc<'_>) -> Effect {
         let (before, after) = (old.iter().count(), new.iter().count());
         let keeps_all = after == before + self.values.len();
-        if keeps_all && self.values.is_empty() && (self.sort.is_none() || after == 0) {
+        if keeps_all && self.values.is_empty() && self.sort.is_none() {
             return Effect::Nothing;
         }
         match self.position.is_none() && self.sort.is_none() && keeps_all && before > 0 {

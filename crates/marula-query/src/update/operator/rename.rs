@@ -40,6 +40,13 @@ pub(in crate::update) struct RenameTo {
 }
 
 impl RenameTo {
+    /// Whether a document has the field that is to be renamed.
+    pub(in crate::update) fn finds(&self, doc: Doc<'_>) -> bool {
+        let mut parts = self.source.split_str(b".");
+        let first = parts.next().and_then(|name| doc.get(name));
+        parts.try_fold(first, |value, name| Some(value?.as_doc()?.get(name))).flatten().is_some()
+    }
+
     /// Returns the old name of the field, if it stays in its document.
     pub(in crate::update) fn sibling(&self) -> Option<&[u8]> {
         let split = |path: &'_ [u8]| path.rfind_byte(b'.').map_or(0, |dot| dot + 1);
