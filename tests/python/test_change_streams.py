@@ -2,6 +2,7 @@
 import copy
 import random
 import threading
+import time
 
 import bson
 import pymongo
@@ -9,6 +10,7 @@ import pytest
 import server
 from pymongo.errors import OperationFailure
 from raw import Raw
+from update_descriptions import described
 
 marula_only = pytest.mark.skipif(server.is_mongod(), reason="a way of Marula's own")
 
@@ -179,32 +181,6 @@ def random_update(rng):
     if kind == 5:
         return {"$rename": {"a": "d"}}
     return {"$set": {path(): value(rng), path() + "x": 1}}
-
-
-def described(document, description):
-    """A document with an updateDescription applied to it."""
-    document = copy.deepcopy(document)
-
-    def walk(parts):
-        node = document
-        for part in parts:
-            node = node[int(part) if isinstance(node, list) else part]
-        return node
-
-    for truncated in description["truncatedArrays"]:
-        del walk(truncated["field"].split("."))[truncated["newSize"]:]
-    for path in description["removedFields"]:
-        *parents, last = path.split(".")
-        del walk(parents)[last]
-    for path, new in description["updatedFields"].items():
-        *parents, last = path.split(".")
-        node = walk(parents)
-        if isinstance(node, list):
-            node.extend([None] * (int(last) + 1 - len(node)))
-            node[int(last)] = new
-        else:
-            node[last] = new
-    return document
 
 
 def test_what_is_told_of_an_update_makes_the_new_document_of_the_old(rs):
@@ -457,6 +433,19 @@ def test_the_oplog_begins_beside_writers(uri):
                 wanted = set().union(*after)
                 while not wanted <= seen:
                     seen |= {event["documentKey"]["_id"] for event in take(stream, 1)}
+
+
+def test_a_write_is_later_than_any_time_that_was_told_before(rs):
+    """A driver goes on right behind the time of a reply, also in a second in which nothing was written yet."""
+    for number in range(3):
+        second = int(time.time())
+        while int(time.time()) == second:
+            time.sleep(0.001)
+        told = rs.admin.command("ping")["operationTime"]
+        rs.cs.c.insert_one({"_id": number})
+        behind = bson.Timestamp(told.time, told.inc + 1)
+        with rs.cs.c.watch(start_at_operation_time=behind, max_await_time_ms=50) as stream:
+            assert take(stream, 1)[0]["documentKey"] == {"_id": number}
 
 
 def test_a_pipeline_of_a_stream(rs):

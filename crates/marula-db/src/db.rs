@@ -180,17 +180,25 @@ impl Db {
 
     /// The newest timestamp, in the second of `now_ms` or later. Makes a new one if something was
     /// written since the last call. While the oplog is written each commit has its own time, and
-    /// none is made here.
+    /// the times of later commits are greater than the one returned here.
     pub fn newest_timestamp(&self, now_ms: i64) -> u64 {
         let second = u64::try_from(now_ms / 1000).unwrap_or(0) << 32;
         if self.oplog.is_on() {
-            return self.timestamp.load(Ordering::Relaxed).max(second | 1);
+            return self.oplog.report_time(second | 1, &self.timestamp);
         }
         let stamp = self.store.moment().version;
         if self.asked_at.swap(stamp, Ordering::Relaxed) != stamp {
             self.next_timestamp(now_ms);
         }
-        self.timestamp.load(Ordering::Relaxed).max(second | 1)
+        self.timestamp.fetch_max(second | 1, Ordering::Relaxed).max(second | 1)
+    }
+
+    /// Returns the timestamp of the newest write, which is in the oplog if that is written.
+    pub fn last_write_timestamp(&self, now_ms: i64) -> u64 {
+        match self.oplog.is_on().then(|| self.oplog.newest()) {
+            None | Some(0) => self.newest_timestamp(now_ms),
+            Some(newest) => newest,
+        }
     }
 
     /// Clears the range of a dropped ident in the background. The store already lists it as

@@ -93,12 +93,16 @@ impl Snapshots {
             return Ok(None);
         }
         let Some(time) = concern.at_cluster_time else { return self.now(db, now_ms).map(Some) };
+        // The time of a snapshot may be newer than that of any other reply.
+        if let Some(snapshot) = self.at(time) {
+            return Ok(Some(snapshot));
+        }
         let newest = db.newest_timestamp(now_ms);
         let shown = |time: u64| format!("Timestamp({}, {})", time >> 32, time & 0xFFFF_FFFF);
         if time > newest {
             return Err(in_the_future(&shown(time), &shown(newest)));
         }
-        self.at(time).map(Some).ok_or_else(|| too_old(&shown(time)))
+        Err(too_old(&shown(time)))
     }
 
     /// Forgets the moments whose time is over.

@@ -79,6 +79,8 @@ pub struct Oplog {
     transactions: RwLock<()>,
     /// The time of the newest entry.
     newest: AtomicU64,
+    /// The newest time that a reply had without an entry: later entries have greater times.
+    reported: AtomicU64,
     /// All entries from this time on exist.
     since: AtomicU64,
     /// The approximate maximum size; zero for the default.
@@ -109,6 +111,19 @@ impl Oplog {
     /// The time of the newest entry; zero if there is none.
     pub fn newest(&self) -> u64 {
         self.newest.load(Ordering::SeqCst)
+    }
+
+    /// Returns a time that is at least that of every visible entry and less than that of every
+    /// later one: `clock`, if no time of its second was assigned and no commit is in progress.
+    /// `assigned` is the newest time that was assigned.
+    pub(crate) fn report_time(&self, clock: u64, assigned: &AtomicU64) -> u64 {
+        if clock > assigned.load(Ordering::Relaxed)
+            && let Some(_order) = self.order.try_lock()
+        {
+            assigned.fetch_max(clock, Ordering::Relaxed);
+            self.reported.fetch_max(clock, Ordering::SeqCst);
+        }
+        self.newest().max(self.reported.load(Ordering::SeqCst))
     }
 
     /// The time from which on every change is logged.

@@ -197,7 +197,7 @@ pub(super) fn write_status(context: &Context<'_>, reply: &mut DocWriter<'_>) -> 
     let set = check(context)?;
     let server = context.server;
     let config = server.replica_set.config();
-    let newest = server.db.newest_timestamp(context.now_ms);
+    let newest = server.db.last_write_timestamp(context.now_ms);
     let written_ms = i64::try_from(newest >> 32).expect("a second fits 32 bits") * 1000;
     let written = Value::DateTime(written_ms);
     let uptime = i32::try_from(server.started.elapsed().as_secs()).unwrap_or(i32::MAX);
