@@ -120,7 +120,7 @@ def test_a_mirror_becomes_the_collection():
     seed = int(os.environ.get("MARULA_CRASH_SEED", random.randrange(1 << 30)))
     print("seed", seed)
     rng = random.Random(seed)
-    options = "directConnection=true&serverSelectionTimeoutMS=1000&retryReads=false"
+    options = "directConnection=true&serverSelectionTimeoutMS=10000&retryReads=false"
     with server.Server("--replSet", "rs0") as own:
         uri = "mongodb://127.0.0.1:%d/?%s" % (own.port, options)
         mirror, told, acknowledged = Mirror(), 0, set()

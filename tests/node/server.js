@@ -30,13 +30,13 @@ function connects(port) {
   });
 }
 
-// Returns { uri, stop }.
-async function start() {
-  if (process.env.MARULA_TEST_URI) return { uri: process.env.MARULA_TEST_URI, stop: async () => {} };
+// Returns { uri, stop }. `options` are further ones of the command line.
+async function start(options = []) {
+  if (process.env.MARULA_TEST_URI && options.length === 0) return { uri: process.env.MARULA_TEST_URI, stop: async () => {} };
   const port = await freePort();
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'marula-node-'));
   const [program, ...words] = serveCommand();
-  const child = spawn(program, [...words, '--dbpath', folder, '--port', String(port), '--bind_ip', '127.0.0.1'],
+  const child = spawn(program, [...words, '--dbpath', folder, '--port', String(port), '--bind_ip', '127.0.0.1', ...options],
     { stdio: 'ignore' });
   let ended = null;
   child.on('exit', (code, signal) => { ended = `${code ?? signal}`; });
