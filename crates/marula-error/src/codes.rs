@@ -148,6 +148,7 @@ codes! {
     261 TooManyLogicalSessions;
     262 ExceededTimeLimit;
     263 OperationNotSupportedInTransaction;
+    266 FailPointSetFailed;
     276 IndexBuildAborted;
     278 UnsatisfiableCommitQuorum;
     280 ChangeStreamFatalError;

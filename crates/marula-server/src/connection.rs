@@ -8,6 +8,7 @@ use marula_wire::Compressor;
 
 use crate::auth::access::Access;
 use crate::auth::scram::Conversation;
+use crate::fail_point::Failure;
 use crate::net::service::Peer;
 use crate::operation::Operation;
 use crate::session::{Lsid, Session, Sessions};
@@ -30,6 +31,8 @@ pub struct Connection {
     pub(crate) conversation: Option<Box<Conversation>>,
     /// The user that the client has proven to be.
     pub(crate) access: Option<Box<Access>>,
+    /// How the command that runs is made to fail, on a server for tests.
+    pub(crate) failure: Option<Box<Failure>>,
     /// The session of the last command: drivers use few at a time, so that it is mostly the same
     /// again.
     session: Option<Arc<Session>>,
@@ -47,6 +50,7 @@ impl Connection {
             compressors: Vec::new(),
             conversation: None,
             access: None,
+            failure: None,
             session: None,
         }
     }

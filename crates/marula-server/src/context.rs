@@ -137,9 +137,7 @@ impl Context<'_> {
     /// Appends `atClusterTime`, the time of what a read at the level `snapshot` has seen, where it
     /// is such a read.
     pub fn append_snapshot_time(&self, out: &mut DocWriter<'_>) {
-        if let Some(snapshot) = self.snapshot
-            && self.server.options.repl_set.is_some()
-        {
+        if let Some(snapshot) = self.snapshot {
             out.append("atClusterTime", Value::Timestamp(snapshot.time));
         }
     }

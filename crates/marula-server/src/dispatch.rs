@@ -4,11 +4,12 @@
 //! appends what every reply has (`ok`, write-concern errors, cluster times) and waits for the disk
 //! where the write concern asks.
 
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use marula_bson::{Binary, ByteSlice, DocWriter, Value};
+use marula_bson::{Binary, ByteSlice, Doc, DocWriter, Value};
 use marula_db::transaction::locks::LockedKey;
 use marula_db::unit::Detail;
 use marula_db::usage::Use;
@@ -26,9 +27,11 @@ use crate::command::COMMANDS;
 use crate::connection::Connection;
 use crate::context::{Context, Interrupt, Watch};
 use crate::ended::{Ended, Statements};
+use crate::error_labels::{self, RETRYABLE};
+use crate::fail_point::{Ending, Failure};
 use crate::inline;
 use crate::net::service::{Arm, Call, Lane, Order, Peer, Place, Reason, Service, Step, Wake};
-use crate::request::{Request, Transaction};
+use crate::request::{Request, Transaction, no_such_command};
 use crate::row::{Kind, Outcome, Place as CommandPlace, ReadConcernLevels};
 use crate::server::Server;
 use crate::snapshots::Snapshot;
@@ -38,11 +41,6 @@ use crate::write_lock::WriteLock;
 errors! {
     op_query_command(name: &str) = UnsupportedOpQueryCommand, "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
 }
-
-/// Error codes after which a driver sends a retryable write again.
-/// Source: driver specification "Retryable Writes", "Determining Retryable Errors".
-const RETRYABLE_CODES: &[i32] =
-    &[6, 7, 89, 91, 189, 262, 317, 358, 384, 9001, 10_107, 11_600, 11_602, 13_435, 13_436];
 
 /// How soon a request looks again that has found another one in its transaction.
 const BUSY_STEP: Duration = Duration::from_millis(2);
@@ -81,7 +79,8 @@ impl Service for Frame {
         if is_controlled {
             check::renew(server, connection);
         }
-        let mut request = match Request::parse(message, server.db.feature_version()) {
+        let parsed = Request::parse(message, server.db.feature_version());
+        let mut request = match parsed.and_then(|request| is_there(server, request)) {
             Ok(request) => request,
             Err(error) => {
                 let error = check::hide(server, connection, message.body(), error);
@@ -101,6 +100,19 @@ impl Service for Frame {
         if request.write_concern.is_none() && request.command.takes_write_concern {
             request.write_concern = server.default_concerns.write();
         }
+        if call.reason == Reason::Arrived && server.fail_points.are_enabled() {
+            connection.failure = Failure::of(&server.fail_points, connection, &request);
+        }
+        let was_held_up =
+            connection.failure.as_mut().is_some_and(|failure| mem::take(&mut failure.is_held_up));
+        // What was held up begins now.
+        let reason = if was_held_up { Reason::OnPool } else { call.reason };
+        let call = &Call { reason, ..*call };
+        if connection.failure.is_some()
+            && let Some(step) = fail(server, connection, &request, reply)
+        {
+            return step;
+        }
         let document_bytes_max = match call.place {
             Place::Pool => Some(usize::MAX),
             Place::Inline => inline::document_bytes_max(&request, &server.db),
@@ -115,7 +127,17 @@ impl Service for Frame {
         match step {
             // It goes on, and is shown until it does.
             Step::Retry(..) | Step::ToPool(_) => describe(connection, &request),
-            _ => connection.operation.end(),
+            _ => {
+                connection.operation.end();
+                connection.failure = None;
+                if server.fail_points.are_enabled()
+                    && has_changed(&request, reply)
+                    && Failure::closes_after(&server.fail_points, &request)
+                {
+                    reply.abandon();
+                    return Step::Close;
+                }
+            }
         }
         step
     }
@@ -145,6 +167,64 @@ impl Service for Frame {
             "a network worker is held up by one connection"
         );
     }
+}
+
+/// Refuses a command that only a server for tests has.
+fn is_there<'a>(server: &Server, request: Request<'a>) -> marula_error::Result<Request<'a>> {
+    match request.command.is_for_tests && !server.fail_points.are_enabled() {
+        true => Err(no_such_command(request.first.name)),
+        false => Ok(request),
+    }
+}
+
+/// Whether a reply tells of a commit, or of a change that no earlier attempt had made.
+fn has_changed(request: &Request<'_>, reply: &ReplyBuffer) -> bool {
+    let counts = |doc: Doc<'_>| doc.get("n").and_then(|n| n.as_exact_i64()).is_some_and(|n| n > 0);
+    let Some((doc, _)) = reply.written() else { return false };
+    let found = doc.get("lastErrorObject").and_then(|object| object.as_doc());
+    request.command.name == "commitTransaction"
+        || retried(reply) == 0 && (counts(doc) || found.is_some_and(counts))
+}
+
+/// Carries out what a fail point has made of a request, as far as that comes before the request
+/// itself; returns how the request ends, or waits, by it.
+#[cold]
+fn fail(
+    server: &Server,
+    connection: &mut Connection,
+    request: &Request<'_>,
+    reply: &mut ReplyBuffer,
+) -> Option<Step> {
+    let mut failure = connection.failure.take()?;
+    if let Some(delay) = failure.delay.take() {
+        failure.is_held_up = true;
+        connection.failure = Some(failure);
+        begin(server, connection, request);
+        describe(connection, request);
+        let operation = connection.operation.clone();
+        let arm = move |wake: Wake| operation.wait(wake);
+        return Some(Step::Retry(Box::new(arm), after(delay), lane(request)));
+    }
+    connection.operation.resume();
+    let step = match &failure.ending {
+        Some(Ending::Close) => {
+            reply.abandon();
+            Step::Close
+        }
+        Some(Ending::Error(error)) => {
+            let mut body = reply.body();
+            failure.write_error(server, request, error, &mut body);
+            append_cluster_time(server, &mut body);
+            drop(body);
+            Step::Reply
+        }
+        None => {
+            connection.failure = Some(failure);
+            return None;
+        }
+    };
+    connection.operation.end();
+    Some(step)
 }
 
 /// Notes that an operation begins.
@@ -322,7 +402,10 @@ fn run(
     let is_refused = outcome.is_err();
     let is_empty_batch = outcome.as_ref().is_err_and(|error| error.code() == codes::InvalidLength);
     let step = match outcome {
-        Ok(Outcome::Done) => finish(server, request, body, stamp_before),
+        Ok(Outcome::Done) => {
+            let failure = context.connection.failure.as_deref();
+            finish(server, request, body, stamp_before, failure)
+        }
         Ok(Outcome::DoneOnView) => {
             body.append("ok", 1);
             append_cluster_time(server, &mut body);
@@ -542,14 +625,26 @@ fn finish(
     request: &Request<'_>,
     mut body: DocWriter<'_>,
     stamp_before: Option<Stamp>,
+    failure: Option<&Failure>,
 ) -> Step {
     let concern = request.awaited_concern();
-    if let Some(concern) = concern
-        && let Some(error) = concern.unsatisfied()
-    {
-        concern.write_error(&error, &mut body);
+    match failure.and_then(|failure| failure.write_concern_error.as_ref()) {
+        Some(error) => {
+            body.append("writeConcernError", error);
+        }
+        None => {
+            if let Some(concern) = concern
+                && let Some(error) = concern.unsatisfied()
+            {
+                concern.write_error(&error, &mut body);
+            }
+        }
     }
-    append_tail(server, &mut body);
+    body.append("ok", 1.0);
+    if let Some(failure) = failure {
+        failure.label_concern(request, &mut body);
+    }
+    append_cluster_time(server, &mut body);
     drop(body);
     let stamp = server.db.moment();
     match concern {
@@ -607,9 +702,9 @@ fn answer_error(
     error: &Error,
     reply: &mut ReplyBuffer,
 ) {
-    let is_retryable = request.is_some_and(|request| request.txn_number.is_some())
-        && RETRYABLE_CODES.contains(&error.code().number());
-    let labelled = is_retryable.then(|| error.clone().with_label("RetryableWriteError"));
+    let is_retryable =
+        request.is_some_and(|request| error_labels::is_retryable(request, error.code()));
+    let labelled = is_retryable.then(|| error.clone().with_label(RETRYABLE));
     let mut body = reply.body();
     if let Some(request) = request
         && STATE_CODES.contains(&error.code().number())

@@ -20,6 +20,8 @@ pub mod cursor;
 pub mod default_concerns;
 pub mod dispatch;
 pub mod ended;
+mod error_labels;
+pub mod fail_point;
 pub mod fields;
 pub mod find_source;
 mod geo_near;

@@ -15,10 +15,10 @@ use marula_bson::{Doc, DocBuf, Value, ValueBuf, doc};
 use marula_error::{Error, Result, errors};
 use parking_lot::RwLock;
 
-use crate::log_components;
 use crate::net::tls::Mode;
 use crate::server::Server;
 use crate::transactions;
+use crate::{fail_point, log_components};
 
 pub use row::{Initial, Row, Settable};
 
@@ -195,6 +195,9 @@ impl Server {
             }
             transactions::TOTAL_BYTES_PARAMETER => {
                 self.transactions.set_total_bytes_max(self.parameters.number(row.name));
+            }
+            fail_point::PARAMETER => {
+                self.fail_points.set_enabled(self.parameters.flag(row.name));
             }
             "notablescan" => self.db.set_must_use_indexes(self.parameters.flag(row.name)),
             _ => {}

@@ -28,7 +28,7 @@ use crate::session::{self, Lsid};
 use crate::stable_api;
 
 errors! {
-    no_such_command(name: &BStr) = CommandNotFound, "no such command: '{name}'";
+    pub(crate) no_such_command(name: &BStr) = CommandNotFound, "no such command: '{name}'";
     no_db() = 40_571, "OP_MSG requests require a $db argument";
     /// `$db` is no string.
     pub db_not_a_string(kind: &str) = 13_111, "wrong type for field ($db) {kind} != string";

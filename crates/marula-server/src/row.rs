@@ -27,6 +27,8 @@ pub struct Command {
     pub aliases: &'static [&'static str],
     /// The release that has it first.
     pub since: FeatureVersion,
+    /// Whether a server has it only for tests, with the parameter `enableTestCommands`.
+    pub is_for_tests: bool,
     /// What it does, in a sentence or two, for `listCommands` and the reference page.
     pub help: &'static str,
     /// Where it runs.
@@ -80,6 +82,7 @@ impl Command {
         name: "",
         aliases: &[],
         since: FeatureVersion::V6_0,
+        is_for_tests: false,
         help: "",
         place: Place::Pool,
         kind: Kind::Command,

@@ -17,6 +17,7 @@ use crate::backups::Backups;
 use crate::counters::Counters;
 use crate::cursor::Cursors;
 use crate::default_concerns::DefaultConcerns;
+use crate::fail_point::FailPoints;
 use crate::log::Log;
 use crate::log_file::LogFile;
 use crate::memory::{self, Memory};
@@ -98,6 +99,8 @@ pub struct Server {
     pub default_concerns: DefaultConcerns,
     /// The configuration of the replica set whose only member this is.
     pub replica_set: ReplicaSet,
+    /// Where it is made to fail, as a server for tests.
+    pub fail_points: FailPoints,
     /// What runs now.
     pub operations: Operations,
     /// What is counted.
@@ -148,6 +151,7 @@ impl Server {
             oplog_keeper: OplogKeeper::default(),
             transactions: Transactions::new(profiling.clone()),
             write_lock: WriteLock::default(),
+            fail_points: FailPoints::default(),
             operations: Operations::default(),
             counters: Counters::default(),
             records_expired_ms: AtomicI64::new(now_ms),
@@ -169,7 +173,7 @@ impl Server {
 
     /// Appends `{ ts, t }` of the newest write.
     pub fn append_op_time(&self, op_time: &mut DocWriter<'_>) {
-        op_time.append("ts", Value::Timestamp(self.db.newest_timestamp(self.now_ms())));
+        op_time.append("ts", Value::Timestamp(self.db.last_write_timestamp(self.now_ms())));
         op_time.append("t", 1_i64);
     }
 

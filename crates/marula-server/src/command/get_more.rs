@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use marula_bson::{DocBuf, DocWriter, Type, Value};
 use marula_db::unit::Detail;
 use marula_db::{Db, Namespace};
-use marula_error::{Result, codes, errors};
+use marula_error::{Code, Error, Result, codes, errors};
 
 use super::fields::{self, Field, Types};
 use super::find::followed;
@@ -16,11 +16,14 @@ use crate::auth::check;
 use crate::cluster_fields;
 use crate::context::Context;
 use crate::cursor::{self, Filled, Parked};
+use crate::error_labels;
+use crate::fail_point::FAIL_GET_MORE;
 use crate::find_source::{FindSource, Tail};
 use crate::net::service::{Arm, Reason};
 use crate::pipeline_source::PipelineSource;
 use crate::query_args;
 use crate::request::Request;
+use crate::server::Server;
 use crate::stable_api;
 
 /// How long a cursor waits for data, unless the client says how long. Source: manual "getMore".
@@ -30,6 +33,7 @@ errors! {
     collection_empty() = InvalidNamespace, "Collection names cannot be empty";
     not_its_user(id: i64) = Unauthorized, "cursor id {id} was not created by the authenticated user";
     not_allowed(id: i64) = Unauthorized, "not authorized for getMore with cursor id {id}";
+    hit(code: Code) = code, "Hit the 'failGetMoreAfterCursorCheckout' failpoint";
     max_time_not_awaiting() = BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
 }
 
@@ -109,6 +113,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             .tally
             .set_detail(Detail::stages(|name| cursor.origin.as_doc().get(name)));
     }
+    if let Some(error) = failing(ctx.server) {
+        let is_stream = followed(&mut *cursor.source).is_some();
+        cursors.finish(id);
+        return Err(labelled(error, is_stream));
+    }
     let tail = tail_of(&mut cursor);
     if request.names_max_time && tail != Tail::AwaitData {
         cursors.park(id, cursor, ctx.now_ms);
@@ -127,6 +136,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Ok(filled) => filled,
         Err(error) => {
             cursors.finish(id);
+            let is_stream = followed(&mut *cursor.source).is_some();
+            let error = labelled(error, is_stream);
             return Err(match error.code() {
                 // What a query reads, or the place in it, is gone: that is said as it is.
                 codes::QueryPlanKilled if is_query(&mut cursor) => error,
@@ -164,6 +175,23 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     drop(out);
     let streams = stays_open && request.message.exhaust_allowed();
     Ok(if streams { Outcome::Stream } else { Outcome::Done })
+}
+
+/// The error that a fail point says.
+fn failing(server: &Server) -> Option<Error> {
+    server.fail_points.enter(FAIL_GET_MORE, |data| {
+        let code = i32::try_from(data.get("errorCode")?.as_exact_i64()?).ok()?;
+        Some(hit(Code::from_number(code)))
+    })
+}
+
+/// Says of an error of a change stream whether a driver may go on behind it.
+fn labelled(error: Error, is_stream: bool) -> Error {
+    let label = error_labels::label_of_stream(error.code());
+    match label.filter(|_| is_stream && error.labels().is_empty()) {
+        Some(label) => error.with_label(label),
+        None => error,
+    }
 }
 
 /// Checks that a cursor is its reader's, and that what opening it needed is still allowed.

@@ -1,6 +1,6 @@
 //! `getParameter` and `setParameter`.
 
-use marula_bson::{DocWriter, Value};
+use marula_bson::{ByteSlice, DocWriter, Value};
 use marula_error::Result;
 
 use super::fields::{self, Field, Types};
@@ -8,6 +8,9 @@ use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::parameters::{self, ROWS, Refused};
 use crate::request::Request;
+
+/// Behind it stands a fail point's name.
+const FAIL_POINT: &str = "failpoint.";
 
 /// How `getParameter` shows them.
 const HOW_FIELDS: &[Field] =
@@ -55,6 +58,14 @@ fn get(
                 true => reply.append(row.name, &parameters::write_details(row, &value)),
                 false => reply.append(row.name, &value),
             };
+            found = true;
+        }
+    }
+    for element in &request.args {
+        let point = str::from_utf8(element.name.as_bytes()).ok();
+        let point = point.and_then(|name| name.strip_prefix(FAIL_POINT));
+        if let Some(point) = point.and_then(|name| context.server.fail_points.find(name)) {
+            reply.append(element.name, &point.shown());
             found = true;
         }
     }

@@ -301,7 +301,8 @@ fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>
     debug_assert!(matches!(request.message.reply_to().form, Form::Msg | Form::QueryReply));
 }
 
-fn write_topology_version(server: &Server, reply: &mut DocWriter<'_>) {
+/// Which process this is, and how often its topology has changed.
+pub(crate) fn write_topology_version(server: &Server, reply: &mut DocWriter<'_>) {
     doc_fields!(reply;
         "topologyVersion": {
             "processId": server.process_id,
@@ -330,7 +331,7 @@ pub(super) fn write_member(server: &Server, reply: &mut DocWriter<'_>, name: &st
         reply.append("tags", config.tags());
     }
     reply.append("electionId", ELECTION_ID);
-    let newest = server.db.newest_timestamp(server.now_ms());
+    let newest = server.db.last_write_timestamp(server.now_ms());
     let at_ms = i64::try_from(newest >> 32).expect("a second fits 32 bits") * 1000;
     let mut last_write = reply.begin_doc("lastWrite");
     for (time, date) in [("opTime", "lastWriteDate"), ("majorityOpTime", "majorityWriteDate")] {

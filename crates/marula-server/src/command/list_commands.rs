@@ -16,9 +16,13 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-fn run(_: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    let has_tests = ctx.server.fail_points.are_enabled();
+    let is_there = |command: &&&Command| {
+        command.since <= request.version && (has_tests || !command.is_for_tests)
+    };
     let mut commands = reply.begin_doc("commands");
-    for command in COMMANDS.iter().filter(|command| command.since <= request.version) {
+    for command in COMMANDS.iter().filter(is_there) {
         let mut entry = commands.begin_doc(command.name);
         if !command.aliases.is_empty() {
             let mut aliases = entry.begin_array("aliases");

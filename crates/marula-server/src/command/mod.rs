@@ -22,6 +22,7 @@ mod coll_mod;
 pub(crate) mod coll_stats;
 mod compact;
 mod compact_structured_encryption_data;
+mod configure_fail_point;
 mod connection_status;
 mod count;
 pub(crate) mod create;
@@ -112,6 +113,7 @@ pub static COMMANDS: &[&Command] = &[
     &transaction::COMMIT,
     &compact::COMMAND,
     &compact_structured_encryption_data::COMMAND,
+    &configure_fail_point::COMMAND,
     &connection_status::STATUS,
     &small::CONN_POOL_STATS,
     &small::CONN_POOL_SYNC,
@@ -261,6 +263,7 @@ mod tests {
         let for_anyone = [
             "authenticate",
             "buildInfo",
+            "configureFailPoint",
             "connectionStatus",
             "getLastError",
             "getnonce",

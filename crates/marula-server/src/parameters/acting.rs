@@ -9,7 +9,7 @@ use super::row::Initial::{self, Bool, Int, Long, Made, Text};
 use super::row::Settable::{self, Always, AtRuntime, AtStartup, Never};
 use super::row::{Row, any, at_least, more_than};
 use crate::auth::documents::array;
-use crate::{host, log_components, session, snapshots, transactions};
+use crate::{fail_point, host, log_components, session, snapshots, transactions};
 
 const MEMORY: i32 = 100 * 1024 * 1024;
 
@@ -60,6 +60,12 @@ pub(super) static ROWS: &[Row] = &[
         Bool(true),
         AtStartup,
         "whether the first user may be made without logging in, from the same machine",
+    ),
+    row(
+        fail_point::PARAMETER,
+        Bool(false),
+        AtStartup,
+        "whether there is `configureFailPoint`, by which drivers' tests make commands fail",
     ),
     row(
         "featureCompatibilityVersion",

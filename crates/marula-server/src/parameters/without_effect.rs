@@ -92,7 +92,6 @@ pub(super) static ROWS: &[Row] = &[
     row("enableSearchMeta", Bool(true), Always),
     row("enableShardedIndexConsistencyCheck", Bool(true), Always),
     row("enableTemporarilyUnavailableExceptions", Bool(false), Always),
-    row("enableTestCommands", Bool(false), AtStartup),
     row("enableTimeoutOfInactiveSessionCursors", Bool(false), Always),
     row("enforceUserClusterSeparation", Bool(true), AtStartup),
     row("expiredChangeStreamPreImageRemovalJobSleepSecs", Int(10, at_least(1)), AtStartup),
