@@ -12,7 +12,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 marula := $(target)/release/marula
 export MARULA_BIN := $(abspath $(marula))
 
-.PHONY: help serve test build unit tidy probe sweep python node rust crash writes updates bench diff lint setup
+.PHONY: help serve test build unit tidy probe sweep python unified node java rust crash writes updates bench diff lint setup
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -22,7 +22,7 @@ serve: build ## build and start Marula on 127.0.0.1:27017 with its data in ./dat
 
 # One suite that fails does not hide the others.
 test: build ## every test
-	@$(MAKE) --keep-going unit tidy probe sweep python node rust bench-smoke diff-smoke
+	@$(MAKE) --keep-going unit tidy probe sweep python unified node java rust bench-smoke diff-smoke
 	@echo "make test: everything passed"
 
 build: setup ## the release build
@@ -47,6 +47,12 @@ sweep: build ## each field of each command with values of each type, as mongod a
 
 python: build ## black box through pymongo, crash rounds included (ARGS="-k cursor")
 	@"$$(tools/setup python)" -m pytest -q tests/python tests/crash $(ARGS)
+
+unified: build ## MongoDB's unified driver tests, by pymongo's own suite (ARGS="--as set --files test_session.py")
+	@"$$(tools/setup python)" tests/unified/run.py --suite "$$(tools/setup unified)" $(ARGS)
+
+java: build ## black box through Debezium's embedded engine, where there is Java 17 and Maven
+	@"$$(tools/setup python)" -m pytest -q -rs tests/java $(ARGS)
 
 node: build ## black box through the Node driver and mongosh
 	@NODE_PATH="$$(tools/setup node)" node --test --test-reporter=spec tests/node/*.test.js $(ARGS)
