@@ -1,4 +1,5 @@
 """Data in a distributed store: the simulated one with FoundationDB's limits, and a real etcd."""
+import ctypes.util
 import os
 import shutil
 import subprocess
@@ -11,7 +12,8 @@ import pymongo
 import pytest
 import server
 
-pytestmark = pytest.mark.skipif(server.is_mongod(), reason="engines of Marula's own")
+OTHER = server.is_mongod() or "--storage-engine" in server.serve_command()
+pytestmark = pytest.mark.skipif(OTHER, reason="the engine is chosen here")
 
 
 class Etcd:
@@ -156,11 +158,22 @@ def test_data_survives_kills_of_both(etcd):
             assert client.test.command("validate", "kills", full=True)["valid"]
 
 
-def test_endpoints_are_for_etcd(tmp_path):
+def test_options_of_clusters_are_checked(tmp_path):
     for options, message in [
+        (["--cluster-file", "fdb.cluster"], "--cluster-file is for --storage-engine fdb"),
+        (["--storage-engine", "fdb", "--cluster-file", str(tmp_path / "none")], "there is no cluster file"),
         (["--endpoints", "http://127.0.0.1:1"], "--endpoints is for --storage-engine etcd"),
         (["--storage-engine", "etcd"], "needs --endpoints"),
+        (["--storage-engine", "sim", "--repair"], "--repair is for data folders"),
         (["--storage-engine", "etcd", "--endpoints", "nonsense"], "is not of the form http://host:port"),
         (["--storage-engine", "etcd", "--endpoints", "https://127.0.0.1:1"], "TLS to etcd is not supported"),
     ]:
         assert message in refusal(*options, dbpath=str(tmp_path))
+
+
+@pytest.mark.skipif(ctypes.util.find_library("fdb_c") is not None, reason="FoundationDB's client library is here")
+def test_a_missing_client_library_is_told(tmp_path):
+    cluster = tmp_path / "fdb.cluster"
+    cluster.write_text("x:y@127.0.0.1:4500")
+    said = refusal("--storage-engine", "fdb", "--cluster-file", str(cluster), dbpath=str(tmp_path))
+    assert "cannot load FoundationDB's client library 'libfdb_c.so' (package foundationdb-clients)" in said

@@ -10,6 +10,7 @@ const DONE: &[&str] = &[
     "crates/marula/",
     "crates/marula-bson/",
     "crates/marula-db/",
+    "crates/marula-distributed/",
     "crates/marula-embedded/",
     "crates/marula-error/",
     "crates/marula-query/",

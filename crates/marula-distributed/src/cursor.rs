@@ -84,7 +84,7 @@ impl<'r> RemoteCursor<'r> {
         }
     }
 
-    /// Moves to the entry at `index`, or to the first behind the block.
+    /// Moves to the entry at `index`, or to the first after the block.
     fn stand(&mut self, mut index: usize) -> Result<bool> {
         loop {
             if index < self.block.len() {
@@ -106,7 +106,7 @@ impl<'r> RemoteCursor<'r> {
         }
     }
 
-    /// Joins the value that it stands on, where that lies in parts. Answers `false` when the
+    /// Joins the value that it stands on, where that lies in parts. Returns `false` when the
     /// version was too old for it and the entries from here on must be fetched at a newer one.
     fn join_value(&mut self) -> Result<bool> {
         let entry = &mut self.block[self.index];
@@ -133,7 +133,7 @@ impl<'r> RemoteCursor<'r> {
         Ok(())
     }
 
-    /// Where the entries at or behind `key` lie, in the cursor's direction.
+    /// Where the entries at or after `key` lie, in the cursor's direction.
     fn rest_from(&self, key: &[u8]) -> Option<KeyRange> {
         let KeyRange { start, end } = &self.range;
         if start >= end {
@@ -176,7 +176,7 @@ impl<'r> RemoteCursor<'r> {
                 let group = self.shared.layout.long_keys(self.space, key);
                 let key = key.to_vec();
                 self.fetch_long(&key, &group)?;
-                // The rest begins behind all of them, whatever else this block had.
+                // The rest begins after all of them, whatever else this block had.
                 let next = match self.direction {
                     Direction::Forward => KeyRange { start: group.end, end: rest.end },
                     Direction::Backward => KeyRange { start: rest.start, end: group.start },
@@ -281,7 +281,7 @@ impl<'r> RemoteCursor<'r> {
         &self.block[self.index]
     }
 
-    /// The index in the block of the first entry at or behind `key`, where the block tells.
+    /// The index in the block of the first entry at or after `key`, where the block has it.
     fn index_of(&self, key: &[u8]) -> Option<usize> {
         let is_before = |entry: &Entry| match self.direction {
             Direction::Forward => *entry.key < *key,
@@ -313,7 +313,7 @@ impl Cursor for RemoteCursor<'_> {
             cursor.entries_next = FIRST_ENTRIES;
             while cursor.block.is_empty() && cursor.rest.is_some() {
                 cursor.fetch()?;
-                // Long keys beside `key` may come first.
+                // Other long keys may come first.
                 let (direction, key) = (cursor.direction, key);
                 cursor.block.retain(|entry| match direction {
                     Direction::Forward => *entry.key >= *key,

@@ -1,12 +1,12 @@
-//! What the adapter asks of a distributed store.
+//! The trait of a distributed store that the adapter works with.
 //!
 //! [`Kv`] is the part of FoundationDB's model that Marula needs: ordered byte keys; reads at a
 //! *version*; one commit that names what it has read (*read conflicts*) and what it writes, and
 //! fails when a commit after its read version has written one of the former. A commit may end with
 //! an unknown outcome. Nothing here retries: the adapter does, once for all backends.
 //!
-//! Each backend is synchronous: a call returns when the store has answered. Calls that need several
-//! answers ([`Kv::get_many`]) ask for all of them at once.
+//! Each backend is synchronous: a call returns when the store has replied. Calls that need several
+//! replies ([`Kv::get_many`]) request all of them at once.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use marula_storage::{Direction, KeyRange, Stamp};
 /// Names a state of the store; a later state has a greater version.
 pub type Version = u64;
 
-/// What one commit and its parts may take at most.
+/// The limits of one commit and its parts.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The longest key.
@@ -27,7 +27,7 @@ pub struct Limits {
     pub commit_bytes_max: usize,
     /// The most mutations of one commit.
     pub mutations_max: usize,
-    /// How long a version can be read, and can be what a commit has read.
+    /// The time for which a version can be read, and a commit can have read at it.
     pub version_age_max: Duration,
 }
 
@@ -47,14 +47,14 @@ pub enum Mutation {
     SetStamped {
         /// The key's bytes in front of the stamp.
         prefix: Vec<u8>,
-        /// The key's bytes behind the stamp.
+        /// The key's bytes after the stamp.
         suffix: Vec<u8>,
         /// The value.
         value: Vec<u8>,
     },
 }
 
-/// What a commit must not have overlooked, or what it counts as a write of.
+/// Keys that a commit has read, or that it counts as written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Conflict {
     /// One key.
@@ -68,9 +68,9 @@ pub enum Conflict {
 pub struct Commit {
     /// The version at which `reads` were read; must be there when they are not empty.
     pub read_version: Option<Version>,
-    /// What must be as it was at the read version.
+    /// The keys that must be as they were at the read version.
     pub reads: Vec<Conflict>,
-    /// What else counts as written, beside what the mutations write.
+    /// Further keys that count as written, in addition to those of the mutations.
     pub writes: Vec<Conflict>,
     /// The changes.
     pub mutations: Vec<Mutation>,
@@ -81,11 +81,11 @@ pub struct Commit {
 pub struct Block {
     /// Keys and values.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether the range may hold more behind the last entry.
+    /// Whether the range may hold more after the last entry.
     pub has_more: bool,
 }
 
-/// How much a block may hold; the first entry is given whatever its size.
+/// The size limit of a block; the first entry is returned whatever its size.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockLimit {
     /// Entries, at least one.
@@ -94,7 +94,7 @@ pub struct BlockLimit {
     pub bytes_max: usize,
 }
 
-/// What a range weighs, as far as the store can tell without reading it.
+/// The size of a range, as far as the store knows it without reading it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Estimate {
     /// Bytes of keys and values, about.
@@ -116,7 +116,7 @@ pub enum KvError {
     Unknown,
     /// The store cannot be reached, or refuses. Nothing has changed.
     Unavailable(String),
-    /// The store answers what it cannot mean.
+    /// The store returns what it cannot mean.
     Corrupt(String),
 }
 
@@ -146,7 +146,7 @@ pub trait Kv: Send + Sync + 'static {
     /// Whether data outlives this process.
     fn is_persistent(&self) -> bool;
 
-    /// What it takes.
+    /// The limits of the store.
     fn limits(&self) -> &Limits;
 
     /// A version that shows every commit that has ended before this call.
@@ -167,16 +167,16 @@ pub trait Kv: Send + Sync + 'static {
         limit: BlockLimit,
     ) -> Result<Block>;
 
-    /// Makes the changes, if nothing has written what was read. Answers the stamp of the commit.
+    /// Makes the changes, if nothing has written what was read. Returns the stamp of the commit.
     ///
     /// Errors: of all but [`KvError::Unknown`] nothing has happened, nor ever will.
     fn commit(&self, commit: &Commit) -> Result<Stamp>;
 
-    /// Waits until the value of `key` is another than `seen`, at most for `patience`; answers
-    /// whether it is. It may answer too early, not too late.
-    fn watch(&self, key: &[u8], seen: Option<&[u8]>, patience: Duration) -> Result<bool>;
+    /// Waits until the value of `key` is another than `seen`, at most for `timeout`; returns
+    /// whether it is. It may return too early, not too late.
+    fn watch(&self, key: &[u8], seen: Option<&[u8]>, timeout: Duration) -> Result<bool>;
 
-    /// About what a range weighs.
+    /// Estimates the size of a range.
     fn estimate(&self, range: &KeyRange) -> Result<Estimate>;
 
     /// Keys that cut a range into about `parts` parts, as far as the store knows any.
@@ -224,7 +224,7 @@ impl Conflict {
     /// Bytes of its keys, as they count towards the size of a commit.
     pub fn bytes(&self) -> usize {
         match self {
-            // A key is sent as the range that ends behind it.
+            // A key is sent as the range that ends after it.
             Conflict::Key(key) => 2 * key.len() + 1,
             Conflict::Range(range) => range.start.len() + range.end.len(),
         }

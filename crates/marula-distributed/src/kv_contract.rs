@@ -173,8 +173,8 @@ pub fn conflicts_are_found(scope: &Scope<'_>) {
     assert_eq!(outcome, Err(KvError::Conflict), "an addition is a change");
 }
 
-/// What was not there when it was read, and is now, conflicts; a cleared range does where it held
-/// the key.
+/// A key that was absent when it was read, and is there now, conflicts; a cleared range does where
+/// it held the key.
 pub fn conflicts_of_what_is_not_there(scope: &Scope<'_>) {
     let key = |key: &str| Conflict::Key(scope.key(key));
     let at = scope.version();
@@ -255,7 +255,7 @@ pub fn additions_commute(scope: &Scope<'_>) {
     assert_eq!([number("count"), number("sum"), number("wraps")], [100, -150, i64::MIN + 1]);
 }
 
-/// What passes a limit is refused and changes nothing; what reaches it is taken.
+/// A commit over a limit is refused and changes nothing; one at the limit is taken.
 pub fn commits_have_limits(scope: &Scope<'_>) {
     let limits = scope.kv.limits();
     let value = limits.value_bytes_max.min(limits.commit_bytes_max / 4);
@@ -319,7 +319,7 @@ pub fn random_commits_match_a_model(scope: &Scope<'_>) {
     let mut random = Random(0x1234_5678_9ABC_DEF1);
     let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     let mut older: Vec<(Version, BTreeMap<Vec<u8>, Vec<u8>>)> = Vec::new();
-    // What each commit wrote, and the version behind it.
+    // The keys that each commit wrote, and its version.
     let mut written: Vec<(Version, Vec<Vec<u8>>)> = Vec::new();
     for _ in 0..150 {
         older.push((scope.version(), model.clone()));

@@ -18,7 +18,7 @@
 //! 0x00 value                                 the value
 //! 0x01 0x00 value                            the same, where it would be 8 bytes
 //! 0x02 id(8) length(8)                       a value in parts
-//! 0x03 lengths(8) rest value                 of a long key: the key behind its first 4,000 bytes,
+//! 0x03 lengths(8) rest value                 of a long key: the key after its first 4,000 bytes,
 //! the value
 //! 0x04 id(8) length(8)                       of a long key, in parts: lengths, rest and value
 //! ```
@@ -41,10 +41,10 @@ pub(crate) const FORMAT: u8 = 1;
 /// The longest key that is stored as it is.
 pub(crate) const SHORT_KEY_BYTES_MAX: usize = 4_000;
 
-/// Bytes of the hash that stands for the rest of a long key.
+/// Bytes of the hash that represents the rest of a long key.
 const HASH_BYTES: usize = 16;
 
-/// The longest value that lies beside its key, and the size of the parts of others.
+/// The longest value that lies with its key, and the size of the parts of others.
 pub(crate) const PART_BYTES: usize = 90_000;
 
 /// The longest key: what an index may make of a document of 16 MB.
@@ -92,7 +92,7 @@ pub(crate) struct PartsRef {
 }
 
 impl PartsRef {
-    /// How many parts there are.
+    /// The number of parts.
     pub(crate) fn count(self) -> usize {
         self.length.div_ceil(PART_BYTES)
     }
@@ -140,19 +140,19 @@ impl Layout {
         out
     }
 
-    /// The first place at or behind a key that may be the end of a range: before it lies every key
+    /// The first place at or after a key that may be the end of a range: before it lies every key
     /// below `bound`, and of those with its first 4,000 bytes, where it is long, all or none.
     pub(crate) fn bound(&self, space: Space, bound: &[u8], edge: Edge) -> Vec<u8> {
         let kept = &bound[..bound.len().min(SHORT_KEY_BYTES_MAX)];
         let mut out = self.with(0x10 + space as u8, kept);
         if bound.len() > SHORT_KEY_BYTES_MAX && edge == Edge::End {
-            // Behind every hash.
+            // After every hash.
             out.extend_from_slice(&[0xFF; HASH_BYTES + 1]);
         }
         out
     }
 
-    /// Where the keys of a range lie, and perhaps long ones beside it.
+    /// Where the keys of a range lie, and perhaps long ones next to it.
     pub(crate) fn range(&self, space: Space, range: &KeyRange) -> KeyRange {
         KeyRange {
             start: self.bound(space, &range.start, Edge::Start),
@@ -178,7 +178,7 @@ impl Layout {
     /// Every long key with these first 4,000 bytes.
     pub(crate) fn long_keys(&self, space: Space, prefix: &[u8]) -> KeyRange {
         assert_eq!(prefix.len(), SHORT_KEY_BYTES_MAX, "long keys share so many bytes");
-        // Behind the key that these bytes are themselves.
+        // After the key that these bytes are themselves.
         let start = self.with(0x10 + space as u8, &[prefix, &[0][..]].concat());
         KeyRange { start, end: self.bound(space, &[prefix, &[0][..]].concat(), Edge::End) }
     }
@@ -273,7 +273,7 @@ impl Layout {
     }
 }
 
-/// Which end of a range a bound is.
+/// The end of a range that a bound is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Edge {
     Start,
@@ -294,7 +294,7 @@ pub(crate) fn is_long(key: &[u8]) -> bool {
     key.len() > SHORT_KEY_BYTES_MAX
 }
 
-/// A value as it is stored beside its key; `None` where it goes into parts.
+/// A value as it is stored with its key; `None` where it goes into parts.
 pub(crate) fn encode(key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     if is_long(key) {
         let bytes = long_bytes(key, value);
@@ -324,7 +324,7 @@ pub(crate) fn in_parts<'v>(key: &[u8], value: &'v [u8]) -> Cow<'v, [u8]> {
     }
 }
 
-/// A reference to parts, as it is stored beside the key.
+/// A reference to parts, as it is stored with the key.
 pub(crate) fn encode_parts(key: &[u8], parts: PartsRef) -> Vec<u8> {
     let mut out = Vec::with_capacity(PARTS_BYTES);
     out.push(if is_long(key) { LONG_PARTS } else { PARTS });

@@ -23,11 +23,11 @@ use crate::txn::parse_note;
 /// How an owner shows that it lives.
 #[derive(Clone, Debug)]
 pub struct LeaseOptions {
-    /// Who it is, for the message that others get: host and process.
+    /// The name of the owner, for the message that others get: host and process.
     pub name: String,
-    /// How often the heartbeat goes on.
+    /// The interval of the heartbeat.
     pub beat: Duration,
-    /// How long it stands still before the store is taken over.
+    /// The time that it stands still before the store is taken over.
     pub expiry: Duration,
 }
 
@@ -67,13 +67,18 @@ impl Lease {
                     since.elapsed() >= options.expiry
                 }
                 _ => {
+                    let name = name_of(found.as_deref().unwrap_or_default());
+                    tracing::info!(
+                        owner = name,
+                        "the store has an owner; waiting to see whether it lives"
+                    );
                     first_seen = Some((found.clone(), beat.clone(), Instant::now()));
                     false
                 }
             };
             if !is_free {
-                let patience = options.beat.min(options.expiry);
-                shared.kv.watch(&shared.layout.heartbeat(), beat.as_deref(), patience)?;
+                let timeout = options.beat.min(options.expiry);
+                shared.kv.watch(&shared.layout.heartbeat(), beat.as_deref(), timeout)?;
                 continue;
             }
             let commit = Commit {
@@ -143,8 +148,13 @@ impl Drop for Lease {
     }
 }
 
+/// The name in an owner's key, after its number.
+fn name_of(owner: &[u8]) -> String {
+    String::from_utf8_lossy(owner.get(8..).unwrap_or_default()).into_owned()
+}
+
 fn in_use(owner: &[u8]) -> KvError {
-    let name = String::from_utf8_lossy(owner.get(8..).unwrap_or_default()).into_owned();
+    let name = name_of(owner);
     KvError::Unavailable(format!(
         "the store is in use by another Marula process ({name}): only one may serve it at a time"
     ))
@@ -186,7 +196,7 @@ fn go_on(shared: &Shared, owner: &[u8]) -> bool {
         }
         Err(KvError::Unavailable(_)) if shared.check_open().is_err() => false,
         Err(error) => {
-            // The next beat tries again, and tells whether the store has another owner.
+            // The next beat tries again, and finds out whether the store has another owner.
             tracing::debug!(%error, "a heartbeat has failed");
             true
         }

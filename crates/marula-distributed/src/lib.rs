@@ -8,6 +8,7 @@
 //!  Kv                        what the adapter asks                kv
 //!    sim                     a store in this process, with faults
 //!    etcd                    a cluster of etcd servers
+//!    fdb                     a FoundationDB cluster
 //! ```
 //!
 //! Start with [`kv`], then [`store`]. [`kv_contract`] has the tests that every backend passes.
@@ -29,6 +30,7 @@ mod txn;
 mod view;
 
 pub mod etcd;
+pub mod fdb;
 pub mod sim;
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use rand::Rng;
 use crate::kv::{Commit, Conflict, KvError, Mutation, Result, Version};
 use crate::shared::{Shared, shown_at};
 
-/// How often the outcome of one commit is looked for, and one that was not made is tried again.
+/// The number of times that the outcome of a commit is looked for, and that a commit which was not
+/// made is tried again.
 const TRIES_MAX: usize = 100;
 
 /// In front of a commit's number: it was made.
@@ -33,7 +34,7 @@ pub(crate) struct Slots {
 /// A slot that no commit holds.
 struct Slot {
     number: u64,
-    /// How many commits have held it.
+    /// The number of commits that have held it.
     commits: u64,
     /// The last version at which it was written. A commit that has read earlier would conflict.
     written: Version,

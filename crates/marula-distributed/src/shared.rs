@@ -1,7 +1,7 @@
-//! What the store, its views and its transactions share: the way to the distributed store.
+//! The way to the distributed store, which the store, its views and its transactions share.
 //!
 //! Every call to the backend passes here, where it is counted as a *round trip* and, when the
-//! backend is not reached, tried again for [`REACH_PATIENCE`].
+//! backend is not reached, tried again for [`REACH_TIMEOUT`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,22 +16,23 @@ use crate::kv::{Block, BlockLimit, Commit, Kv, KvError, Result, Version};
 use crate::layout::Layout;
 use crate::outcome::Slots;
 
-/// How long a call waits for a store that cannot be reached: a cluster that lost its leader has
+/// The time for which a call tries to reach the store: a cluster that lost its leader has
 /// another one by then.
-const REACH_PATIENCE: Duration = Duration::from_secs(10);
+const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The first pause before a store is asked again; they double up to [`REACH_PAUSE_MAX`].
+/// The first pause before a call is tried again; they double up to [`REACH_PAUSE_MAX`].
 const REACH_PAUSE_MIN: Duration = Duration::from_millis(5);
 const REACH_PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// How often a read of the newest state takes a new version, when its own became too old.
+/// The number of times that a read of the newest state takes a new version, when its own is too
+/// old.
 const RENEWALS_MAX: usize = 10;
 
-/// Keys whose values are known to lie in parts, at most; others leave parts behind that
+/// Keys whose values are known to lie in parts, at most; others leave parts that
 /// `compact` finds.
 const KNOWN_IN_PARTS_MAX: usize = 10_000;
 
-/// What all parts of one adapter use.
+/// The state of one adapter.
 pub(crate) struct Shared {
     pub(crate) kv: Arc<dyn Kv>,
     pub(crate) layout: Layout,
@@ -71,7 +72,7 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What a failure of the backend is to those who ask a store.
+/// The error of a store for a failure of the backend.
 pub(crate) fn store_error(error: KvError) -> Error {
     match error {
         KvError::Conflict => Error::Conflict,
@@ -148,7 +149,7 @@ impl Shared {
                 Err(KvError::Unavailable(what)) => {
                     count(&self.trips.unreached);
                     let now = Instant::now();
-                    if now >= *until.get_or_insert(now + REACH_PATIENCE) {
+                    if now >= *until.get_or_insert(now + REACH_TIMEOUT) {
                         return Err(KvError::Unavailable(what));
                     }
                     std::thread::sleep(pause);
@@ -202,7 +203,8 @@ impl Shared {
         self.ask(&self.trips.ranges, |kv| kv.range(at, range, direction, limit))
     }
 
-    /// One try to commit. A store that is not reached is asked again: then nothing has happened.
+    /// One try to commit. It is sent again while the store is not reached: then nothing has
+    /// happened.
     pub(crate) fn kv_commit(&self, commit: &Commit) -> Result<Stamp> {
         let outcome = self.ask(&self.trips.commits, |kv| kv.commit(commit));
         match &outcome {

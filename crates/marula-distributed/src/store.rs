@@ -105,7 +105,7 @@ impl Distributed {
                 mutations: vec![Mutation::ClearRange(KeyRange { start, end })],
             });
             match outcome {
-                // What has just been written is looked at another time.
+                // A value that has just been written is left to another compaction.
                 Ok(_) | Err(KvError::Conflict | KvError::TooOld) => {}
                 Err(error) => return Err(error),
             }
@@ -135,7 +135,7 @@ impl Distributed {
         let count = (first.entries.len() + last.entries.len()) as u64;
         let entry_bytes = (weigh(&first.entries) + weigh(&last.entries)) / count;
         let estimate = shared.kv.estimate(&places)?;
-        // A store that tells nothing has at least what was seen.
+        // A store without estimates has at least the entries that were seen.
         let (keys, bytes) = match (estimate.keys, estimate.bytes) {
             (Some(keys), Some(bytes)) => (keys, bytes),
             (Some(keys), None) => (keys, keys * entry_bytes),

@@ -50,7 +50,7 @@ fn everything() -> KeyRange {
     KeyRange { start: Vec::new(), end: vec![0xFF; 8] }
 }
 
-/// How many keys the simulated store has, the adapter's own included.
+/// The number of keys of the simulated store, the adapter's own included.
 fn stored_keys(sim: &Sim, prefix: &[u8]) -> usize {
     let at = sim.read_version().expect("a version");
     let limit = BlockLimit { entries_max: usize::MAX, bytes_max: usize::MAX };
@@ -277,7 +277,7 @@ fn large_values_are_staged() {
     store.close().expect("it closes");
 }
 
-/// What was overwritten unseen leaves parts that a compaction finds; what is in use stays.
+/// A value that was overwritten unseen leaves parts, which a compaction removes; parts in use stay.
 #[test]
 fn compaction_removes_parts_of_nothing() {
     let sim = sim(Faults::default());
@@ -387,7 +387,7 @@ fn versions_grow_too_old() {
     assert!(matches!(txn.guard(&[(Space::Records, b"k")]), Err(Error::TooOld)));
 }
 
-/// What is too large for one commit says so, and nothing of it is there.
+/// A transaction that is too large for one commit fails, and nothing of it is there.
 #[test]
 fn commits_that_are_too_large_are_refused() {
     let store = open_over(sim(Faults::default()));

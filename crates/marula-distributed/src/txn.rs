@@ -25,12 +25,12 @@ pub(crate) struct RemoteTxn<'s> {
     store: &'s Distributed,
     shared: &'s Shared,
     view: TxnView<'s>,
-    /// What it decides by, where that is not the newest state.
+    /// The view that it decides by, where that is not the newest state.
     since: Option<&'s dyn View>,
     guarded: Vec<Conflict>,
     writes: Vec<Write>,
     size: usize,
-    // Behind the writes: latches are let go after the commit.
+    // After the writes: latches are let go after the commit.
     held: HeldStripes<'s>,
 }
 
@@ -85,7 +85,7 @@ impl<'s> RemoteTxn<'s> {
         Ok(())
     }
 
-    /// The changes of its commit, and the values that go into parts beside them.
+    /// The changes of its commit, and the values that go into parts.
     fn encode(&mut self) -> Result<(Vec<Mutation>, Vec<Large>)> {
         let layout = &self.shared.layout;
         let mut mutations = Vec::with_capacity(self.writes.len() + 1);
@@ -251,7 +251,7 @@ impl<'s> RemoteTxn<'s> {
     }
 }
 
-/// What is noted of a value that is being staged: its space, where its key lies, and where its
+/// The note of a value that is being staged: its space, where its key lies, and where its
 /// parts begin.
 fn note(space: Space, place: &[u8], parts: &[u8]) -> Vec<u8> {
     let length = u32::try_from(place.len()).expect("places have at most 10,000 bytes");
@@ -274,7 +274,7 @@ impl Txn for RemoteTxn<'_> {
             return Ok(());
         }
         self.held.take(keys, patience)?;
-        // Behind the latches: it shows what their last holders have committed.
+        // After the latches: it shows what their last holders have committed.
         self.version()?;
         if let Some(view) = self.since {
             self.check_unchanged(keys, view)?;
@@ -313,7 +313,7 @@ impl Txn for RemoteTxn<'_> {
         self.shared.check_open().map_err(store_error)?;
         let outcome = self.commit_all();
         outcome.map_err(|error| match error {
-            // What took longer than the store keeps versions is begun again by who can.
+            // A transaction that took longer than the store keeps versions is begun again.
             KvError::TooOld if self.since.is_none() => Error::Conflict,
             error => store_error(error),
         })

@@ -1,4 +1,4 @@
-//! Views: of one version, of the newest state, and what a transaction decides by.
+//! Views: of one version, of the newest state, and of a transaction.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ pub(crate) struct FixedView {
 /// Guarded keys that are read together, at most.
 const TOGETHER_MAX: usize = 64;
 
-/// What a transaction decides by: the version at which it has claimed its first keys, or the newest
+/// The view of a transaction: the version at which it has claimed its first keys, or the newest
 /// state before that.
 ///
-/// Keys are guarded to be read. The first one that is asked for brings the others along, in one
+/// Keys are guarded to be read. The first one that is requested brings the others along, in one
 /// round trip.
 pub(crate) struct TxnView<'s> {
     pub(crate) shared: &'s Shared,

@@ -70,7 +70,7 @@ pub(crate) struct ServeArgs {
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The storage engine: rocksdb (on disk), memory (lost at the end), or etcd (a cluster of
+    /// The storage engine: rocksdb (on disk), memory (lost at the end), etcd or fdb (a cluster of
     /// servers) [default: rocksdb]
     #[arg(long, alias = "storageEngine", value_name = "ENGINE")]
     pub(crate) storage_engine: Option<String>,
@@ -78,6 +78,10 @@ pub(crate) struct ServeArgs {
     /// The servers of the etcd cluster, such as http://10.0.0.1:2379, separated by commas
     #[arg(long, value_name = "URLS")]
     pub(crate) endpoints: Option<String>,
+
+    /// The file that names the FoundationDB cluster with the data [default: FoundationDB's own]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_file: Option<PathBuf>,
 
     /// The size of the data cache, such as 512MB or 2GB [default: half of the memory above 1 GB]
     #[arg(long, value_name = "SIZE")]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use marula_distributed::etcd::Etcd;
+use marula_distributed::fdb::Fdb;
 use marula_distributed::kv::Kv;
 use marula_distributed::sim::{Faults, Sim, SystemClock};
 use marula_distributed::{Distributed, LeaseOptions};
@@ -49,6 +50,14 @@ pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Opened, Fail
     if settings.engine != EngineKind::Etcd && !settings.endpoints.is_empty() {
         return Err("--endpoints is for --storage-engine etcd".to_owned());
     }
+    if settings.engine != EngineKind::Fdb && settings.cluster_file.is_some() {
+        return Err("--cluster-file is for --storage-engine fdb".to_owned());
+    }
+    let is_distributed =
+        matches!(settings.engine, EngineKind::Sim | EngineKind::Etcd | EngineKind::Fdb);
+    if is_distributed && matches!(purpose, Purpose::Repair) {
+        return Err("--repair is for data folders".to_owned());
+    }
     match settings.engine {
         EngineKind::Memory => Ok(Opened::without_backups(Arc::new(Memory::new()))),
         EngineKind::RocksDb => open_folder(&settings.dbpath, settings.cache_bytes, purpose),
@@ -59,6 +68,9 @@ pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Opened, Fail
             Err("--storage-engine etcd needs --endpoints".to_owned())
         }
         EngineKind::Etcd => open_distributed(Arc::new(Etcd::new(&settings.endpoints)?)),
+        EngineKind::Fdb => {
+            open_distributed(Arc::new(Fdb::open(settings.cluster_file.as_deref(), None)?))
+        }
     }
 }
 

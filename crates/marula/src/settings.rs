@@ -24,6 +24,7 @@ pub(crate) enum EngineKind {
     /// A distributed store simulated in this process, for tests: its limits, and nothing kept.
     Sim,
     Etcd,
+    Fdb,
 }
 
 impl EngineKind {
@@ -49,6 +50,8 @@ pub(crate) struct Settings {
     pub(crate) engine: EngineKind,
     /// Servers of a distributed store.
     pub(crate) endpoints: Vec<String>,
+    /// The file that names a FoundationDB cluster.
+    pub(crate) cluster_file: Option<PathBuf>,
     pub(crate) cache_bytes: Option<usize>,
     pub(crate) repl_set: Option<String>,
     pub(crate) oplog_bytes_max: Option<i64>,
@@ -81,6 +84,7 @@ impl Default for Settings {
             unix_socket: None,
             engine: EngineKind::RocksDb,
             endpoints: Vec::new(),
+            cluster_file: None,
             cache_bytes: None,
             repl_set: None,
             oplog_bytes_max: None,
@@ -131,6 +135,7 @@ impl Settings {
             ("net.compression.compressors", args.compressors.clone()),
             ("storage.engine", args.storage_engine.clone()),
             ("storage.endpoints", args.endpoints.clone()),
+            ("storage.clusterFile", args.cluster_file.as_ref().map(path_text)),
             ("storage.wiredTiger.engineConfig.cacheSizeGB", args.wired_tiger_cache_size_gb.clone()),
             ("storage.cacheSize", args.cache_size.clone()),
             ("replication.replSetName", args.repl_set.clone()),
@@ -180,6 +185,7 @@ impl Settings {
         match name {
             "storage.dbPath" => self.dbpath = PathBuf::from(value),
             "storage.engine" => self.engine = parse_engine(value)?,
+            "storage.clusterFile" => self.cluster_file = Some(PathBuf::from(value)),
             "storage.endpoints" => {
                 self.endpoints = value.split(',').map(|url| url.trim().to_owned()).collect();
             }
@@ -428,7 +434,8 @@ fn parse_engine(value: &str) -> Result<EngineKind, Failure> {
         "memory" | "inMemory" | "ephemeralForTest" => Ok(EngineKind::Memory),
         "sim" => Ok(EngineKind::Sim),
         "etcd" => Ok(EngineKind::Etcd),
-        other => Err(format!("storage engine '{other}' is not one of rocksdb, memory, etcd")),
+        "fdb" => Ok(EngineKind::Fdb),
+        other => Err(format!("storage engine '{other}' is not one of rocksdb, memory, etcd, fdb")),
     }
 }
 

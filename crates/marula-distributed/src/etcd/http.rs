@@ -1,7 +1,7 @@
 //! The little of HTTP/1.1 that etcd's JSON gateway needs: POST a body, read a body, over
 //! connections that are kept.
 //!
-//! What matters is whether a request that failed may have reached the server: a connection that
+//! A failure says whether the request may have reached the server: a connection that
 //! could not be made has sent nothing.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// How long making a connection may take.
+/// The timeout for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an answer may take: etcd itself gives up a request after about seven seconds.
+/// The timeout for a reply: etcd itself gives up a request after about seven seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Idle connections that are kept.
@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a server that answers so.
+    /// The result of a request to a server that sends this reply.
     fn answered(reply: &'static [u8]) -> Result<Reply, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let endpoint = Endpoint::parse(&listener.local_addr().expect("it has one").to_string());

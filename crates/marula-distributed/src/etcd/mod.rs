@@ -29,24 +29,24 @@ use crate::kv::{
     Block, BlockLimit, Commit, Conflict, Estimate, Kv, KvError, Limits, Mutation, Result, Version,
 };
 
-/// How long revisions are kept: the store is compacted to what was new so long ago.
+/// The time for which revisions are kept: the store is compacted to the revision of that time ago.
 const VERSION_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// Entries of one answer: etcd limits them by number alone, and they may have 90 KB each.
 const ENTRIES_MAX: usize = 256;
 
-/// Bytes of a commit. The servers must take as much: `--max-request-bytes` is 1.5 MB unless told
+/// Bytes of a commit. The servers must take as much: `--max-request-bytes` is 1.5 MB unless set
 /// otherwise.
 const COMMIT_BYTES_MAX: usize = 8_000_000;
 
-/// Changes of a commit. The servers must take as many: `--max-txn-ops` is 128 unless told
+/// Changes of a commit. The servers must take as many: `--max-txn-ops` is 128 unless set
 /// otherwise.
 const MUTATIONS_MAX: usize = 20_000;
 
 /// Keys whose revisions are known from reads, at most.
 const KNOWN_MAX: usize = 10_000;
 
-/// How often a commit is tried again whose counters have changed.
+/// The number of times that a commit is tried again whose counters have changed.
 const COUNTER_TRIES_MAX: usize = 50;
 
 /// A watch asks again after so long.
@@ -100,7 +100,7 @@ struct Entry {
     revision: u64,
 }
 
-/// What a request does when it fails.
+/// Whether a request that fails may have changed something.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     /// It changes nothing: it may be sent again.
@@ -282,7 +282,7 @@ impl Etcd {
     }
 
     /// Notes the revision of keys that a commit has both guarded and set, as it does with the keys
-    /// by which the adapter tells how commits ended: the next one guards them too.
+    /// by which the adapter finds out how commits ended: the next one guards them too.
     fn note_own(&self, guards: &[&Vec<u8>], plan: &Plan, revision: Version) {
         let mut own = self.own.lock();
         if own.len() > KNOWN_MAX {
@@ -479,8 +479,8 @@ impl Kv for Etcd {
         self.try_commit(commit, &Plan::of(&commit.mutations))
     }
 
-    fn watch(&self, key: &[u8], seen: Option<&[u8]>, patience: Duration) -> Result<bool> {
-        let until = Instant::now() + patience;
+    fn watch(&self, key: &[u8], seen: Option<&[u8]>, timeout: Duration) -> Result<bool> {
+        let until = Instant::now() + timeout;
         loop {
             let found = self.read(json!({ "key": BASE64.encode(key) }))?.0.into_iter().next();
             if found.as_ref().map(|entry| entry.value.as_slice()) != seen {
@@ -508,7 +508,7 @@ impl Kv for Etcd {
     }
 
     fn split_points(&self, range: &KeyRange, parts: usize) -> Result<Vec<Vec<u8>>> {
-        // etcd tells how many keys a range has, not where its middle is. Its keys alone are small.
+        // etcd knows the number of keys of a range, not where its middle is. Keys alone are small.
         if range.start >= range.end {
             return Ok(Vec::new());
         }
@@ -523,7 +523,7 @@ impl Kv for Etcd {
     }
 }
 
-/// What etcd means by refusing. A write that is not known to be refused may be carried out.
+/// The meaning of a refusal. A write that is not known to be refused may be carried out.
 fn refusal(text: &str, effect: Effect) -> KvError {
     let says = |what: &str| text.contains(what);
     if says("required revision has been compacted") {
@@ -630,7 +630,7 @@ fn operation_of(key: &[u8], value: Option<&[u8]>) -> Value {
 }
 
 impl Plan {
-    /// The operations, where `base` tells the present values of counters.
+    /// The operations, where `base` returns the present values of counters.
     fn operations(&self, base: &dyn Fn(&[u8]) -> i64) -> Vec<Value> {
         let mut operations: Vec<Value> = self
             .cleared()

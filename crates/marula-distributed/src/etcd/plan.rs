@@ -1,4 +1,4 @@
-//! What the changes of a commit, made in order, come to: a transaction of etcd changes no key
+//! The result of the changes of a commit, made in order: a transaction of etcd changes no key
 //! twice.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub(super) struct Plan {
     cleared: Vec<KeyRange>,
 }
 
-/// What becomes of a key.
+/// The final change of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Final {
     Set(Vec<u8>),
@@ -67,7 +67,7 @@ impl Plan {
         self.set(key, end);
     }
 
-    /// What becomes of each key, but for those that a cleared range takes along.
+    /// The final change of each key, except for keys that only a cleared range removes.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&Vec<u8>, &Final)> {
         self.keys.iter()
     }
@@ -83,7 +83,7 @@ impl Plan {
         self.keys.iter().filter(|(_, end)| is_added(end)).map(|(key, _)| key).collect()
     }
 
-    /// What a counter becomes.
+    /// The new value of a counter.
     pub(super) fn value_of(&self, key: &[u8], base: &dyn Fn(&[u8]) -> i64) -> Option<i64> {
         match self.keys.get(key)? {
             Final::Add { delta, from_zero: true } => Some(*delta),
@@ -92,7 +92,7 @@ impl Plan {
         }
     }
 
-    /// The cleared ranges without the keys that are set behind them.
+    /// The cleared ranges without the keys that are set after them.
     pub(super) fn cleared(&self) -> Vec<KeyRange> {
         let mut pieces = Vec::new();
         for range in &self.cleared {

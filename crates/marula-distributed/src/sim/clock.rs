@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Tells the time, and lets it pass.
+/// A source of time that can also let time pass.
 pub trait Clock: Send + Sync + 'static {
     /// The time since some moment before the store was made.
     fn now(&self) -> Duration;
@@ -33,7 +33,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A time of its own, which passes when it is told to, and a step whenever it is asked for: a run
+/// A time of its own, which passes on request, and by a step whenever it is read: a run
 /// does not depend on the speed of the machine.
 pub struct StepClock {
     micros: AtomicU64,
@@ -41,7 +41,7 @@ pub struct StepClock {
 }
 
 impl StepClock {
-    /// A clock that goes on by `step` at each question.
+    /// A clock that goes on by `step` each time it is read.
     pub fn new(step: Duration) -> Self {
         StepClock { micros: AtomicU64::new(0), step }
     }

@@ -1,8 +1,8 @@
-//! What goes wrong in a simulated store, by a seed.
+//! The faults of a simulated store, by a seed.
 
 use std::time::Duration;
 
-/// How often each fault comes, in a thousand calls of its kind.
+/// The number of times each fault comes, in a thousand calls of its kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// Repeats the run, where calls come in one order.
@@ -26,10 +26,10 @@ pub struct Faults {
     pub unavailable: u32,
 }
 
-/// How long a slow read takes.
+/// The duration of a slow read.
 pub const SLOW_READ: Duration = Duration::from_millis(400);
 
-/// How long a pause is.
+/// The duration of a pause.
 pub const PAUSE: Duration = Duration::from_secs(6);
 
 /// How a commit goes.
@@ -92,7 +92,7 @@ impl Dice {
         self.comes(self.faults.unavailable)
     }
 
-    /// How long a read takes beyond what it should.
+    /// The delay of a read.
     pub(super) fn delay(&mut self) -> Duration {
         if self.comes(self.faults.slow_read) {
             return SLOW_READ;

@@ -32,16 +32,17 @@ use crate::kv::{
 /// Versions of a second. Source: FoundationDB, "Known limitations".
 const VERSIONS_PER_SECOND: u64 = 1_000_000;
 
-/// How long a version can be read. Source: FoundationDB, "Known limitations", long transactions.
+/// The time for which a version can be read. Source: FoundationDB, "Known limitations", long
+/// transactions.
 const VERSION_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Without commits, versions go on after so long: FoundationDB commits nothing now and then.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// A late commit is made at one of so many calls.
+/// A late commit is made at one of this number of calls.
 const LATE_ONE_IN: u64 = 4;
 
-/// How long a watch sleeps at most between two looks.
+/// The longest sleep of a watch between two looks.
 const WATCH_STEP: Duration = Duration::from_millis(100);
 
 /// The simulated store.
@@ -55,9 +56,9 @@ pub struct Sim {
 struct State {
     newest: Version,
     tree: Tree,
-    /// What the versions that were given out show.
+    /// The states of the versions that were given out.
     given: BTreeMap<Version, Tree>,
-    /// What recent commits wrote.
+    /// The keys that recent commits wrote.
     recent: VecDeque<(Version, Vec<Conflict>)>,
     /// Commits of unknown outcome that are still to come.
     late: Vec<Commit>,
@@ -116,7 +117,7 @@ impl Sim {
         if !state.late.is_empty() && state.dice.next().is_multiple_of(LATE_ONE_IN) {
             let at = state.dice.next() as usize % state.late.len();
             let commit = state.late.swap_remove(at);
-            // Nobody is told how it ends.
+            // Nobody learns how it ends.
             let _ = state.commit(&commit, self.now());
             self.changed.notify_all();
         }
@@ -325,8 +326,8 @@ impl Kv for Sim {
         if fate == Fate::UnknownDone { Err(KvError::Unknown) } else { Ok(stamp) }
     }
 
-    fn watch(&self, key: &[u8], seen: Option<&[u8]>, patience: Duration) -> Result<bool> {
-        let until = Instant::now() + patience;
+    fn watch(&self, key: &[u8], seen: Option<&[u8]>, timeout: Duration) -> Result<bool> {
+        let until = Instant::now() + timeout;
         let mut state = self.enter();
         loop {
             if state.tree.get(key).map(|value| &**value) != seen {
@@ -346,7 +347,7 @@ impl Kv for Sim {
         }
         let tree = self.state.lock().tree.clone();
         let weight = tree.weight_below(&range.end).minus(tree.weight_below(&range.start));
-        // FoundationDB tells bytes alone.
+        // FoundationDB estimates bytes alone.
         Ok(Estimate { bytes: Some(weight.bytes), keys: None })
     }
 

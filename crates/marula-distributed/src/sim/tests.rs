@@ -44,7 +44,7 @@ fn versions_live_five_seconds() {
     sim.clock().pass(Duration::from_millis(200));
     assert_eq!(sim.get(at, b"a"), Err(KvError::TooOld));
     assert_eq!(sim.commit(&late), Err(KvError::TooOld));
-    // What has read nothing is never too old.
+    // A commit that has read nothing is never too old.
     late.reads.clear();
     sim.commit(&late).expect("it has read nothing");
     assert!(is_there(&sim, "a"), "an idle store gives new versions");
