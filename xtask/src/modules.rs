@@ -124,6 +124,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("inline", &["request", "row"]),
     ("listing", &["context", "cursor", "fields", "request"]),
     ("memory", &["server"]),
+    (
+        "metrics",
+        &["counters", "cursor", "host", "memory", "net", "server", "time_series", "transactions"],
+    ),
     ("operation", &["auth", "net", "row", "session", "shown_command"]),
     (
         "parameters",

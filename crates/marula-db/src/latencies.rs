@@ -43,36 +43,48 @@ const fn begins() -> [u64; RANGES] {
     begins
 }
 
+/// The time of one operation and its range, which is found once for all histograms.
+#[derive(Clone, Copy, Debug)]
+pub struct Took {
+    us: u64,
+    range: usize,
+}
+
+impl Took {
+    /// Finds the range of a time.
+    pub fn new(took: Duration) -> Self {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        Took { us, range: BEGINS.partition_point(|&begin| begin <= us) - 1 }
+    }
+
+    /// The time, in microseconds.
+    pub fn us(self) -> u64 {
+        self.us
+    }
+}
+
 /// The latencies of one class of operations.
 #[derive(Debug)]
 pub struct Latency {
-    count: AtomicU64,
     us: AtomicU64,
     ranges: [AtomicU64; RANGES],
 }
 
 impl Default for Latency {
     fn default() -> Self {
-        Latency {
-            count: AtomicU64::default(),
-            us: AtomicU64::default(),
-            ranges: [const { AtomicU64::new(0) }; RANGES],
-        }
+        Latency { us: AtomicU64::default(), ranges: [const { AtomicU64::new(0) }; RANGES] }
     }
 }
 
 impl Latency {
-    fn add(&self, took: Duration) {
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let range = BEGINS.partition_point(|&begin| begin <= us) - 1;
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.us.fetch_add(us, Ordering::Relaxed);
-        self.ranges[range].fetch_add(1, Ordering::Relaxed);
+    fn add(&self, took: Took) {
+        self.us.fetch_add(took.us, Ordering::Relaxed);
+        self.ranges[took.range].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The number of operations.
     pub fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+        self.ranges.iter().map(|range| range.load(Ordering::Relaxed)).sum()
     }
 
     /// Their total time in microseconds.
@@ -99,8 +111,9 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Adds an operation.
-    pub fn add(&self, class: Class, took: Duration) {
+    /// Counts an operation.
+    #[inline]
+    pub fn add(&self, class: Class, took: Took) {
         match class {
             Class::Reads => self.reads.add(took),
             Class::Writes => self.writes.add(took),
@@ -129,7 +142,7 @@ mod tests {
     fn each_operation_is_in_one_range() {
         let latency = Latency::default();
         for us in [0, 1, 2, 3, 100, 49_152, 60_000, u64::MAX / 2_000] {
-            latency.add(Duration::from_micros(us));
+            latency.add(Took::new(Duration::from_micros(us)));
         }
         let found: Vec<_> = latency.histogram().take(4).collect();
         assert_eq!(found, [(0, 2), (2, 2), (64, 1), (49_152, 2)]);

@@ -1,6 +1,7 @@
 //! Store functions other than reads and writes: properties of the engine, syncs, sizes, compaction.
 
 use marula_error::Result;
+use marula_storage::times::Times;
 use marula_storage::{Caps, RangeStats, Space, Stamp};
 
 use crate::activity::Activity;
@@ -17,6 +18,21 @@ impl Db {
     /// The engine's counters for diagnostics: dotted names and values.
     pub fn engine_statistics(&self) -> Vec<(String, i64)> {
         self.store().statistics()
+    }
+
+    /// The durations of the engine's syncs; `None` if it has none.
+    pub fn sync_times(&self) -> Option<&Times> {
+        self.store().sync_times()
+    }
+
+    /// The reason for which the engine refuses writes; `None` if it accepts them.
+    pub fn engine_fault(&self) -> Option<String> {
+        self.store().fault()
+    }
+
+    /// The number of times that an operation has waited for a key locked by a transaction.
+    pub fn lock_waits(&self) -> u64 {
+        self.locks.waits()
     }
 
     /// Counters of background work.

@@ -2,7 +2,6 @@
 //! `top`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// The kind of use of a collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,11 +42,11 @@ impl Used {
 pub struct Usage([Used; 7]);
 
 impl Usage {
-    /// Adds `operations` with this total time.
-    pub fn add(&self, kind: Use, operations: u64, took: Duration) {
+    /// Adds `operations` with this total time in microseconds.
+    pub fn add(&self, kind: Use, operations: u64, us: u64) {
         let used = &self.0[kind as usize];
         used.count.fetch_add(operations, Ordering::Relaxed);
-        used.us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        used.us.fetch_add(us, Ordering::Relaxed);
     }
 
     /// The operations of a kind.
@@ -71,8 +70,8 @@ mod tests {
     #[test]
     fn operations_are_counted_by_kind() {
         let usage = Usage::default();
-        usage.add(Use::Query, 1, Duration::from_micros(5));
-        usage.add(Use::Update, 3, Duration::from_micros(7));
+        usage.add(Use::Query, 1, 5);
+        usage.add(Use::Update, 3, 7);
         assert_eq!(usage.sum(&[Use::Query, Use::Update]), (4, 12));
         assert_eq!(usage.sum(&[Use::Insert]), (0, 0));
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use marula_storage::latch::Latches;
+use marula_storage::times::Times;
 use marula_storage::{
     Caps, Cursor, Direction, KeyRange, RangeStats, Result, Space, Stamp, Store, Txn, Values, View,
 };
@@ -38,7 +39,7 @@ pub struct Embedded {
     pub(crate) engine: Arc<Engine>,
     pub(crate) caps: Caps,
     pub(crate) estimates: Estimates,
-    latches: Latches,
+    pub(crate) latches: Latches,
     is_closed: AtomicBool,
 }
 
@@ -306,6 +307,14 @@ impl Store for Embedded {
 
     fn statistics(&self) -> Vec<(String, i64)> {
         statistics::rows(self)
+    }
+
+    fn sync_times(&self) -> Option<&Times> {
+        Some(self.sync.times())
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.engine.health.error()
     }
 
     fn check(&self) -> Result<Vec<String>> {

@@ -29,6 +29,7 @@ pub(crate) struct Health {
     pub(crate) compactions: AtomicU64,
     pub(crate) compaction_bytes_read: AtomicU64,
     pub(crate) compaction_bytes_written: AtomicU64,
+    pub(crate) compaction_us: AtomicU64,
     pub(crate) stalls: AtomicU64,
     /// Changes whenever the set of the store's files changes.
     pub(crate) files_version: AtomicU64,
@@ -71,6 +72,7 @@ impl EventListener for Listener {
 
     fn on_compaction_completed(&self, job: &CompactionJobInfo) {
         self.0.compactions.fetch_add(1, Ordering::Relaxed);
+        self.0.compaction_us.fetch_add(job.elapsed_micros(), Ordering::Relaxed);
         self.0.compaction_bytes_read.fetch_add(job.total_input_bytes(), Ordering::Relaxed);
         self.0.compaction_bytes_written.fetch_add(job.total_output_bytes(), Ordering::Relaxed);
         self.0.files_version.fetch_add(1, Ordering::Relaxed);

@@ -81,6 +81,9 @@ pub struct EmbeddedOptions {
     /// Whether the log is kept for a while to be followed, with the time of each commit
     /// ([`Embedded::follow_log`](crate::Embedded::follow_log)).
     pub keeps_log: bool,
+    /// Whether indexes and filters of files count towards the cache, so that memory is bounded
+    /// however much data there is. So they do in a cache that is tiny.
+    pub is_bounded: bool,
 }
 
 const MB: usize = 1 << 20;
@@ -122,6 +125,7 @@ impl EmbeddedOptions {
             background_jobs: thread::available_parallelism().map_or(2, usize::from).clamp(2, 8),
             memtable_bytes: (cache_bytes / 8).clamp(8 * MB, 64 * MB),
             keeps_log: false,
+            is_bounded: false,
         }
     }
 
@@ -234,9 +238,9 @@ impl EmbeddedOptions {
         // RocksDB would read ahead whether or not the cache has the block, which costs 4% of a scan
         // of cached blocks. The operating system detects sequential reads itself.
         table.set_max_auto_readahead_size(0);
-        let is_tiny = self.cache_bytes < CACHE_BYTES_TINY;
-        table.set_cache_index_and_filter_blocks(is_tiny);
-        table.set_pin_l0_filter_and_index_blocks_in_cache(is_tiny);
+        let is_bounded = self.is_bounded || self.cache_bytes < CACHE_BYTES_TINY;
+        table.set_cache_index_and_filter_blocks(is_bounded);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(is_bounded);
         table
     }
 }

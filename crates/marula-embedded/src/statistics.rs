@@ -35,13 +35,16 @@ const SPACE: [(&str, &CStr); 9] = [
 ];
 
 /// Counters of the engine itself.
-const COUNTED: [(&str, fn(&Health) -> u64); 6] = [
+const COUNTED: [(&str, fn(&Health) -> u64); 7] = [
     ("background.errors", |health| health.errors.load(Ordering::Relaxed)),
     ("background.flushes", |health| health.flushes.load(Ordering::Relaxed)),
     ("background.compactions", |health| health.compactions.load(Ordering::Relaxed)),
     ("background.bytes compacted", |health| health.compaction_bytes_read.load(Ordering::Relaxed)),
     ("background.bytes written by compactions", |health| {
         health.compaction_bytes_written.load(Ordering::Relaxed)
+    }),
+    ("background.microseconds of compactions", |health| {
+        health.compaction_us.load(Ordering::Relaxed)
     }),
     ("writes.stalls", |health| health.stalls.load(Ordering::Relaxed)),
 ];
@@ -58,9 +61,10 @@ pub(crate) fn rows(store: &Embedded) -> Vec<(String, i64)> {
         ("record cache.bytes currently in the cache".to_owned(), engine.records.bytes() as i64),
         ("record cache.records".to_owned(), engine.records.count() as i64),
         ("log.bytes lost at the start".to_owned(), engine.loss.bytes as i64),
-        ("log.syncs".to_owned(), store.sync.count() as i64),
+        ("log.syncs".to_owned(), store.sync.times().count() as i64),
         ("transactions.newest stamp".to_owned(), engine.db.latest_sequence_number() as i64),
     ];
+    rows.extend(store.latches.statistics().map(|(name, value)| (name.to_owned(), value)));
     for (name, count) in COUNTED {
         rows.push((name.to_owned(), count(&engine.health) as i64));
     }

@@ -17,6 +17,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use marula_storage::times::Times;
 use marula_storage::{Result, Stamp};
 use parking_lot::{Condvar, Mutex};
 use rust_rocksdb::ErrorKind;
@@ -43,6 +44,8 @@ struct Shared {
     state: Mutex<State>,
     wake: Condvar,
     interval: Duration,
+    /// The duration of each sync, including failed ones.
+    times: Times,
 }
 
 #[derive(Default)]
@@ -53,14 +56,19 @@ struct State {
     is_stopping: bool,
     /// A write failed: check whether the store can resume.
     is_failing: bool,
-    syncs: u64,
 }
 
 impl Sync {
     /// Starts the thread; commits up to `synced` are already durable.
     pub(crate) fn start(engine: Arc<Engine>, interval: Duration, synced: u64) -> Result<Self> {
         let state = Mutex::new(State { synced, ..State::default() });
-        let shared = Arc::new(Shared { engine, state, wake: Condvar::new(), interval });
+        let shared = Arc::new(Shared {
+            engine,
+            state,
+            wake: Condvar::new(),
+            interval,
+            times: Times::default(),
+        });
         let worker = shared.clone();
         let thread = thread::Builder::new().name("sync".into()).spawn(move || worker.run())?;
         Ok(Sync { shared, thread: Mutex::new(Some(thread)) })
@@ -90,9 +98,9 @@ impl Sync {
         receiver.recv().unwrap_or_else(|_| Err(closed()))
     }
 
-    /// The number of syncs so far.
-    pub(crate) fn count(&self) -> u64 {
-        self.shared.state.lock().syncs
+    /// The durations of the syncs so far.
+    pub(crate) fn times(&self) -> &Times {
+        &self.shared.times
     }
 
     /// Asks the thread to check whether a store that refuses writes can resume them.
@@ -156,7 +164,9 @@ impl Shared {
     }
 
     fn sync(&self, newest: u64, waiters: Vec<Done>) {
+        let began = Instant::now();
         let outcome = self.engine.db.flush_wal(true);
+        self.times.add(began.elapsed());
         // A copy of held files may have been made of the log as it was when they were held.
         if outcome.is_ok()
             && self.engine.files.try_change().is_some()
@@ -165,12 +175,8 @@ impl Shared {
         {
             debug!("the sync cannot be noted: {cause}");
         }
-        {
-            let mut state = self.state.lock();
-            state.syncs += 1;
-            if outcome.is_ok() {
-                state.synced = newest;
-            }
+        if outcome.is_ok() {
+            self.state.lock().synced = newest;
         }
         // A background error was logged when it occurred; every sync fails until it is resolved.
         if let Err(cause) = &outcome

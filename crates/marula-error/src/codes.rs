@@ -168,6 +168,7 @@ codes! {
     361 CollectionUUIDMismatch;
     371 UserWritesBlocked;
     391 ReauthenticationRequired;
+    462 IngressRequestRateLimitExceeded;
     9001 SocketException;
     10003 CannotGrowDocumentInCappedNamespace;
     10058 LegacyNotPrimary;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use marula_db::unit::Examined;
 
 use marula_db::latencies::Latencies;
+use marula_storage::times::Times;
 
 use crate::command::COMMANDS;
 use crate::row::{Command, Kind};
@@ -35,12 +36,20 @@ impl Counter {
 /// How often a command ran and failed.
 #[derive(Default, Debug)]
 pub struct CommandCounter {
-    /// Runs.
-    pub total: Counter,
-    /// Of these, failures.
+    /// How long it took from the request's arrival until its reply was made, each time that its own
+    /// code ran. A reply that is held back until the disk has synced is made before that.
+    pub times: Times,
+    /// Failures.
     pub failed: Counter,
-    /// Of these, refusals before the command's own code ran.
+    /// Refusals before the command's own code ran; each is a failure, too.
     pub rejected: Counter,
+}
+
+impl CommandCounter {
+    /// How often it was asked for.
+    pub fn total(&self) -> u64 {
+        self.times.count() + self.rejected.get()
+    }
 }
 
 /// The counters of a server.

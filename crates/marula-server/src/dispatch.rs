@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use marula_bson::{Binary, ByteSlice, Doc, DocWriter, Value};
+use marula_db::latencies::Took;
 use marula_db::transaction::locks::LockedKey;
 use marula_db::unit::Detail;
 use marula_db::usage::Use;
@@ -154,6 +155,11 @@ impl Service for Frame {
 
     fn is_ended(&self, connection: &Connection) -> bool {
         connection.peer.disconnected.get() || connection.operation.interruption().is_some()
+    }
+
+    fn give_up(&self, connection: &mut Connection) {
+        self.0.counters.user_errors.add(1);
+        connection.operation.end();
     }
 
     fn note_late(&self, connection: u64, late: Duration) {
@@ -493,7 +499,6 @@ fn run(
             server.transactions.count_numbered(retried(reply));
         }
         let took = call.arrived.elapsed();
-        server.counters.of(request.index).total.add(1);
         server.counters.start(command.kind);
         count_read(server, request, entered.is_some());
         operation.note_api_version(request.api.is_version_1);
@@ -518,19 +523,21 @@ fn retried(reply: &ReplyBuffer) -> u64 {
     many.map_or_else(one, |ids| ids.iter().count() as u64)
 }
 
-/// Counts how long an operation took, for the server and, unless it was refused, for its
-/// collection.
+/// Counts how long an operation took, for its command, the server and, unless it was refused, for
+/// its collection.
 fn note_latency(server: &Server, request: &Request<'_>, took: Duration, is_refused: bool) {
     let class = request.command.class();
-    server.counters.latencies.add(class, took);
+    let spent = Took::new(took);
+    server.counters.of(request.index).times.add_us(spent.us());
+    server.counters.latencies.add(class, spent);
     if is_refused {
         return;
     }
     let name = request.concerned().and_then(|name| str::from_utf8(name).ok());
     if let Some(collection) = name.and_then(|name| server.db.catalog().get(request.db, name)) {
-        collection.latencies().add(class, took);
+        collection.latencies().add(class, spent);
         let (kind, operations) = use_of(request);
-        collection.usage().add(kind, operations, took);
+        collection.usage().add(kind, operations, spent.us());
     }
 }
 
@@ -734,7 +741,6 @@ impl Server {
         {
             self.counters.of(index).rejected.add(1);
             self.counters.of(index).failed.add(1);
-            self.counters.of(index).total.add(1);
         }
     }
 }

@@ -40,6 +40,15 @@ use crate::write_lock::WriteLock;
 /// any more.
 const RECORDS_EXPIRE_EVERY_MS: i64 = 5 * 60_000;
 
+/// What build a server is.
+#[derive(Clone, Copy, Debug)]
+pub struct Build {
+    /// The version of the program.
+    pub version: &'static str,
+    /// The commit that it was built from, or `unknown`.
+    pub commit: &'static str,
+}
+
 /// How a server is set up.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -49,6 +58,8 @@ pub struct Options {
     pub oplog: OplogOptions,
     /// `host:port` under which others reach this server.
     pub host: String,
+    /// What it was built from.
+    pub build: Build,
     /// The command line, for `getCmdLineOpts`.
     pub argv: Vec<String>,
     /// The options in effect as a configuration file would say them, for `getCmdLineOpts`.

@@ -29,13 +29,14 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::hint;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::store::{Error, Result, Space};
+use crate::times::Times;
 
 /// The number of stripes. A client's transaction holds its stripes for long, so there are far more
 /// stripes than threads: a transaction that has written 1,000 documents blocks 1.5% of the other
@@ -60,6 +61,10 @@ const SPINS: u32 = 64;
 pub struct Latches {
     stripes: Box<[Mutex<Stripe>]>,
     hasher: RandomState,
+    /// The durations of waits for a stripe that was held.
+    waits: Times,
+    /// The number of times a stripe was not obtained.
+    conflicts: AtomicU64,
 }
 
 /// One stripe: whether a transaction holds it, and its waiters, oldest first.
@@ -95,7 +100,25 @@ impl Latches {
     /// Creates a table of free stripes.
     pub fn new() -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::new(Stripe::default())).collect();
-        Latches { stripes, hasher: RandomState::new() }
+        Latches {
+            stripes,
+            hasher: RandomState::new(),
+            waits: Times::default(),
+            conflicts: AtomicU64::new(0),
+        }
+    }
+
+    /// The waits for stripes that were taken, as rows of [`Store::statistics`].
+    ///
+    /// [`Store::statistics`]: crate::store::Store::statistics
+    pub fn statistics(&self) -> [(&'static str, i64); 3] {
+        let waits = self.waits.read();
+        let long = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        [
+            ("latches.waits", long(waits.count())),
+            ("latches.microseconds waited", long(waits.us)),
+            ("latches.conflicts", long(self.conflicts.load(Ordering::Relaxed))),
+        ]
     }
 
     /// Returns a holder without stripes.
@@ -245,15 +268,21 @@ impl HeldStripes<'_> {
         if self.latches.try_take(stripe) {
             return Ok(());
         }
+        let conflict = || {
+            self.latches.conflicts.fetch_add(1, Ordering::Relaxed);
+            Err(Error::Conflict)
+        };
         if timeout.is_zero() {
-            return Err(Error::Conflict);
+            return conflict();
         }
         let now = Instant::now();
         let mut until = *deadline.get_or_insert(now + timeout);
         if !is_ascending {
             until = until.min(now + BACKWARD_WAIT);
         }
-        if self.latches.wait_for(stripe, until) { Ok(()) } else { Err(Error::Conflict) }
+        let is_taken = self.latches.wait_for(stripe, until);
+        self.latches.waits.add(now.elapsed());
+        if is_taken { Ok(()) } else { conflict() }
     }
 }
 

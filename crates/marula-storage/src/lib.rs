@@ -5,14 +5,15 @@
 //! capped collections are built from it in `marula-db`, once for every engine.
 //!
 //! Start with [`store`]. [`memory`] is the simplest engine, [`latch`] excludes writers within one
-//! process, [`overlay`] holds the uncommitted writes of a client's transaction, [`contract`] has
-//! the tests that every engine passes.
+//! process, [`overlay`] holds the uncommitted writes of a client's transaction, [`times`] is a
+//! histogram of durations, [`contract`] has the tests that every engine passes.
 
 pub mod store;
 
 pub mod latch;
 pub mod memory;
 pub mod overlay;
+pub mod times;
 
 pub mod contract;
 

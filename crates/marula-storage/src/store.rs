@@ -9,6 +9,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::times::Times;
+
 /// One of the fixed key spaces of a store. The same key in two spaces is two entries; an engine
 /// tunes each space separately.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -439,6 +441,16 @@ pub trait Store: View + 'static {
     /// Engine counters for diagnostics: dotted names and values, such as `("block cache.bytes
     /// currently in the cache", 1024)`.
     fn statistics(&self) -> Vec<(String, i64)>;
+
+    /// The durations of syncs; `None` for an engine without them.
+    fn sync_times(&self) -> Option<&Times> {
+        None
+    }
+
+    /// The reason for which the store refuses writes; `None` if it accepts them.
+    fn fault(&self) -> Option<String> {
+        None
+    }
 
     /// Checks the engine's invariants and checksums; returns one line per fault.
     fn check(&self) -> Result<Vec<String>>;

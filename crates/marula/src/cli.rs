@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 #[derive(Parser, Debug)]
 #[command(
     name = "marula",
-    version,
+    version = crate::build_info::SHOWN,
     after_help = "Start a server:        marula serve --dbpath ./data\n\
                   Connect to it:         mongosh mongodb://127.0.0.1:27017\n\
                   Try it without a disk: marula serve --storage-engine memory\n\
@@ -66,6 +66,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) unix_socket: Option<PathBuf>,
 
+    /// Serve /metrics (for Prometheus), /healthz and /readyz at this port of 127.0.0.1, or at this
+    /// address and port
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics_listen: Option<String>,
+
     /// A configuration file in the form of mongod.conf; command-line options override it
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -82,6 +87,10 @@ pub(crate) struct ServeArgs {
     /// The file that names the FoundationDB cluster with the data [default: FoundationDB's own]
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster_file: Option<PathBuf>,
+
+    /// Memory that the server may take, all together, such as 1GB or 512MB [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_limit: Option<String>,
 
     /// The size of the data cache, such as 512MB or 2GB [default: half of the memory above 1 GB]
     #[arg(long, value_name = "SIZE")]
@@ -118,6 +127,15 @@ pub(crate) struct ServeArgs {
     /// The maximum number of open connections
     #[arg(long, alias = "maxConns", value_name = "COUNT")]
     pub(crate) max_connections: Option<String>,
+
+    /// The most connections of one client's address at one time
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_connections_per_address: Option<String>,
+
+    /// The most requests that wait for a thread; further ones are refused with MongoDB's overload
+    /// error [default: 16384]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_queued_requests: Option<String>,
 
     /// Compressors to offer: snappy, zstd, zlib, separated by commas, or disabled
     #[arg(long, alias = "networkMessageCompressors", value_name = "NAME,…")]
@@ -161,6 +179,14 @@ pub(crate) struct ServeArgs {
     /// Write the process id to this file
     #[arg(long, alias = "pidfilepath", value_name = "FILE")]
     pub(crate) pid_file: Option<PathBuf>,
+
+    /// Write the addresses to this file once connections are accepted there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ready_file: Option<PathBuf>,
+
+    /// End once standard input is closed, and so with the process that started the server
+    #[arg(long)]
+    pub(crate) end_with_stdin: bool,
 
     #[command(flatten)]
     pub(crate) backup: BackupSchedule,

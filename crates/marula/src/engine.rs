@@ -14,6 +14,7 @@ use marula_storage::Store;
 use marula_storage::memory::Memory;
 
 use crate::Failure;
+use crate::memory_plan::MemoryPlan;
 use crate::settings::{EngineKind, Settings};
 
 /// The purpose of opening a store.
@@ -46,7 +47,11 @@ impl Opened {
 }
 
 /// Opens the store of the settings; a data folder is created if it does not exist.
-pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Opened, Failure> {
+pub(crate) fn open(
+    settings: &Settings,
+    memory: &MemoryPlan,
+    purpose: Purpose,
+) -> Result<Opened, Failure> {
     if settings.engine != EngineKind::Etcd && !settings.endpoints.is_empty() {
         return Err("--endpoints is for --storage-engine etcd".to_owned());
     }
@@ -60,7 +65,7 @@ pub(crate) fn open(settings: &Settings, purpose: Purpose) -> Result<Opened, Fail
     }
     match settings.engine {
         EngineKind::Memory => Ok(Opened::without_backups(Arc::new(Memory::new()))),
-        EngineKind::RocksDb => open_folder(&settings.dbpath, settings.cache_bytes, purpose),
+        EngineKind::RocksDb => open_folder(&settings.dbpath, memory, purpose),
         EngineKind::Sim => {
             open_distributed(Arc::new(Sim::new(SystemClock::default(), Faults::default())))
         }
@@ -144,7 +149,7 @@ fn limited_to_memory(wanted: usize) -> usize {
 #[cfg(feature = "rocksdb")]
 fn open_folder(
     dbpath: &Path,
-    cache_bytes: Option<usize>,
+    memory: &MemoryPlan,
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
     let mut options = marula_embedded::EmbeddedOptions::new(dbpath);
@@ -153,8 +158,12 @@ fn open_folder(
         Purpose::Serve | Purpose::ServeFollowed => marula_embedded::OnDamage::Refuse,
         Purpose::Repair => marula_embedded::OnDamage::CutOff,
     };
-    if let Some(cache_bytes) = cache_bytes {
+    if let Some(cache_bytes) = memory.cache_bytes {
         options.cache_bytes = limited_to_memory(cache_bytes);
+    }
+    if let Some(memtable_bytes) = memory.memtable_bytes {
+        options.memtable_bytes = memtable_bytes;
+        options.is_bounded = true;
     }
     let store = Embedded::open(options)
         .map_err(|error| format!("cannot open data folder '{}': {error}", dbpath.display()))?;
@@ -163,6 +172,6 @@ fn open_folder(
 }
 
 #[cfg(not(feature = "rocksdb"))]
-fn open_folder(_: &Path, _: Option<usize>, _: Purpose) -> Result<Opened, Failure> {
+fn open_folder(_: &Path, _: &MemoryPlan, _: Purpose) -> Result<Opened, Failure> {
     Err("this build has no engine for data on disk; say --storage-engine memory".to_owned())
 }

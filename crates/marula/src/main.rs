@@ -7,11 +7,14 @@ mod allocator;
 #[cfg(feature = "rocksdb")]
 mod backup;
 mod bench;
+mod build_info;
 mod check;
 mod cli;
 mod config_file;
 mod engine;
+mod memory_plan;
 mod process;
+mod readiness;
 mod serve;
 mod settings;
 mod signals;

@@ -14,6 +14,7 @@ use marula_server::dispatch::Frame;
 use marula_server::log::{Format, Log, LogLayer, STARTUP_WARNING};
 use marula_server::log_file::LogFile;
 use marula_server::memory::Memory;
+use marula_server::metrics::Endpoint;
 use marula_server::net::tls::Tls;
 use marula_server::net::{self, Listener};
 use marula_server::oplog_keeper::OplogOptions;
@@ -26,11 +27,13 @@ use tracing_subscriber::{Layer, Registry};
 
 #[cfg(feature = "rocksdb")]
 use crate::backup;
+use crate::build_info::BUILD;
 use crate::cli::ServeArgs;
 use crate::engine::Purpose;
+use crate::memory_plan::MemoryPlan;
 use crate::settings::{EngineKind, Settings};
 use crate::signals::Signals;
-use crate::{Failure, allocator, engine, process, signals, tls_settings};
+use crate::{Failure, allocator, engine, process, readiness, signals, tls_settings};
 
 /// The interval at which idle cursors and sessions are removed.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(4);
@@ -43,6 +46,10 @@ const RELEASE_WAIT: Duration = Duration::from_secs(2);
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let began = Instant::now();
     let settings = Settings::gather(args)?;
+    let memory = MemoryPlan::new(settings.memory_limit, settings.cache_bytes)?;
+    if memory.has_limit() {
+        allocator::give_back_soon();
+    }
     process::keep_files_private();
     let kept = signals::keep()?;
     let limit = process::raise_file_limit()?;
@@ -56,9 +63,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
             .map_err(|error| format!("cannot listen on '{}': {error}", path.display()))?;
         listeners.push(listener);
     }
+    let metrics = settings.metrics_listen.map(listen_for_metrics).transpose()?;
     let address = listeners.first().and_then(Listener::local_addr);
     let tls = settings.tls.open()?;
-    let wanted = settings.parameters.iter();
+    // Parameters set by the user override those derived from the memory limit.
+    let of_memory = memory.parameters();
+    let wanted = of_memory.iter().chain(&settings.parameters);
     let parameters: Vec<AtStartup> =
         wanted.map(|(name, value)| AtStartup::parse(name, value)).collect::<Result<_, _>>()?;
     // Before the engine, which logs damage as it opens.
@@ -71,7 +81,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         store,
         #[cfg(feature = "rocksdb")]
         embedded,
-    } = engine::open(&settings, purpose)?;
+    } = engine::open(&settings, &memory, purpose)?;
     let db = Db::open(store.clone())
         .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
     if args.repair {
@@ -81,7 +91,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let db = Arc::new(db);
-    let server = Arc::new(Server::new(db.clone(), options(&settings, address, tls.clone()), log));
+    let server =
+        Arc::new(Server::new(db.clone(), options(&settings, &memory, address, tls.clone()), log));
     #[cfg(feature = "rocksdb")]
     let backups = backups(embedded, &settings, &server)?;
     for parameter in &parameters {
@@ -96,25 +107,39 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let mut network = net::Options::for_this_machine();
     let wanted = settings.connections_max.unwrap_or(network.connections_max);
     network.connections_max = limit.connections_max(wanted);
+    network.connections_per_address_max = settings.connections_per_address_max;
+    network.queued_max = settings.queued_max.unwrap_or(network.queued_max);
     network.compressors = settings.compressors;
     network.tls = tls;
     let handle = net::start(listeners, Arc::new(Frame(server.clone())), network)
         .map_err(|error| format!("cannot start the network: {error}"))?;
     // Nothing else sets it.
     let _ = server.network.set(handle.counters());
+    if let Some(metrics) = &metrics {
+        metrics.show(&server);
+    }
     let ttl = ttl::start(server.clone())
         .map_err(|error| format!("cannot start the TTL monitor: {error}"))?;
     if !settings.has_access_control {
         warn_of_open_access(&settings);
     }
     limit.warn_of_low(wanted);
+    if let Some(metrics) = &metrics {
+        tracing::info!(address = %metrics.address(), "metrics are served");
+    }
     for address in handle.local_addrs() {
         tracing::info!(%address, took_ms = began.elapsed().as_millis() as u64, "ready for connections");
     }
 
+    if settings.ends_with_stdin {
+        readiness::end_with_stdin(&server)?;
+    }
+    readiness::tell_ready(handle.local_addrs(), settings.ready_file.as_deref())?;
+
     while !server.shutdown.wait_until(Instant::now() + EXPIRY_INTERVAL) {
         server.expire();
     }
+    readiness::tell_stopping();
     // Running operations end at once, so no client has to wait for them.
     server.operations.end_all();
     if ttl.join().is_err() {
@@ -125,6 +150,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     #[cfg(feature = "rocksdb")]
     if let Some(backups) = backups {
         backups.stop();
+    }
+    if let Some(metrics) = metrics {
+        metrics.stop();
     }
     // From here on the server waits for nothing that a second signal would have to end.
     db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
@@ -180,7 +208,17 @@ fn listen(address: SocketAddr) -> Result<Listener, Failure> {
     })
 }
 
-fn options(settings: &Settings, address: Option<SocketAddr>, tls: Option<Arc<Tls>>) -> Options {
+fn listen_for_metrics(address: SocketAddr) -> Result<Endpoint, Failure> {
+    Endpoint::start(address)
+        .map_err(|error| format!("cannot listen on {address} for metrics: {error}"))
+}
+
+fn options(
+    settings: &Settings,
+    memory: &MemoryPlan,
+    address: Option<SocketAddr>,
+    tls: Option<Arc<Tls>>,
+) -> Options {
     let port = address.map_or(settings.port, |address| address.port());
     let host = match address.map(|address| address.ip()) {
         Some(ip) if !ip.is_unspecified() => SocketAddr::new(ip, port).to_string(),
@@ -193,6 +231,7 @@ fn options(settings: &Settings, address: Option<SocketAddr>, tls: Option<Arc<Tls
             kept_ms: settings.oplog_kept_ms,
         },
         host,
+        build: BUILD,
         argv: tls_settings::without_passwords(std::env::args()),
         parsed: settings.document(),
         dbpath: settings.engine.is_in_folder().then(|| settings.dbpath.display().to_string()),
@@ -200,10 +239,7 @@ fn options(settings: &Settings, address: Option<SocketAddr>, tls: Option<Arc<Tls
         compressors: settings.compressors,
         tls,
         has_access_control: settings.has_access_control,
-        memory: Memory {
-            used: allocator::used_bytes,
-            bytes_max: engine::operation_bytes_max(settings.cache_bytes),
-        },
+        memory: Memory { used: allocator::used_bytes, bytes_max: memory.operation_bytes_max },
     }
 }
 

@@ -47,11 +47,14 @@ pub(crate) struct Settings {
     pub(crate) port: u16,
     pub(crate) bind_ips: Vec<String>,
     pub(crate) unix_socket: Option<PathBuf>,
+    /// Where metrics are served.
+    pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) engine: EngineKind,
     /// Servers of a distributed store.
     pub(crate) endpoints: Vec<String>,
     /// The file that names a FoundationDB cluster.
     pub(crate) cluster_file: Option<PathBuf>,
+    pub(crate) memory_limit: Option<usize>,
     pub(crate) cache_bytes: Option<usize>,
     pub(crate) repl_set: Option<String>,
     pub(crate) oplog_bytes_max: Option<i64>,
@@ -60,6 +63,8 @@ pub(crate) struct Settings {
     /// Whether JavaScript may run.
     pub(crate) has_javascript: bool,
     pub(crate) connections_max: Option<usize>,
+    pub(crate) connections_per_address_max: Option<usize>,
+    pub(crate) queued_max: Option<usize>,
     pub(crate) compressors: Compressors,
     pub(crate) tls: TlsSettings,
     #[cfg(feature = "rocksdb")]
@@ -71,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) log_rotation: Rotation,
     pub(crate) verbosity: i8,
     pub(crate) pid_file: Option<PathBuf>,
+    pub(crate) ready_file: Option<PathBuf>,
+    pub(crate) ends_with_stdin: bool,
     /// The values that were set, by dotted name in mongod.conf, for `getCmdLineOpts`.
     pub(crate) named: BTreeMap<String, ValueBuf>,
 }
@@ -82,9 +89,11 @@ impl Default for Settings {
             port: 27_017,
             bind_ips: vec!["127.0.0.1".to_owned()],
             unix_socket: None,
+            metrics_listen: None,
             engine: EngineKind::RocksDb,
             endpoints: Vec::new(),
             cluster_file: None,
+            memory_limit: None,
             cache_bytes: None,
             repl_set: None,
             oplog_bytes_max: None,
@@ -92,6 +101,8 @@ impl Default for Settings {
             has_access_control: false,
             has_javascript: true,
             connections_max: None,
+            connections_per_address_max: None,
+            queued_max: None,
             compressors: Compressors::DEFAULT,
             tls: TlsSettings::default(),
             #[cfg(feature = "rocksdb")]
@@ -103,6 +114,8 @@ impl Default for Settings {
             log_rotation: Rotation::default(),
             verbosity: 0,
             pid_file: None,
+            ready_file: None,
+            ends_with_stdin: false,
             named: BTreeMap::new(),
         }
     }
@@ -131,13 +144,17 @@ impl Settings {
             ("net.bindIp", args.bind_ip.clone()),
             ("net.bindIpAll", args.bind_ip_all.then(|| "true".to_owned())),
             ("net.unixDomainSocket.path", args.unix_socket.as_ref().map(path_text)),
+            ("metrics.listen", args.metrics_listen.clone()),
             ("net.maxIncomingConnections", args.max_connections.clone()),
+            ("net.maxConnectionsPerAddress", args.max_connections_per_address.clone()),
+            ("net.maxQueuedRequests", args.max_queued_requests.clone()),
             ("net.compression.compressors", args.compressors.clone()),
             ("storage.engine", args.storage_engine.clone()),
             ("storage.endpoints", args.endpoints.clone()),
             ("storage.clusterFile", args.cluster_file.as_ref().map(path_text)),
             ("storage.wiredTiger.engineConfig.cacheSizeGB", args.wired_tiger_cache_size_gb.clone()),
             ("storage.cacheSize", args.cache_size.clone()),
+            ("storage.memoryLimit", args.memory_limit.clone()),
             ("replication.replSetName", args.repl_set.clone()),
             ("replication.oplogSizeMB", args.oplog_size.clone()),
             ("storage.oplogMinRetentionHours", args.oplog_min_retention_hours.clone()),
@@ -151,6 +168,8 @@ impl Settings {
             ("systemLog.quiet", args.quiet.then(|| "true".to_owned())),
             ("systemLog.verbosity", (args.verbose > 0).then(|| args.verbose.to_string())),
             ("processManagement.pidFilePath", args.pid_file.as_ref().map(path_text)),
+            ("processManagement.readyFile", args.ready_file.as_ref().map(path_text)),
+            ("processManagement.endWithStdin", args.end_with_stdin.then(|| "true".to_owned())),
             ("backup.to", args.backup.backup_to.clone()),
             ("backup.every", args.backup.backup_every.clone()),
             ("backup.keep", args.backup.backup_keep.clone()),
@@ -189,6 +208,7 @@ impl Settings {
             "storage.endpoints" => {
                 self.endpoints = value.split(',').map(|url| url.trim().to_owned()).collect();
             }
+            "storage.memoryLimit" => self.memory_limit = Some(parse_bytes(name, value)?),
             "storage.cacheSize" => {
                 let bytes = parse_bytes(name, value)?;
                 if bytes as f64 > CACHE_GB_MAX * GB {
@@ -231,13 +251,18 @@ impl Settings {
                 need(name, value, "false", "say --unix-socket FILE to have one")?;
             }
             "net.ipv6" => shown = ValueBuf::from(parse_flag(name, value)?),
+            "metrics.listen" => self.metrics_listen = Some(parse_listen(name, value)?),
             "net.maxIncomingConnections" => {
-                let count: usize = parse(name, value, "a number of connections")?;
-                if count == 0 {
-                    return Err(format!("{name} must not be 0"));
-                }
+                let count = parse_count(name, value, "a number of connections", &mut shown)?;
                 self.connections_max = Some(count);
-                shown = ValueBuf::from(i32::try_from(count).unwrap_or(i32::MAX));
+            }
+            "net.maxConnectionsPerAddress" => {
+                let count = parse_count(name, value, "a number of connections", &mut shown)?;
+                self.connections_per_address_max = Some(count);
+            }
+            "net.maxQueuedRequests" => {
+                let count = parse_count(name, value, "a number of requests", &mut shown)?;
+                self.queued_max = Some(count);
             }
             "net.compression.compressors" => self.compressors = parse_compressors(value)?,
             _ if name.starts_with("net.tls.") || name.starts_with("net.ssl.") => {
@@ -328,6 +353,11 @@ impl Settings {
                 shown = ValueBuf::from(i32::from(self.verbosity));
             }
             "processManagement.pidFilePath" => self.pid_file = Some(PathBuf::from(value)),
+            "processManagement.readyFile" => self.ready_file = Some(PathBuf::from(value)),
+            "processManagement.endWithStdin" => {
+                self.ends_with_stdin = parse_flag(name, value)?;
+                shown = ValueBuf::from(self.ends_with_stdin);
+            }
             "processManagement.fork" => need(name, value, "false", FORK_REASON)?,
             "processManagement.timeZoneInfo" => {
                 return Err(format!("{name} cannot be chosen: the time zones are built in"));
@@ -424,6 +454,21 @@ fn parse<T: std::str::FromStr>(name: &str, value: &str, what: &str) -> Result<T,
     value.parse().map_err(|_| format!("{name} '{value}' is not {what}"))
 }
 
+/// A number from 1 on; `shown` becomes it.
+fn parse_count(
+    name: &str,
+    value: &str,
+    what: &str,
+    shown: &mut ValueBuf,
+) -> Result<usize, Failure> {
+    let count: usize = parse(name, value, what)?;
+    if count == 0 {
+        return Err(format!("{name} must not be 0"));
+    }
+    *shown = ValueBuf::from(i32::try_from(count).unwrap_or(i32::MAX));
+    Ok(count)
+}
+
 pub(crate) fn parse_flag(name: &str, value: &str) -> Result<bool, Failure> {
     parse(name, value, "one of true, false")
 }
@@ -437,6 +482,15 @@ fn parse_engine(value: &str) -> Result<EngineKind, Failure> {
         "fdb" => Ok(EngineKind::Fdb),
         other => Err(format!("storage engine '{other}' is not one of rocksdb, memory, etcd, fdb")),
     }
+}
+
+/// A port of this machine's own address, or an address and a port.
+fn parse_listen(name: &str, value: &str) -> Result<SocketAddr, Failure> {
+    let wrong = || format!("{name} '{value}' is not a port, nor an address and a port");
+    if let Ok(port) = value.parse() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    value.to_socket_addrs().ok().and_then(|mut found| found.next()).ok_or_else(wrong)
 }
 
 /// Parses a size such as `512MB`, `2GB`, `1.5GB` or a number of bytes.

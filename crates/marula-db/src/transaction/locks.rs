@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub(crate) struct Locks {
     hasher: RandomState,
     /// The number of listeners that wait for keys.
     listeners: AtomicUsize,
+    /// The number of waits so far.
+    waits: AtomicU64,
     waiting: Mutex<HashMap<LockedKey, Vec<Listener>>>,
 }
 
@@ -49,6 +51,7 @@ impl Default for Locks {
             shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::new(),
             listeners: AtomicUsize::new(0),
+            waits: AtomicU64::new(0),
             waiting: Mutex::default(),
         }
     }
@@ -57,6 +60,11 @@ impl Default for Locks {
 impl Locks {
     fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
         &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
+    }
+
+    /// The number of waits for keys so far.
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Returns whether any key is locked.
@@ -86,6 +94,7 @@ impl Locks {
         // From now on a release of the key sees that there are listeners.
         self.listeners.fetch_add(1, Ordering::SeqCst);
         if self.holds(key.0, &key.1) {
+            self.waits.fetch_add(1, Ordering::Relaxed);
             waiting.entry(key).or_default().push(listener);
             return;
         }

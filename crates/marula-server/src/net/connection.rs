@@ -10,6 +10,7 @@ use std::time::Instant;
 use marula_wire::{OwnedMessage, frame_length};
 
 use super::listen::Stream;
+use super::per_address::AddressPlace;
 use super::service::{Disconnected, Lane, Service};
 
 /// The least room that is made for the rest of a message; more as more has come.
@@ -25,6 +26,8 @@ pub(super) struct Connection<S: Service> {
     /// What the service keeps; `None` while a pool thread has it.
     pub(super) state: Option<S::Connection>,
     pub(super) disconnected: Disconnected,
+    /// Its place among the connections of its address, where those are bounded.
+    _place: Option<AddressPlace>,
     pub(super) parked: Parked,
     /// The number of the parked request, which a wake must name.
     pub(super) ticket: u64,
@@ -89,12 +92,14 @@ impl<S: Service> Connection<S> {
         stream: Stream,
         state: S::Connection,
         disconnected: Disconnected,
+        place: Option<AddressPlace>,
     ) -> Self {
         Connection {
             id,
             stream,
             state: Some(state),
             disconnected,
+            _place: place,
             parked: Parked::No,
             ticket: 0,
             input: Vec::new(),

@@ -39,6 +39,8 @@ pub struct Network {
     pub requests: u64,
     /// How often a worker was found to be with one connection for too long.
     pub late: u64,
+    /// Requests that were refused because too many waited for a pool thread.
+    pub overloads: u64,
     /// Threads that wait for all connections.
     pub workers: u64,
     /// Per compressor, by its id.
@@ -165,6 +167,8 @@ pub(super) struct Counters {
     pub(super) rejected: Count,
     /// How often a worker was found to be with one connection for too long.
     pub(super) late: Count,
+    /// Requests that were refused because too many waited for a pool thread.
+    pub(super) overloads: AtomicU64,
     /// Connections that were accepted and not yet closed, those on their way to a worker included.
     pub(super) current: AtomicU64,
 }
@@ -176,6 +180,7 @@ impl Counters {
             total_created: Count::default(),
             rejected: Count::default(),
             late: Count::default(),
+            overloads: AtomicU64::new(0),
             current: AtomicU64::new(0),
         }
     }
@@ -194,6 +199,7 @@ impl Counters {
     pub(super) fn network(&self) -> Network {
         let mut total = Network {
             late: self.late.get(),
+            overloads: self.overloads.load(Ordering::Relaxed),
             workers: self.workers.len() as u64,
             ..Network::default()
         };

@@ -15,6 +15,9 @@ use super::service::{Arm, Call, Lane, Order, Service, Step};
 errors! {
     /// The server has a mistake; the log has the rest.
     panicked() = InternalError, "the operation failed inside the server; its log says where";
+    /// More requests wait for a thread than may: nothing has been done, and the client may try
+    /// again later.
+    too_many_queued() = IngressRequestRateLimitExceeded, "Request rejected: too many requests wait to be served. Throttling the workload is recommended.";
     /// A command said it had replied and had not.
     no_reply_written() = InternalError, "the operation ended without a reply";
 }
@@ -99,6 +102,27 @@ pub(super) fn call<S: Service>(
         }
         Step::Reply | Step::Stream(_) => (Verdict::Done, finish(reply, false)),
     }
+}
+
+/// Refuses a request that has asked for a pool thread where too many wait for one: the service
+/// gives it up, and the client is told. Returns the reply's uncompressed bytes; there are none
+/// where no reply is wanted.
+///
+/// Source: MongoDB's driver specification "Client Backpressure", for the labels.
+pub(super) fn refuse_overload<S: Service>(
+    service: &S,
+    connection: &mut S::Connection,
+    message: &Message<'_>,
+    reply: &mut ReplyBuffer,
+) -> usize {
+    protect("give up", || service.give_up(connection));
+    if message.more_to_come() {
+        return 0;
+    }
+    reply.begin(message.reply_to());
+    let error = too_many_queued().with_label("SystemOverloadedError").with_label("RetryableError");
+    reply.error(&error);
+    reply.finish(false)
 }
 
 fn finish(reply: &mut ReplyBuffer, more_to_come: bool) -> usize {

@@ -19,6 +19,7 @@ mod counters;
 mod guard;
 mod late;
 mod listen;
+mod per_address;
 mod pool;
 pub mod service;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use counters::{Compression, Connections, Network};
 pub use listen::Listener;
 
 use counters::Counters;
+use per_address::PerAddress;
 use pool::Pool;
 use service::Service;
 use wake::Mailbox;
@@ -48,6 +50,10 @@ use worker::{Mail, Worker};
 
 /// How many operations may run on threads of the pool at once.
 pub const POOL_THREADS_MAX: usize = 256;
+
+/// How many requests may wait for a pool thread unless told otherwise. A thousand wait for seconds
+/// already where each takes some milliseconds.
+const QUEUED_MAX: usize = 16_384;
 
 /// How long the calls that shutdown interrupts may take to notice it.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
@@ -59,6 +65,10 @@ pub struct Options {
     pub workers: usize,
     /// The most connections at one time; further ones are closed as they come.
     pub connections_max: usize,
+    /// The most connections of one address at one time; `None` is as many as there may be.
+    pub connections_per_address_max: Option<usize>,
+    /// The most requests that wait for a pool thread; further ones are refused.
+    pub queued_max: usize,
     /// The most threads of the pool, those with long calls left out.
     pub pool_threads_max: usize,
     /// The compressors that a message may use.
@@ -73,6 +83,8 @@ impl Options {
         Options {
             workers: thread::available_parallelism().map_or(1, usize::from),
             connections_max: 65_536,
+            connections_per_address_max: None,
+            queued_max: QUEUED_MAX,
             pool_threads_max: POOL_THREADS_MAX,
             compressors: Compressors::DEFAULT,
             tls: None,
@@ -87,6 +99,7 @@ struct Shared<S: Service> {
     counters: Arc<Counters>,
     pool: Arc<Pool<S>>,
     mailboxes: Vec<Arc<Mailbox<Mail<S>>>>,
+    per_address: Option<Arc<PerAddress>>,
     last_connection_id: AtomicU64,
 }
 
@@ -134,15 +147,19 @@ pub fn start<S: Service>(
     let pool = Arc::new(Pool::new(
         Arc::clone(&service),
         options.pool_threads_max.max(1),
+        options.queued_max,
+        Arc::clone(&counters),
         options.compressors,
     ));
     let connections_max = options.connections_max;
+    let per_address = options.connections_per_address_max.map(PerAddress::new);
     let shared = Arc::new(Shared {
         service,
         options,
         counters: Arc::clone(&counters),
         pool: Arc::clone(&pool),
         mailboxes,
+        per_address,
         last_connection_id: AtomicU64::new(0),
     });
     let mut listeners = Some(listeners);

@@ -20,12 +20,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use marula_wire::{Compressors, OwnedMessage, Refusal, ReplyBuffer};
 use parking_lot::{Condvar, Mutex};
 
+use super::counters::Counters;
 use super::guard::{self, Verdict};
 use super::service::{Call, Lane, Order, Place, Reason, Service};
 use super::wake::Mailbox;
@@ -99,6 +101,9 @@ pub(super) struct Pool<S: Service> {
     compressors: Compressors,
     /// The most threads, those with long calls left out.
     threads_max: usize,
+    /// The most calls of the ordinary lane that wait.
+    queued_max: usize,
+    counters: Arc<Counters>,
     /// Threads that are added without waiting.
     threads_eager: usize,
     state: Mutex<State<S>>,
@@ -163,7 +168,13 @@ impl<S: Service> State<S> {
 }
 
 impl<S: Service> Pool<S> {
-    pub(super) fn new(service: Arc<S>, threads_max: usize, compressors: Compressors) -> Self {
+    pub(super) fn new(
+        service: Arc<S>,
+        threads_max: usize,
+        queued_max: usize,
+        counters: Arc<Counters>,
+        compressors: Compressors,
+    ) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let state = State {
             reserved: VecDeque::new(),
@@ -180,6 +191,8 @@ impl<S: Service> Pool<S> {
             service,
             compressors,
             threads_max,
+            queued_max,
+            counters,
             threads_eager: cores.min(threads_max),
             state: Mutex::new(state),
             queued: Condvar::new(),
@@ -206,6 +219,16 @@ impl<S: Service> Pool<S> {
             Lane::Ordinary => self.ordinary_max(state),
             Lane::Reserved => self.threads_max * TIMES_MAX + RESERVED,
         }
+    }
+
+    /// Whether a call of this lane that has not begun yet may wait. What operators need, and what
+    /// ends or goes on, always may.
+    pub(super) fn has_room(&self, lane: Lane) -> bool {
+        let has_room = lane == Lane::Reserved || self.state.lock().ordinary.len() < self.queued_max;
+        if !has_room {
+            self.counters.overloads.fetch_add(1, Ordering::Relaxed);
+        }
+        has_room
     }
 
     /// Queues a call.
@@ -436,8 +459,15 @@ impl<S: Service> Thread<S> {
             }
         };
         let service = &*self.pool.service;
-        let (verdict, reply_logical_bytes) =
+        let (mut verdict, mut reply_logical_bytes) =
             guard::call(service, &mut state, &message.as_message(), &call, reply);
+        if let (Verdict::ToPool(order), Place::Inline) = (&verdict, call.place)
+            && !self.pool.has_room(order.lane)
+        {
+            let message = message.as_message();
+            reply_logical_bytes = guard::refuse_overload(service, &mut state, &message, reply);
+            verdict = Verdict::Done;
+        }
         if let (Verdict::ToPool(order), Place::Inline) = (&verdict, call.place) {
             call = Call { place: Place::Pool, reason: Reason::OnPool, ..call };
             let work = Work::Message(message);

@@ -53,6 +53,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// A network worker has been busy with this connection for so long, and others wait for it.
     fn note_late(&self, connection: u64, late: Duration);
+
+    /// A call that was answered [`Step::ToPool`] is not made: its request is refused.
+    fn give_up(&self, connection: &mut Self::Connection);
 }
 
 /// How a call waits for a pool thread.

@@ -26,6 +26,7 @@ struct Script {
     wakes: Mutex<Vec<Wake>>,
     closed: AtomicUsize,
     interrupted: AtomicUsize,
+    given_up: AtomicUsize,
     /// The longest message that connections may send; zero is MongoDB's limit.
     bytes_max: AtomicUsize,
     /// Pool calls of `wait` block until a message arrives here.
@@ -187,6 +188,10 @@ impl Service for Arc<Script> {
     }
 
     fn note_late(&self, _connection: u64, _late: Duration) {}
+
+    fn give_up(&self, _connection: &mut Connection) {
+        self.given_up.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 struct Net {
@@ -273,6 +278,70 @@ fn requests_are_answered_and_counted() {
     drop(client);
     wait_until(|| net.script.closed.load(Ordering::SeqCst) == 1);
     assert_eq!(net.handle.connections().current, 0);
+    net.end();
+}
+
+#[test]
+fn what_finds_too_many_waiting_is_refused() {
+    let net = net_with(|options| {
+        options.pool_threads_max = 1;
+        options.queued_max = 1;
+    });
+    // Long calls count apart: four times as many threads as usual may have one.
+    let mut busy = Vec::new();
+    for number in 0..4 {
+        let gate = net.script.gate(number);
+        let mut client = net.client();
+        client.send("t", doc! { "wait": number }.as_doc(), &[], Flags(0)).unwrap();
+        wait_until(|| !net.script.gates.lock().contains_key(&number));
+        busy.push((client, gate));
+    }
+    let mut second = net.client();
+    second.send("t", doc! { "pool": 2 }.as_doc(), &[], Flags(0)).unwrap();
+    let mut third = net.client();
+    // The second may still be on its way to the queue when the third comes.
+    wait_until(|| {
+        third.send("t", doc! { "late": 0 }.as_doc(), &[], Flags(0)).unwrap();
+        third.receive().unwrap().1.get("code") == Some(Value::Int32(462))
+    });
+    let refused = net.script.given_up.load(Ordering::SeqCst);
+    assert_eq!(net.handle.network().overloads, u64::try_from(refused).unwrap());
+    // A long message, which is read in the pool, is refused there.
+    let large = vec![doc! { "x": "y".repeat(100_000).as_str() }];
+    third.send("t", doc! { "pool": 3 }.as_doc(), &[("documents", &large)], Flags(0)).unwrap();
+    let reply = third.receive().unwrap().1;
+    assert_eq!(reply.get("codeName"), Some("IngressRequestRateLimitExceeded".into()));
+    let labels = reply.get("errorLabels").and_then(|labels| labels.as_array()).unwrap();
+    let labels: Vec<_> = labels.iter().map(|label| label.value.get()).collect();
+    assert_eq!(labels, ["SystemOverloadedError".into(), "RetryableError".into()]);
+    // What need not wait, and what operators need, is served.
+    let (command, expected) = echo(4);
+    net.check(&mut third, command, expected);
+    net.check(&mut third, doc! { "reserved": 5 }, doc! { "reserved": 5 });
+    for (number, (mut client, gate)) in (0..).zip(busy) {
+        gate.send(()).unwrap();
+        assert_eq!(client.receive().unwrap().1.get("waited"), Some(Value::Int32(number)));
+    }
+    assert_eq!(second.receive().unwrap().1.get("pool"), Some(Value::Int32(2)));
+    net.end();
+}
+
+#[test]
+fn an_address_has_as_many_connections_as_it_may() {
+    let net = net_with(|options| options.connections_per_address_max = Some(2));
+    let (mut first, mut second) = (net.client(), net.client());
+    for client in [&mut first, &mut second] {
+        let (command, expected) = echo(1);
+        net.check(client, command, expected);
+    }
+    let mut third = TcpStream::connect(net.address).unwrap();
+    third.set_read_timeout(Some(TIMEOUT)).unwrap();
+    assert_closed(&mut third);
+    assert_eq!(net.handle.connections().rejected, 1);
+    drop(first);
+    wait_until(|| net.script.closed.load(Ordering::SeqCst) == 1);
+    let (command, expected) = echo(2);
+    net.check(&mut net.client(), command, expected);
     net.end();
 }
 

@@ -29,6 +29,7 @@ use arrival::Refusals;
 use super::connection::Connection;
 use super::counters::WorkerCounters;
 use super::listen::{Listener, Stream};
+use super::per_address::AddressPlace;
 use super::pool::{Outcome, Read, Refused};
 use super::service::{Reason, Service};
 use super::wake::{Bidding, Mailbox, Ring, Ticket};
@@ -47,7 +48,7 @@ const EVENTS_PER_POLL: usize = 256;
 /// What others tell a worker.
 pub(super) enum Mail<S: Service> {
     /// A connection that was accepted for it.
-    Adopt(Stream, Option<SocketAddr>),
+    Adopt(Stream, Option<SocketAddr>, Option<AddressPlace>),
     /// A pool thread is done with a call.
     Outcome(Box<Outcome<S>>),
     /// A pool thread has read a frame, whose call follows.
@@ -215,7 +216,7 @@ impl<S: Service> Worker<S> {
         self.mailbox.take(mails);
         for mail in mails.drain(..) {
             match mail {
-                Mail::Adopt(stream, remote) => self.adopt(stream, remote),
+                Mail::Adopt(stream, remote, place) => self.adopt(stream, remote, place),
                 Mail::Outcome(outcome) => self.take_back(*outcome),
                 Mail::Read(read) => {
                     self.counters().received(read.physical, read.logical, read.compressor);

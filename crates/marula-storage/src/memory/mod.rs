@@ -410,7 +410,9 @@ impl Store for Memory {
 
     fn statistics(&self) -> Vec<(String, i64)> {
         let state = self.state.read();
-        let mut rows = vec![("transactions.commits".to_owned(), state.newest.version as i64)];
+        let mut rows: Vec<_> =
+            self.latches.statistics().map(|(name, value)| (name.to_owned(), value)).into();
+        rows.push(("transactions.commits".to_owned(), state.newest.version as i64));
         for space in Space::ALL {
             let name = format!("{space:?}").to_lowercase();
             let weight = state.tree(space).weight();

@@ -22,7 +22,7 @@ pub(super) fn metrics(section: &Section<'_>, out: &mut DocWriter<'_>) {
         if counted.rejected.get() > 0 {
             entry.append("rejected", count(&counted.rejected));
         }
-        entry.append("total", count(&counted.total));
+        entry.append("total", long(counted.total()));
     }
     drop(commands);
     write_used(&usage::STAGES, &mut out.begin_doc("aggStageCounters"));

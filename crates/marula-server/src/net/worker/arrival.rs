@@ -12,6 +12,7 @@ use crate::net::Stop;
 use crate::net::connection::{Connection, Parked};
 use crate::net::guard;
 use crate::net::listen::Stream;
+use crate::net::per_address::AddressPlace;
 use crate::net::service::{Disconnected, Peer, Reason, Service};
 
 /// How long accepting rests when the system has no file left for a connection.
@@ -71,19 +72,38 @@ impl<S: Service> Worker<S> {
             }
             return;
         }
+        let place = match (&self.shared.per_address, remote) {
+            (Some(all), Some(remote)) => match all.take(remote) {
+                None => {
+                    counters.rejected.add(1);
+                    if let Some(before) = self.refusals.tell() {
+                        let address = remote.ip();
+                        tracing::warn!(%address, before, "connection refused: its address has too many");
+                    }
+                    return;
+                }
+                place => place,
+            },
+            _ => None,
+        };
         counters.current.fetch_add(1, Ordering::Relaxed);
         counters.total_created.add(1);
         let fewest = |&index: &usize| counters.workers[index].placed.load(Ordering::Relaxed);
         let index = (0..counters.workers.len()).min_by_key(fewest).unwrap_or(self.index);
         counters.workers[index].placed.fetch_add(1, Ordering::Relaxed);
         if index == self.index {
-            self.adopt(stream, remote);
+            self.adopt(stream, remote, place);
         } else {
-            self.shared.mailboxes[index].send(Mail::Adopt(stream, remote));
+            self.shared.mailboxes[index].send(Mail::Adopt(stream, remote, place));
         }
     }
 
-    pub(super) fn adopt(&mut self, stream: Stream, remote: Option<SocketAddr>) {
+    pub(super) fn adopt(
+        &mut self,
+        stream: Stream,
+        remote: Option<SocketAddr>,
+        place: Option<AddressPlace>,
+    ) {
         let mut stream = stream.with_tls(self.shared.options.tls.as_ref());
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -108,7 +128,8 @@ impl<S: Service> Worker<S> {
         };
         tracing::debug!(connection = id, ?remote, "connection accepted");
         // What came before the registration makes an event too.
-        self.slots[slot] = Some(Box::new(Connection::new(id, stream, state, disconnected)));
+        let connection = Connection::new(id, stream, state, disconnected, place);
+        self.slots[slot] = Some(Box::new(connection));
     }
 
     fn forget_one(&self) {

@@ -48,6 +48,16 @@ impl<S: Service> Worker<S> {
         match verdict {
             Verdict::Done => {}
             Verdict::Close => connection.closing = true,
+            Verdict::ToPool(order) if !self.shared.pool.has_room(order.lane) => {
+                let Some(state) = connection.state.as_mut() else {
+                    unreachable!("a connection that is not in the pool has its state")
+                };
+                let service = &*self.shared.service;
+                let logical = guard::refuse_overload(service, state, message, &mut self.reply);
+                let physical = self.reply.as_bytes().len() - start;
+                let compressor = message.reply_to().compressor;
+                self.counters().replied(physical, logical, compressor);
+            }
             Verdict::ToPool(order) => {
                 let work = Work::Message(message.to_owned());
                 let call = pool_call(Reason::OnPool, arrived);

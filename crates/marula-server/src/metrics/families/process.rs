@@ -1,0 +1,91 @@
+//! The process, its memory, and what build it is. The names without `marula_` are those that
+//! Prometheus' client libraries give to every process.
+
+use crate::host;
+use crate::memory::Memory;
+use crate::metrics::exposition::{Family, Kind};
+
+pub(super) const FAMILIES: &[Family] = &[
+    Family {
+        name: "process_cpu_seconds_total",
+        kind: Kind::Counter,
+        help: "Processor time of the process, in user and system mode",
+        write: |reading, out| out.one(reading.process.cpu_seconds),
+    },
+    Family {
+        name: "process_resident_memory_bytes",
+        kind: Kind::Gauge,
+        help: "Memory of the process that is resident",
+        write: |reading, out| out.maybe(reading.process.resident_bytes),
+    },
+    Family {
+        name: "process_virtual_memory_bytes",
+        kind: Kind::Gauge,
+        help: "Address space of the process",
+        write: |reading, out| out.maybe(reading.process.virtual_bytes),
+    },
+    Family {
+        name: "process_open_fds",
+        kind: Kind::Gauge,
+        help: "Open file descriptors",
+        write: |reading, out| out.maybe(reading.process.open_files),
+    },
+    Family {
+        name: "process_max_fds",
+        kind: Kind::Gauge,
+        help: "The most file descriptors that the process may have open",
+        write: |_, out| out.one(host::open_files_max()),
+    },
+    Family {
+        name: "process_threads",
+        kind: Kind::Gauge,
+        help: "Threads of the process",
+        write: |reading, out| out.maybe(reading.process.threads),
+    },
+    Family {
+        name: "process_start_time_seconds",
+        kind: Kind::Gauge,
+        help: "When the server started, in seconds since 1970",
+        write: |reading, out| {
+            let server = reading.server;
+            out.one(server.now_ms() as f64 / 1_000.0 - server.started.elapsed().as_secs_f64());
+        },
+    },
+    Family {
+        name: "marula_build_info",
+        kind: Kind::Gauge,
+        help: "Always 1; the labels name the version, the commit it was built from, and the engine",
+        write: |reading, out| {
+            let build = &reading.server.options.build;
+            let engine = reading.server.db.engine().name;
+            let labels = [("version", build.version), ("commit", build.commit), ("engine", engine)];
+            out.labelled(&labels, true);
+        },
+    },
+    Family {
+        name: "marula_ready",
+        kind: Kind::Gauge,
+        help: "1 while /readyz says that the server is ready",
+        write: |reading, out| {
+            out.one(crate::metrics::unreadiness(Some(reading.server)).is_none());
+        },
+    },
+    Family {
+        name: "marula_operation_memory_bytes",
+        kind: Kind::Gauge,
+        help: "Memory allocated in pieces of 4 kB and more; what RocksDB allocates is not in it",
+        write: |reading, out| out.one((Memory::of(reading.server).used)() as u64),
+    },
+    Family {
+        name: "marula_operation_memory_limit_bytes",
+        kind: Kind::Gauge,
+        help: "Operations that need more are refused once marula_operation_memory_bytes is here",
+        write: |reading, out| {
+            // Prometheus' numbers are floats; no limit is the largest of them.
+            let limit = Memory::of(reading.server).bytes_max;
+            if limit < usize::MAX {
+                out.one(limit as u64);
+            }
+        },
+    },
+];

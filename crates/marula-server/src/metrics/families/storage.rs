@@ -1,0 +1,271 @@
+//! The catalogue, the oplog and the engine.
+//!
+//! An engine has the numbers that it has: a family without one is not exposed.
+
+use crate::metrics::exposition::{Family, Kind, Samples};
+use crate::metrics::reading::Reading;
+
+/// The parts of the engine that hold documents, index entries and everything else.
+const SPACES: [&str; 3] = ["catalog", "records", "indexes"];
+
+pub(super) const FAMILIES: &[Family] = &[
+    Family {
+        name: "marula_databases",
+        kind: Kind::Gauge,
+        help: "Databases",
+        write: |reading, out| out.one(reading.catalog.databases),
+    },
+    Family {
+        name: "marula_collections",
+        kind: Kind::Gauge,
+        help: "Collections, views and time series",
+        write: |reading, out| {
+            let catalog = &reading.catalog;
+            out.labelled(&[("kind", "collection")], catalog.collections);
+            out.labelled(&[("kind", "view")], catalog.views);
+            out.labelled(&[("kind", "time_series")], catalog.time_series);
+        },
+    },
+    Family {
+        name: "marula_indexes",
+        kind: Kind::Gauge,
+        help: "Indexes that are built",
+        write: |reading, out| out.one(reading.catalog.indexes),
+    },
+    Family {
+        name: "marula_index_builds",
+        kind: Kind::Gauge,
+        help: "Indexes that are being built",
+        write: |reading, out| out.one(reading.catalog.index_builds),
+    },
+    Family {
+        name: "marula_oplog_bytes",
+        kind: Kind::Gauge,
+        help: "Size of the oplog, where one is written",
+        write: |reading, out| {
+            let oplog = reading.server.db.oplog().collection();
+            out.maybe(oplog.map(|oplog| oplog.size_bytes()));
+        },
+    },
+    Family {
+        name: "marula_oplog_entries",
+        kind: Kind::Gauge,
+        help: "Entries of the oplog",
+        write: |reading, out| {
+            let oplog = reading.server.db.oplog().collection();
+            out.maybe(oplog.map(|oplog| oplog.count()));
+        },
+    },
+    Family {
+        name: "marula_oplog_first_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "When the oldest entry was made that change streams can begin at, since 1970",
+        write: |reading, out| {
+            let oplog = reading.server.db.oplog();
+            out.maybe(oplog.is_on().then(|| oplog.since() >> 32));
+        },
+    },
+    Family {
+        name: "marula_oplog_last_timestamp_seconds",
+        kind: Kind::Gauge,
+        help: "When the newest entry was made, in seconds since 1970",
+        write: |reading, out| {
+            let oplog = reading.server.db.oplog();
+            out.maybe(oplog.is_on().then(|| oplog.newest() >> 32));
+        },
+    },
+    Family {
+        name: "marula_latch_waits_total",
+        kind: Kind::Counter,
+        help: "Waits of a write for another write of the same key, or of one that shares its latch",
+        write: |reading, out| out.maybe(reading.engine("latches.waits")),
+    },
+    Family {
+        name: "marula_latch_wait_seconds_total",
+        kind: Kind::Counter,
+        help: "The time of these waits",
+        write: |reading, out| out.maybe(reading.engine_seconds("latches.microseconds waited")),
+    },
+    Family {
+        name: "marula_latch_conflicts_total",
+        kind: Kind::Counter,
+        help: "Latches that a write did not get in time, so that it began again",
+        write: |reading, out| out.maybe(reading.engine("latches.conflicts")),
+    },
+    Family {
+        name: "marula_storage_sync_duration_seconds",
+        kind: Kind::Histogram,
+        help: "Syncs of the write-ahead log to the disk",
+        write: |reading, out| {
+            if let Some(times) = reading.server.db.sync_times() {
+                out.times(&[], &times.read());
+            }
+        },
+    },
+    Family {
+        name: "marula_storage_healthy",
+        kind: Kind::Gauge,
+        help: "1 while the engine takes writes, 0 after a failure of the disk in the background",
+        write: |reading, out| out.one(reading.server.db.engine_fault().is_none()),
+    },
+    Family {
+        name: "marula_storage_background_errors_total",
+        kind: Kind::Counter,
+        help: "Failures of flushes and compactions",
+        write: |reading, out| out.maybe(reading.engine("background.errors")),
+    },
+    Family {
+        name: "marula_storage_log_lost_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes of a damaged write-ahead log that were left out when the data folder was opened",
+        write: |reading, out| out.maybe(reading.engine("log.bytes lost at the start")),
+    },
+    Family {
+        name: "marula_storage_cache_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes in the cache of blocks and in that of records",
+        write: |reading, out| caches(reading, out, "bytes currently in the cache"),
+    },
+    Family {
+        name: "marula_storage_cache_limit_bytes",
+        kind: Kind::Gauge,
+        help: "The most bytes of these caches",
+        write: |reading, out| caches(reading, out, "maximum bytes configured"),
+    },
+    Family {
+        name: "marula_storage_cache_pinned_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes of the cache of blocks that cursors and memtables hold",
+        write: |reading, out| out.maybe(reading.engine("block cache.bytes pinned")),
+    },
+    Family {
+        name: "marula_storage_flushes_total",
+        kind: Kind::Counter,
+        help: "Flushes of memtables to files",
+        write: |reading, out| out.maybe(reading.engine("background.flushes")),
+    },
+    Family {
+        name: "marula_storage_compactions_total",
+        kind: Kind::Counter,
+        help: "Compactions that have ended",
+        write: |reading, out| out.maybe(reading.engine("background.compactions")),
+    },
+    Family {
+        name: "marula_storage_compaction_seconds_total",
+        kind: Kind::Counter,
+        help: "The time that compactions took",
+        write: |reading, out| {
+            out.maybe(reading.engine_seconds("background.microseconds of compactions"));
+        },
+    },
+    Family {
+        name: "marula_storage_compaction_bytes_total",
+        kind: Kind::Counter,
+        help: "Bytes that compactions have read and written",
+        write: |reading, out| {
+            for (direction, name) in [
+                ("read", "background.bytes compacted"),
+                ("written", "background.bytes written by compactions"),
+            ] {
+                if let Some(bytes) = reading.engine(name) {
+                    out.labelled(&[("direction", direction)], bytes);
+                }
+            }
+        },
+    },
+    Family {
+        name: "marula_storage_background_jobs",
+        kind: Kind::Gauge,
+        help: "Flushes and compactions that run now",
+        write: |reading, out| {
+            for (kind, name) in [
+                ("flush", "background.flushes running"),
+                ("compaction", "background.compactions running"),
+            ] {
+                if let Some(count) = reading.engine(name) {
+                    out.labelled(&[("kind", kind)], count);
+                }
+            }
+        },
+    },
+    Family {
+        name: "marula_storage_write_stalls_total",
+        kind: Kind::Counter,
+        help: "How often writes began to be slowed down because background work was behind",
+        write: |reading, out| out.maybe(reading.engine("writes.stalls")),
+    },
+    Family {
+        name: "marula_storage_writes_stopped",
+        kind: Kind::Gauge,
+        help: "1 while writes wait because background work is too far behind",
+        write: |reading, out| out.maybe(reading.engine("writes.stopped")),
+    },
+    Family {
+        name: "marula_storage_file_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes of table files that are in use",
+        write: |reading, out| spaces(reading, out, "bytes in live files"),
+    },
+    Family {
+        name: "marula_storage_memtable_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes of memtables",
+        write: |reading, out| spaces(reading, out, "bytes in memory"),
+    },
+    Family {
+        name: "marula_storage_index_filter_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes of the indexes and filters of table files that are in memory",
+        write: |reading, out| spaces(reading, out, "bytes of indexes and filters in memory"),
+    },
+    Family {
+        name: "marula_storage_pending_compaction_bytes",
+        kind: Kind::Gauge,
+        help: "Bytes that compactions have yet to rewrite, estimated",
+        write: |reading, out| spaces(reading, out, "bytes to compact"),
+    },
+    Family {
+        name: "marula_storage_first_level_files",
+        kind: Kind::Gauge,
+        help: "Table files that no compaction has sorted in yet",
+        write: |reading, out| spaces(reading, out, "files in the first level"),
+    },
+    Family {
+        name: "marula_storage_keys",
+        kind: Kind::Gauge,
+        help: "Keys, estimated; without an engine on disk, counted",
+        write: |reading, out| {
+            for space in SPACES {
+                let estimated = reading.engine(&format!("{space}.keys, estimated"));
+                let counted = || reading.engine(&format!("{space}.keys"));
+                if let Some(keys) = estimated.or_else(counted) {
+                    out.labelled(&[("space", space)], keys);
+                }
+            }
+        },
+    },
+    Family {
+        name: "marula_storage_snapshots",
+        kind: Kind::Gauge,
+        help: "Moments of the data that are kept readable for cursors, transactions and snapshot reads",
+        write: |reading, out| out.maybe(reading.engine("snapshots.open")),
+    },
+];
+
+/// Writes a number that each cache has.
+fn caches(reading: &Reading<'_>, out: &mut Samples<'_>, name: &str) {
+    for (cache, section) in [("block", "block cache"), ("record", "record cache")] {
+        if let Some(bytes) = reading.engine(&format!("{section}.{name}")) {
+            out.labelled(&[("cache", cache)], bytes);
+        }
+    }
+}
+
+/// Writes a number that each space has.
+fn spaces(reading: &Reading<'_>, out: &mut Samples<'_>, name: &str) {
+    for space in SPACES {
+        if let Some(value) = reading.engine(&format!("{space}.{name}")) {
+            out.labelled(&[("space", space)], value);
+        }
+    }
+}

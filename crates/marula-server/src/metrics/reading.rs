@@ -1,0 +1,105 @@
+//! The server's numbers at one moment, as far as several families share the work of reading them.
+
+use std::collections::HashMap;
+
+use crate::cursor;
+use crate::host;
+use crate::net::{Connections, Network};
+use crate::server::Server;
+use crate::transactions;
+
+/// The numbers.
+pub(super) struct Reading<'s> {
+    pub(super) server: &'s Server,
+    pub(super) connections: Connections,
+    pub(super) network: Network,
+    pub(super) cursors: cursor::Statistics,
+    pub(super) transactions: transactions::Statistics,
+    pub(super) catalog: Catalogued,
+    pub(super) process: Process,
+    engine: HashMap<String, i64>,
+}
+
+/// What is in the catalogue.
+#[derive(Default)]
+pub(super) struct Catalogued {
+    pub(super) databases: u64,
+    pub(super) collections: u64,
+    pub(super) views: u64,
+    pub(super) time_series: u64,
+    pub(super) indexes: u64,
+    pub(super) index_builds: u64,
+}
+
+/// What the kernel says of the process.
+pub(super) struct Process {
+    pub(super) cpu_seconds: f64,
+    pub(super) resident_bytes: Option<u64>,
+    pub(super) virtual_bytes: Option<u64>,
+    pub(super) threads: Option<u64>,
+    pub(super) open_files: Option<u64>,
+}
+
+impl<'s> Reading<'s> {
+    /// Reads the numbers now.
+    pub(super) fn take(server: &'s Server) -> Self {
+        let network = server.network.get();
+        Reading {
+            server,
+            connections: network.map(|counters| counters.connections()).unwrap_or_default(),
+            network: network.map(|counters| counters.network()).unwrap_or_default(),
+            cursors: server.cursors.statistics(),
+            transactions: server.transactions.statistics(),
+            catalog: Catalogued::read(server),
+            process: Process::read(),
+            engine: server.db.engine_statistics().into_iter().collect(),
+        }
+    }
+
+    /// A number of the engine by the name that `serverStatus` shows in `marula.engine`; `None`
+    /// where this engine has none of that name.
+    pub(super) fn engine(&self, name: &str) -> Option<i64> {
+        self.engine.get(name).copied()
+    }
+
+    /// A duration of the engine that is counted in microseconds, in seconds.
+    pub(super) fn engine_seconds(&self, name: &str) -> Option<f64> {
+        self.engine(name).map(|us| us as f64 / 1_000_000.0)
+    }
+}
+
+impl Catalogued {
+    fn read(server: &Server) -> Self {
+        let catalog = server.db.catalog();
+        let databases = catalog.databases().len() as u64;
+        let mut found = Catalogued { databases, ..Catalogued::default() };
+        for collection in catalog.all() {
+            let state = collection.state();
+            if crate::time_series::is_shown(&collection) {
+                found.time_series += 1;
+            } else if state.options.view.is_some() {
+                found.views += 1;
+            } else {
+                found.collections += 1;
+            }
+            found.indexes += state.indexes.len() as u64;
+            found.index_builds += state.building.len() as u64;
+        }
+        found
+    }
+}
+
+impl Process {
+    fn read() -> Self {
+        let (user_us, system_us, ..) = host::usage();
+        let status = |field| host::proc_bytes("/proc/self/status", field);
+        let open_files = std::fs::read_dir("/proc/self/fd").ok();
+        Process {
+            cpu_seconds: (user_us + system_us) as f64 / 1_000_000.0,
+            resident_bytes: status("VmRSS"),
+            virtual_bytes: status("VmSize"),
+            threads: host::proc_number("/proc/self/status", "Threads"),
+            open_files: open_files.map(|files| files.count() as u64),
+        }
+    }
+}
