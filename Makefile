@@ -12,12 +12,12 @@ target := $(or $(CARGO_TARGET_DIR),target)
 marula := $(target)/release/marula
 export MARULA_BIN := $(abspath $(marula))
 
-.PHONY: help serve test build unit tidy probe sweep python unified node java rust crash writes updates bench diff lint setup
+.PHONY: help serve test build unit tidy probe sweep python unified node java rust crash writes updates bench diff lint setup package
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
-serve: build ## build and start Marula on 127.0.0.1:27017 with its data in ./data (ARGS="--port 27018")
+serve: program ## build and start Marula on 127.0.0.1:27017 with its data in ./data (ARGS="--port 27018")
 	@exec $(marula) serve $(if $(findstring --dbpath,$(ARGS)),,--dbpath data) $(ARGS)
 
 # One suite that fails does not hide the others.
@@ -25,8 +25,14 @@ test: build ## every test
 	@$(MAKE) --keep-going unit tidy probe sweep python unified node java rust bench-smoke diff-smoke
 	@echo "make test: everything passed"
 
+# The server alone: who only wants to run it need not build the programs that measure it.
+.PHONY: program
+program: setup
+	@cargo build --release --quiet --package marula
+
+# One call for all programs, so that no crate is compiled again with other features for one of them.
 build: setup ## the release build
-	@cargo build --release --quiet --package marula --package marula-bench
+	@cargo build --release --quiet --package marula --package marula-bench --package marula-diff
 
 # Everything that may have to be downloaded or compiled for the build, first and loudly.
 setup:
@@ -82,14 +88,16 @@ bench-smoke: build
 	@$(marula) bench run all --scale 0.0001 --seconds 0.05 --runs 1 --out $(target)/bench-smoke
 
 diff: build ## generated cases, Marula beside MONGOD=/path or mongodb://… (ARGS="--cases 200000 --seed 7 --kinds find")
-	@cargo build --release --quiet --package marula-diff
 	@$(target)/release/marula-diff --marula "$(or $(URI),$(marula))" --mongod "$(MONGOD)" $(ARGS)
 
 # A few rounds of every kind, Marula beside another Marula: keeps the generators working.
 .PHONY: diff-smoke
 diff-smoke: build
-	@cargo build --release --quiet --package marula-diff
 	@$(target)/release/marula-diff --marula $(marula) --smoke
+
+package: program ## the program for others to install: .deb, wheel, npm package, archive (in target/package)
+	@rm -rf $(target)/package
+	@python3 packaging/make $(marula) $(target)/package "$$(cargo pkgid --package marula | sed 's/.*[#@]//')"
 
 lint: setup ## rustfmt and clippy, without warnings
 	@cargo fmt --all --check

@@ -1,0 +1,1 @@
+export { start, binary, Server } from './index.js';
