@@ -16,8 +16,8 @@ use crate::engine;
 
 const MB: usize = 1 << 20;
 
-/// The least limit: with less there is no room for a message and its reply.
-const LIMIT_MIN: usize = 256 * MB;
+/// The least limit: with less the largest message, of 48 MB, has no room.
+const LIMIT_MIN: usize = 320 * MB;
 /// The program itself: code, stacks, tables of latches and connections.
 const PROGRAM_BYTES: usize = 64 * MB;
 /// The largest number of full memtables that the engine holds: three of each of the two large
@@ -53,7 +53,7 @@ impl MemoryPlan {
             });
         };
         if limit < LIMIT_MIN {
-            return Err(format!("the memory limit of {limit} bytes is less than 256MB"));
+            return Err(format!("the memory limit of {limit} bytes is less than 320MB"));
         }
         let cache_bytes = cache.unwrap_or(limit / 5 * 2);
         let memtable_bytes = (limit / 64).min(MEMTABLE_BYTES_MAX);
