@@ -147,11 +147,7 @@ fn limited_to_memory(wanted: usize) -> usize {
 }
 
 #[cfg(feature = "rocksdb")]
-fn open_folder(
-    dbpath: &Path,
-    memory: &MemoryPlan,
-    purpose: Purpose,
-) -> Result<Opened, Failure> {
+fn open_folder(dbpath: &Path, memory: &MemoryPlan, purpose: Purpose) -> Result<Opened, Failure> {
     let mut options = marula_embedded::EmbeddedOptions::new(dbpath);
     options.keeps_log = matches!(purpose, Purpose::ServeFollowed);
     options.on_damage = match purpose {
