@@ -83,7 +83,7 @@ def test_the_repair_keeps_what_comes_before_and_a_torn_end_is_none(crashed):
     with open(log, "wb") as f:
         f.write(flipped)
     repaired = run("serve", path, "--repair", "--port", str(server.free_port()))
-    assert repaired.returncode == 0 and "acknowledged are lost" in repaired.stderr, repaired.stderr
+    assert repaired.returncode == 0 and "acknowledged are lost" in repaired.stdout, repaired
     with server.Server(dbpath=path) as own, pymongo.MongoClient(own.uri) as client:
         count = client.t.c.count_documents({})
         assert DOCUMENTS // 4 < count < DOCUMENTS

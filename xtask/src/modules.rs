@@ -9,6 +9,7 @@ const FOLDER: &str = "crates/marula-server/src/";
 /// Each module of the server and the modules of the same crate that its files may use. A new arrow
 /// is a decision: most things are passed as arguments.
 const ARROWS: &[(&str, &[&str])] = &[
+    ("audit", &["auth", "log_file", "request"]),
     (
         "auth",
         &[
@@ -16,7 +17,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "connection",
             "context",
             "counters",
+            "dispatch",
             "fields",
+            "log",
             "net",
             "request",
             "row",
@@ -25,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("backups", &[]),
+    ("catalog_log", &["log"]),
     ("cluster_fields", &["fields"]),
     ("collection_uuid", &["context", "request"]),
     (
@@ -32,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "auth",
             "backups",
+            "catalog_log",
             "change_stream",
             "cluster_fields",
             "collection_uuid",
@@ -48,6 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "geo_near",
             "host",
             "listing",
+            "log",
             "net",
             "operation",
             "oplog_keeper",
@@ -75,7 +81,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("concern", &["fields", "row"]),
-    ("connection", &["auth", "fail_point", "net", "operation", "session"]),
+    ("connection", &["audit", "auth", "fail_point", "net", "operation", "session"]),
     (
         "context",
         &[
@@ -98,6 +104,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "dispatch",
         &[
+            "audit",
             "auth",
             "command",
             "connection",
@@ -106,6 +113,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "error_labels",
             "fail_point",
             "inline",
+            "log",
             "net",
             "request",
             "row",
@@ -136,7 +144,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "command",
             "fail_point",
             "host",
-            "log_components",
+            "log",
             "memory",
             "net",
             "server",
@@ -183,8 +191,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "server",
         &[
+            "audit",
             "auth",
             "backups",
+            "catalog_log",
             "counters",
             "cursor",
             "default_concerns",

@@ -1,7 +1,7 @@
 //! A store opened as a set of databases.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 use marula_error::Result;
@@ -10,6 +10,7 @@ use marula_storage::{Direction, KeyRange, Space, Stamp, Store, View};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::activity::Activity;
+use crate::catalog::event::{CatalogEvent, CatalogWatcher};
 use crate::catalog::{Catalog, entry};
 use crate::collection::Collection;
 use crate::collection::Listener;
@@ -37,6 +38,7 @@ pub struct Db {
     /// The newest commit at the last call of `newest_timestamp`.
     asked_at: AtomicU64,
     sweeper: Mutex<Option<Sweeper>>,
+    watcher: OnceLock<CatalogWatcher>,
     must_use_indexes: AtomicBool,
     /// A [`FeatureVersion`] as one byte.
     feature_version: AtomicU8,
@@ -91,8 +93,28 @@ impl Db {
             timestamp: AtomicU64::new(0),
             asked_at: AtomicU64::new(0),
             sweeper: Mutex::new(sweeper),
+            watcher: OnceLock::new(),
             must_use_indexes: AtomicBool::new(false),
             feature_version: AtomicU8::new(FeatureVersion::default().to_byte()),
+        }
+    }
+
+    /// Calls `watcher` after every change of the catalogue from now on. Only the first call of this
+    /// function has an effect.
+    pub fn watch_catalog(&self, watcher: CatalogWatcher) {
+        let _ = self.watcher.set(watcher);
+    }
+
+    /// Reports a new collection to the watcher.
+    pub(crate) fn tell_created(&self, collection: &Collection) {
+        let is_first = self.catalog.count(collection.namespace().db()) == 1;
+        self.tell(&CatalogEvent::Created { collection, is_first });
+    }
+
+    /// Reports a change of the catalogue to the watcher.
+    pub(crate) fn tell(&self, event: &CatalogEvent<'_>) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher(event);
         }
     }
 

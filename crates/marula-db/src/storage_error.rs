@@ -28,7 +28,7 @@ pub(crate) fn is_damage(error: &Error) -> bool {
 pub fn client_error(error: StorageError) -> Error {
     if let StorageError::Corrupt(what) = &error {
         // The operator must learn of it, whatever the client does with the error.
-        error!("stored data is corrupt: {what}");
+        error!(%what, "stored data is corrupt");
     }
     match error {
         StorageError::Conflict => write_conflict(),

@@ -1,6 +1,6 @@
 //! Applies a collection's validator to a document that is about to be stored.
 
-use marula_bson::{Doc, DocBuf, uuid};
+use marula_bson::{Doc, DocBuf, ext_json, uuid};
 use marula_error::{Result, errors};
 use marula_query::validation;
 
@@ -37,7 +37,16 @@ pub fn check_validator(
     let info = validation::failure(validator.document.as_doc(), &validator.context, new)?;
     if validator.action == ValidationAction::Warn {
         let id = info.as_doc().get("failingDocumentId");
-        tracing::warn!(ns = %collection.namespace(), ?id, "a document failed validation and is stored");
+        let attr = DocBuf::build(|out| {
+            out.append("namespace", collection.namespace().as_str());
+            // The rest holds what the document does.
+            let mut info = out.begin_doc("errInfo");
+            id.into_iter().for_each(|id| {
+                info.append("failingDocumentId", id);
+            });
+        });
+        let attr = ext_json::to_string(attr.as_doc(), ext_json::Mode::Relaxed);
+        tracing::warn!(target: "STORAGE", id = 20_294, attr, "Document would fail validation");
         return Ok(());
     }
     let fields = DocBuf::build(|fields| {

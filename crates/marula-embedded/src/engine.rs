@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use marula_storage::latch::Latches;
 use marula_storage::times::Times;
@@ -20,7 +21,7 @@ use crate::folder::Folder;
 use crate::health::Health;
 use crate::held_files::{self, Files};
 use crate::log_follower;
-use crate::log_scan::Synced;
+use crate::log_scan::{self, Synced};
 use crate::loss::Loss;
 use crate::many;
 use crate::opened::Opened;
@@ -95,11 +96,24 @@ impl Embedded {
         let cache = options.cache();
         let database = options.database(health.clone());
         let columns = options.spaces(&cache);
+        let (log_bytes, began) = (log_scan::log_bytes(&folder.store()), Instant::now());
         let db = match options.is_read_only {
             true => DB::open_cf_descriptors_read_only(&database, folder.store(), columns, false),
             false => DB::open_cf_descriptors(&database, folder.store(), columns),
         };
         let db = Opened::of(db.map_err(from_rocksdb)?);
+        if !options.is_read_only {
+            if folder.was_left_open {
+                tracing::warn!(
+                    target: "RECOVERY",
+                    path = %folder.path().display(),
+                    logBytes = log_bytes,
+                    durationMillis = began.elapsed().as_millis() as u64,
+                    "Detected unclean shutdown: what the log held is recovered"
+                );
+            }
+            folder.note_open()?;
+        }
         let synced = match options.is_read_only {
             true => None,
             false => {
@@ -334,7 +348,12 @@ impl Store for Embedded {
     fn close(&self) -> Result<()> {
         self.is_closed.store(true, Ordering::SeqCst);
         self.release_files()?;
-        self.sync.stop()
+        self.sync.stop()?;
+        // A read-only store has not created the file.
+        if self.engine.synced.is_some() {
+            self.engine.folder.note_clean_end();
+        }
+        Ok(())
     }
 }
 

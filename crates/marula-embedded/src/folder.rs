@@ -3,6 +3,7 @@
 //! ```text
 //! <folder>/MARULA    the marker: "marula data folder, format 2\n"; locked while the store is open
 //! <folder>/store/    RocksDB's files
+//! <folder>/RUNNING   there while a store is open to be written; a clean end removes it
 //! <folder>/SYNCED    the sequence number of the last sync: `log_scan.rs`
 //! <folder>/ingest/   sorted files before they are ingested; emptied at each open
 //! <folder>/backup/   checkpoints that a backup is made of; emptied at each open
@@ -23,6 +24,9 @@ use marula_storage::{Error, Result};
 
 pub(crate) const MARKER: &str = "MARULA";
 
+/// Exists while a store is open to be written; a process that did not end cleanly leaves it.
+const RUNNING: &str = "RUNNING";
+
 /// The timeout for the lock of a folder.
 const LOCK_WAIT: Duration = Duration::from_millis(400);
 
@@ -37,6 +41,8 @@ const FORMAT_MIN: u32 = 1;
 /// A data folder that this process has locked.
 pub(crate) struct Folder {
     path: PathBuf,
+    /// Whether the last process that wrote to it did not end cleanly.
+    pub(crate) was_left_open: bool,
     /// Holds the lock until it is closed.
     _marker: File,
 }
@@ -67,7 +73,8 @@ impl Folder {
             .map_err(|error| failed("open", &marker_path, error))?;
         lock(&marker, path)?;
         check_or_write_marker(&mut marker, path)?;
-        let folder = Folder { path: path.to_path_buf(), _marker: marker };
+        let was_left_open = path.join(RUNNING).exists();
+        let folder = Folder { path: path.to_path_buf(), was_left_open, _marker: marker };
         folder.check_store()?;
         folder.empty(&folder.ingest())?;
         folder.empty(&folder.backup())?;
@@ -92,13 +99,26 @@ impl Folder {
         if format_of(&text).is_none() {
             return Err(foreign_marker(&text, path));
         }
-        let folder = Folder { path: path.to_path_buf(), _marker: marker };
+        let was_left_open = path.join(RUNNING).exists();
+        let folder = Folder { path: path.to_path_buf(), was_left_open, _marker: marker };
         folder.check_store()?;
         if !folder.store().join("CURRENT").exists() {
             let text = format!("the data folder '{}' holds no data yet", path.display());
             return Err(Error::Unavailable(text));
         }
         Ok(folder)
+    }
+
+    /// Notes that the store is open to be written.
+    pub(crate) fn note_open(&self) -> Result<()> {
+        let running = self.path.join(RUNNING);
+        File::create(&running).map(drop).map_err(|error| failed("make", &running, error))
+    }
+
+    /// Notes that the store was closed cleanly.
+    pub(crate) fn note_clean_end(&self) {
+        // Where it stays, the next start says more than it needs to.
+        let _ = fs::remove_file(self.path.join(RUNNING));
     }
 
     /// The path of the folder.

@@ -47,7 +47,7 @@ impl Health {
     /// Logs, once, that writes stay refused until a restart.
     pub(crate) fn stays_failed(&self, cause: &rust_rocksdb::Error) {
         if !self.is_restart_told.swap(true, Ordering::Relaxed) {
-            error!("writes are refused until the server is started again: {cause}");
+            error!(error = %cause, "writes are refused until the server is started again");
         }
     }
 
@@ -85,16 +85,16 @@ impl EventListener for Listener {
     fn on_stall_conditions_changed(&self, stall: &WriteStallInfo) {
         let space = String::from_utf8_lossy(&stall.cf_name().unwrap_or_default()).into_owned();
         if matches!(stall.cur(), DBWriteStallCondition::KNormal) {
-            info!("writes to '{space}' go at full speed again");
+            info!(space, "writes go at full speed again");
         } else {
             self.0.stalls.fetch_add(1, Ordering::Relaxed);
-            info!("writes to '{space}' are slowed until background work catches up");
+            info!(space, "writes are slowed until background work catches up");
         }
     }
 
     fn on_background_error(&self, _: DBBackgroundErrorReason, status: MutableStatus) {
         let Err(cause) = status.result() else { return };
-        error!("background error, writing stops: {cause}");
+        error!(error = %cause, "background error: writing stops");
         self.0.errors.fetch_add(1, Ordering::Relaxed);
         *self.0.error.lock() = Some(cause.to_string());
         self.0.has_error.store(true, Ordering::Relaxed);
@@ -124,10 +124,10 @@ pub(crate) fn logger() -> InfoLogger {
     InfoLogger::new_callback_logger(LogLevel::Warn, |level, text| {
         let text = text.trim_end();
         match level {
-            LogLevel::Error | LogLevel::Fatal => error!("rocksdb: {text}"),
-            LogLevel::Warn if is_loss(text) => warn!("the end of the log is damaged: {text}"),
-            LogLevel::Warn => info!("rocksdb: {text}"),
-            _ => debug!("rocksdb: {text}"),
+            LogLevel::Error | LogLevel::Fatal => error!(text, "RocksDB message"),
+            LogLevel::Warn if is_loss(text) => warn!(text, "the end of the log is damaged"),
+            LogLevel::Warn => info!(text, "RocksDB message"),
+            _ => debug!(text, "RocksDB message"),
         }
     })
 }

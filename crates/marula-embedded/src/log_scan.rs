@@ -70,6 +70,12 @@ pub(crate) fn scan(store: &Path) -> io::Result<LogScan> {
     Ok(scan)
 }
 
+/// Bytes of the log that an open replays.
+pub(crate) fn log_bytes(store: &Path) -> u64 {
+    let files = log_files(store).unwrap_or_default();
+    files.iter().filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum()
+}
+
 /// The log files, ordered by number.
 fn log_files(store: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(numbered_log_files(store)?.into_iter().map(|(_, path)| path).collect())

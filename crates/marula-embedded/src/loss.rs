@@ -34,10 +34,7 @@ pub(crate) fn look(folder: &Folder, options: &EmbeddedOptions) -> Result<Loss> {
         Ok(synced) => synced,
         Err(cause) => {
             let path = folder.path().join(log_scan::SYNCED);
-            warn!(
-                "'{}' cannot be read, so it is not known how far the log was synced: {cause}",
-                path.display()
-            );
+            warn!(path = %path.display(), error = %cause, "a file cannot be read, so it is not known how far the log was synced");
             faults.push(format!("'{}' cannot be read: {cause}", path.display()));
             None
         }
@@ -65,13 +62,21 @@ pub(crate) fn look(folder: &Folder, options: &EmbeddedOptions) -> Result<Loss> {
                 "{description}; writes that were acknowledged are lost. Restore a backup, or run 'marula serve --repair' to go on with what comes before"
             )));
         } else {
-            error!("{description}; writes that were acknowledged are lost");
+            error!(
+                damage = description,
+                "the log is damaged: writes that were acknowledged are lost"
+            );
         }
     } else if let (Some(description), Some(damage)) = (description, &scan.damage) {
         match damage.is_cut_short {
-            true => info!("{description}; the process ended as it wrote it, before it was synced"),
+            true => {
+                info!(
+                    damage = description,
+                    "the log ends within its last write: the process ended as it wrote it, before it was synced"
+                );
+            }
             false => {
-                warn!("{description}; it was not synced yet");
+                warn!(damage = description, "the log is damaged where it was not synced yet");
                 faults.push(format!("{description}; it was not synced yet"));
             }
         }

@@ -12,6 +12,7 @@ use rust_rocksdb::{FlushOptions, properties};
 use tracing::debug;
 
 use crate::engine::Engine;
+use crate::options::name_of;
 
 /// The time between two checks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -56,7 +57,7 @@ impl Settle {
             // Concurrent writers have room: the memtable is handed over like a full one.
             options.set_allow_write_stall(true);
             if let Err(cause) = engine.db.flush_cf_opt(column, &options) {
-                debug!("{space:?} cannot be flushed now: {cause}");
+                debug!(space = name_of(space), error = %cause, "a space cannot be flushed now");
             }
         }
     }

@@ -126,7 +126,7 @@ impl Sync {
 impl Drop for Sync {
     fn drop(&mut self) {
         if let Err(cause) = self.stop() {
-            error!("the last sync of the log failed: {cause}");
+            error!(error = %cause, "the last sync of the log failed");
         }
     }
 }
@@ -173,7 +173,7 @@ impl Shared {
             && let Some(synced) = &self.engine.synced
             && let Err(cause) = synced.note(newest)
         {
-            debug!("the sync cannot be noted: {cause}");
+            debug!(error = %cause, "the sync cannot be noted");
         }
         if outcome.is_ok() {
             self.state.lock().synced = newest;
@@ -183,7 +183,7 @@ impl Shared {
             && waiters.is_empty()
             && self.engine.health.error().is_none()
         {
-            error!("could not sync the log: {cause}");
+            error!(error = %cause, "could not sync the log");
         }
         for done in waiters {
             done(outcome.clone().map_err(from_rocksdb));
@@ -200,7 +200,7 @@ impl Shared {
         match self.engine.db.resume() {
             Ok(()) => self.engine.health.resumed(),
             Err(cause) if is_full(cause.as_ref()) || cause.kind() == ErrorKind::Busy => {
-                debug!("writing cannot go on yet: {cause}");
+                debug!(error = %cause, "writing cannot go on yet");
             }
             // Resume only from a full disk: any other failure may have left an incomplete file.
             Err(cause) => self.engine.health.stays_failed(&cause),

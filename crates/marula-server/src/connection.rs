@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use marula_bson::DocBuf;
-use marula_error::Result;
+use marula_bson::{DocBuf, uuid};
+use marula_error::{Error, Result};
 use marula_wire::Compressor;
 
+use crate::audit::actor::Actor;
 use crate::auth::access::Access;
 use crate::auth::scram::Conversation;
 use crate::fail_point::Failure;
@@ -17,6 +18,8 @@ use crate::session::{Lsid, Session, Sessions};
 pub struct Connection {
     /// Its number in the log and in `hello`.
     pub id: u64,
+    /// Its identity in the log.
+    pub uuid: [u8; 16],
     /// The client.
     pub peer: Peer,
     /// Its current command, for others to see and to end.
@@ -29,10 +32,14 @@ pub struct Connection {
     pub compressors: Vec<Compressor>,
     /// The conversation by which the client is about to prove who it is.
     pub(crate) conversation: Option<Box<Conversation>>,
+    /// The error of a login that has failed, while its answer is held back.
+    pub(crate) refused: Option<Error>,
     /// The user that the client has proven to be.
     pub(crate) access: Option<Box<Access>>,
     /// How the command that runs is made to fail, on a server for tests.
     pub(crate) failure: Option<Box<Failure>>,
+    /// Who the client is to the audit log, where there is one.
+    pub(crate) actor: Option<Arc<Actor>>,
     /// The session of the last command: drivers use few at a time, so that it is mostly the same
     /// again.
     session: Option<Arc<Session>>,
@@ -43,14 +50,17 @@ impl Connection {
     pub fn new(id: u64, peer: Peer, operation: Arc<Operation>) -> Self {
         Connection {
             id,
+            uuid: uuid::generate(),
             peer,
             operation,
             metadata: None,
             has_said_hello: false,
             compressors: Vec::new(),
             conversation: None,
+            refused: None,
             access: None,
             failure: None,
+            actor: None,
             session: None,
         }
     }
@@ -58,6 +68,10 @@ impl Connection {
     /// Makes the connection a user's, or nobody's.
     pub(crate) fn set_access(&mut self, access: Option<Access>) {
         self.operation.set_user(access.as_ref().map(|access| access.user.clone()));
+        if let Some(actor) = &mut self.actor {
+            let user = access.as_ref().map(|access| (&access.user, access.roles.as_slice()));
+            *actor = Arc::new(actor.as_user(user));
+        }
         self.access = access.map(Box::new);
     }
 

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use marula_bson::{Binary, ByteSlice, Doc, DocWriter, Value};
+use marula_bson::{Binary, ByteSlice, Doc, DocWriter, Value, uuid};
 use marula_db::latencies::Took;
 use marula_db::transaction::locks::LockedKey;
 use marula_db::unit::Detail;
@@ -23,7 +23,10 @@ use marula_storage::Stamp;
 use marula_wire::message::MESSAGE_BYTES_MAX;
 use marula_wire::{Form, Message, ReplyBuffer, reply::write_error};
 
+use crate::audit::actor::{self, Actor};
+use crate::audit::administration;
 use crate::auth::check;
+use crate::auth::name::Of;
 use crate::command::COMMANDS;
 use crate::connection::Connection;
 use crate::context::{Context, Interrupt, Watch};
@@ -31,6 +34,8 @@ use crate::ended::{Ended, Statements};
 use crate::error_labels::{self, RETRYABLE};
 use crate::fail_point::{Ending, Failure};
 use crate::inline;
+use crate::log::attributes;
+use crate::log::worker::{self, Worker};
 use crate::net::service::{Arm, Call, Lane, Order, Peer, Place, Reason, Service, Step, Wake};
 use crate::request::{Request, Transaction, no_such_command};
 use crate::row::{Kind, Outcome, Place as CommandPlace, ReadConcernLevels};
@@ -63,9 +68,18 @@ impl Service for Frame {
     type Connection = Connection;
 
     fn open(&self, peer: Peer, id: u64) -> Connection {
-        tracing::debug!(connection = id, client = ?peer.remote, "connection accepted");
         let operation = self.0.operations.open(id, peer.clone());
-        Connection::new(id, peer, operation)
+        let mut connection = Connection::new(id, peer, operation);
+        if self.0.options.audit.is_some() {
+            let Peer { local, remote, .. } = connection.peer;
+            connection.actor = Some(Arc::new(Actor::client(connection.uuid, local, remote)));
+        }
+        if !self.0.log.is_quiet() {
+            let _listener = worker::begin(Worker::Part("listener"));
+            let attr = self.connection_attributes(&connection);
+            tracing::info!(target: "NETWORK", id = 22_943, attr, "Connection accepted");
+        }
+        connection
     }
 
     fn call(
@@ -75,6 +89,8 @@ impl Service for Frame {
         call: &Call,
         reply: &mut ReplyBuffer,
     ) -> Step {
+        let _at_work = worker::begin(Worker::Connection(connection.id));
+        let _acting = connection.actor.clone().map(actor::begin);
         let server = &*self.0;
         let is_controlled = server.options.has_access_control;
         if is_controlled {
@@ -144,8 +160,13 @@ impl Service for Frame {
     }
 
     fn close(&self, connection: Connection) {
-        tracing::debug!(connection = connection.id, "connection ended");
         self.0.operations.close(connection.id);
+        audit_logout(&self.0, &connection, "Client has disconnected");
+        if !self.0.log.is_quiet() {
+            let _at_work = worker::begin(Worker::Connection(connection.id));
+            let attr = self.connection_attributes(&connection);
+            tracing::info!(target: "NETWORK", id = 22_944, attr, "Connection ended");
+        }
     }
 
     fn message_bytes_max(&self, connection: &Connection) -> usize {
@@ -166,12 +187,36 @@ impl Service for Frame {
         let command = self.0.operations.command_of(connection);
         let command = command.and_then(|index| COMMANDS.get(index)).map(|command| command.name);
         let late_ms = late.as_millis() as u64;
-        tracing::warn!(
-            connection,
-            command,
-            late_ms,
-            "a network worker is held up by one connection"
-        );
+        let _at_work = worker::begin(Worker::Connection(connection));
+        tracing::warn!(command, late_ms, "a network worker is held up by one connection");
+    }
+}
+
+/// Tells the audit log that a client is nobody any more.
+pub(crate) fn audit_logout(server: &Server, connection: &Connection, reason: &str) {
+    let (Some(audit), Some(actor)) = (&server.options.audit, &connection.actor) else { return };
+    if actor.users().is_empty() {
+        return;
+    }
+    audit.write(actor, "logout", 0, |param| {
+        param.append("reason", reason);
+        actor::write_names("initialUsers", Of::User, actor.users(), param);
+        actor::write_names("updatedUsers", Of::User, &[], param);
+    });
+}
+
+impl Frame {
+    /// What the lines about a connection's begin and end say of it.
+    fn connection_attributes(&self, connection: &Connection) -> String {
+        let counters = self.0.network.get().map(|counters| counters.connections());
+        let count = counters.map_or(0, |counters| counters.current);
+        let number = |number| Value::whole(i64::try_from(number).unwrap_or(i64::MAX));
+        attributes(|out| {
+            out.append("remote", address_text(connection.peer.remote).as_str());
+            out.append("uuid", uuid::text(&connection.uuid).as_str());
+            out.append("connectionId", number(connection.id));
+            out.append("connectionCount", number(count));
+        })
     }
 }
 
@@ -405,6 +450,13 @@ fn run(
     drop(metered);
     drop(current);
     check::note_changes(server, &context.needs);
+    if let Some(audit) = &server.options.audit {
+        match &outcome {
+            Ok(Outcome::Done) => administration::tell(audit, request, 0),
+            Err(error) => administration::tell(audit, request, error.code().number()),
+            Ok(_) => {}
+        }
+    }
     let is_refused = outcome.is_err();
     let is_empty_batch = outcome.as_ref().is_err_and(|error| error.code() == codes::InvalidLength);
     let step = match outcome {
@@ -452,6 +504,7 @@ fn run(
             drop(body);
             server.counters.of(request.index).failed.add(1);
             server.counters.user_errors.add(1);
+            log_failure(request, &error);
             let is_transient = entered.is_some() && transactions::is_transient(error.code());
             let error = if is_transient { error.with_label(TRANSIENT) } else { error };
             answer_error(server, Some(request), &error, reply);
@@ -505,6 +558,22 @@ fn run(
         note_latency(server, request, took, is_refused);
     }
     step
+}
+
+/// Says at verbosity 1 which command failed, and how.
+fn log_failure(request: &Request<'_>, error: &Error) {
+    if !tracing::enabled!(target: "COMMAND", tracing::Level::DEBUG) {
+        return;
+    }
+    let attr = attributes(|out| {
+        out.append("command", request.command.name).append("db", request.db);
+        request.with_shown_body(|body| {
+            out.append("commandArgs", body);
+        });
+        let text = format!("{}: {}", error.code().name(), error.message());
+        out.append("error", text.as_str());
+    });
+    tracing::debug!(target: "COMMAND", id = 21_962, attr, "Assertion while executing command");
 }
 
 /// Parks a write until no transaction has locked a key that it needs.

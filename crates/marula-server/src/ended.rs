@@ -9,7 +9,6 @@
 
 use std::time::{Duration, Instant};
 
-use marula_bson::ext_json::{self, Mode};
 use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use marula_db::unit::{Detail, Examined, KeyChanges, Tally, Told};
 use marula_error::codes::Code;
@@ -18,7 +17,7 @@ use marula_plan::shape::hash_text;
 
 use crate::connection::Connection;
 use crate::dispatch::address_text;
-use crate::log::SLOW_QUERY;
+use crate::log::attributes;
 use crate::profiling;
 use crate::request::Request;
 use crate::row::Kind;
@@ -139,12 +138,12 @@ impl Ended<'_, '_> {
 
     fn record(&self, entry: &DocBuf) {
         if let Err(error) = profiling::record(self.server, self.request.db, entry) {
-            tracing::warn!(db = self.request.db, %error, "an operation could not be recorded by the profiler");
+            tracing::warn!(target: "COMMAND", db = self.request.db, %error, "an operation could not be recorded by the profiler");
         }
     }
 
     fn log(&self) {
-        let attributes = DocBuf::build(|out| {
+        let attr = attributes(|out| {
             out.append("type", "command");
             out.append("ns", self.request.shown_namespace().as_str());
             self.append_app_name(out);
@@ -162,12 +161,14 @@ impl Ended<'_, '_> {
             self.append_error(out);
             out.append("reslen", int(self.reply.1));
             out.begin_doc("locks").finish();
+            if self.request.concerned().is_some() {
+                out.begin_doc("storage").finish();
+            }
             out.append("remote", address_text(self.connection.peer.remote).as_str());
             out.append("protocol", "op_msg");
             out.append("durationMillis", millis(self.took));
         });
-        let json = ext_json::to_string(attributes.as_doc(), Mode::Relaxed);
-        tracing::info!(target: SLOW_QUERY, json, "Slow query");
+        tracing::info!(target: "COMMAND", id = 51_803, attr, "Slow query");
     }
 
     /// The record of the whole operation.

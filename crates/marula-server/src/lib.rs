@@ -6,8 +6,10 @@
 //!
 //! Start with [`command`], then [`dispatch`], [`request`], [`context`].
 
+pub mod audit;
 pub mod auth;
 pub mod backups;
+mod catalog_log;
 mod change_stream;
 mod cluster_fields;
 pub(crate) mod collection_uuid;
@@ -29,7 +31,6 @@ pub mod host;
 pub mod inline;
 pub mod listing;
 pub mod log;
-mod log_components;
 pub mod log_file;
 pub mod memory;
 pub mod metrics;
@@ -65,6 +66,9 @@ pub mod write_lock;
 pub mod write_reply;
 pub mod writes;
 
+/// The release of MongoDB whose answers this server's were compared with.
+pub const VERSION: &str = command::COMPARED_WITH;
+pub use command::GIT_VERSION;
 pub use context::Context;
 pub use host::host_name;
 pub use marula_query::javascript::disable as disable_javascript;

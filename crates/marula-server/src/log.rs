@@ -1,24 +1,48 @@
 //! The log: where events go, and the last of them for `getLog`.
 //!
-//! A [`Log`] is a layer of `tracing`. It writes each event as one line, readable or as JSON in the
-//! shape of MongoDB's structured log, and keeps the last lines in memory.
-//! Source of the shape: manual "Log Messages".
+//! A [`Log`] is a layer of `tracing`. It writes each event as one line, as JSON in the shape of
+//! MongoDB's structured log or readable, and keeps the last lines in memory. Any crate logs with
+//! the macros of `tracing`; this is what the layer reads off an event:
+//!
+//! | of the event | in the line |
+//! | --- | --- |
+//! | its level | `s`; DEBUG is verbosity 1, TRACE verbosity 2 |
+//! | its target: a component's tag, such as `"STORAGE"`, or the module that raised it | `c` |
+//! | its field `id`: MongoDB's number for the message, by which programs find it | `id` |
+//! | its message | `msg` |
+//! | its other fields | `attr` |
+//! | its field `attr`: all attributes at once, as the JSON of [`attributes`] | `attr` |
+//!
+//! Who is at work (`ctx`) is the connection whose request runs on the thread, see [`worker`].
+//! Source of the shape, ids and attribute names: manual "Log Messages"; lines of mongod 6.0.
+
+pub mod components;
+mod event;
+pub mod worker;
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use jiff::{Timestamp, Zoned, tz::TimeZone};
-use parking_lot::Mutex;
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
+use jiff::{Timestamp, tz::TimeZone};
+use marula_bson::ext_json::{self, Mode};
+use marula_bson::{Doc, DocBuf, DocWriter};
+use parking_lot::{Mutex, RwLock};
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
+use components::{Component, Levels};
+use event::Fields;
+
 /// The lines that `getLog` has.
 const LINES_MAX: usize = 1024;
+
+/// The target of events that `getLog: "startupWarnings"` shows.
+pub const STARTUP_WARNING: &str = "startup_warning";
 
 /// How lines look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,10 +53,23 @@ pub enum Format {
     Json,
 }
 
+/// Which time lines show.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Zone {
+    /// The machine's.
+    #[default]
+    Local,
+    /// That of UTC.
+    Utc,
+}
+
 /// Where events go.
 pub struct Log {
     format: Format,
+    zone: TimeZone,
     out: Mutex<Box<dyn Write + Send>>,
+    levels: RwLock<Levels>,
+    is_quiet: AtomicBool,
     ring: Mutex<VecDeque<String>>,
     total: AtomicU64,
     warnings: Mutex<Vec<String>>,
@@ -40,10 +77,17 @@ pub struct Log {
 
 impl Log {
     /// A log that writes to `out`.
-    pub fn new(format: Format, out: Box<dyn Write + Send>) -> Arc<Self> {
+    pub fn new(format: Format, zone: Zone, out: Box<dyn Write + Send>) -> Arc<Self> {
+        let zone = match zone {
+            Zone::Local => TimeZone::system(),
+            Zone::Utc => TimeZone::UTC,
+        };
         Arc::new(Log {
             format,
+            zone,
             out: Mutex::new(out),
+            levels: RwLock::new(Levels::default()),
+            is_quiet: AtomicBool::new(false),
             ring: Mutex::new(VecDeque::new()),
             total: AtomicU64::new(0),
             warnings: Mutex::new(Vec::new()),
@@ -69,23 +113,61 @@ impl Log {
     pub fn clear(&self) {
         self.ring.lock().clear();
     }
+
+    /// Sets how much each component says, by the value of `logComponentVerbosity`.
+    pub fn set_levels(&self, verbosity: Doc<'_>) {
+        *self.levels.write() = Levels::of(verbosity);
+        // Each place that logs remembers whether anybody listens.
+        tracing::callsite::rebuild_interest_cache();
+    }
+
+    /// Sets whether the lines about single connections are left out.
+    pub fn set_quiet(&self, is_quiet: bool) {
+        self.is_quiet.store(is_quiet, Ordering::Relaxed);
+    }
+
+    /// Whether the lines about single connections are left out.
+    pub fn is_quiet(&self) -> bool {
+        self.is_quiet.load(Ordering::Relaxed)
+    }
 }
 
-/// The layer itself, which shares the [`Log`] with the server.
+/// The layer itself, which shares the [`Log`] with the server. It is the only one: what it does not
+/// want is not made.
 pub struct LogLayer(pub Arc<Log>);
 
+impl LogLayer {
+    fn wants(&self, metadata: &Metadata<'_>) -> bool {
+        let component = Component::of_target(metadata.target());
+        self.0.levels.read().allow(component, *metadata.level())
+    }
+}
+
 impl<S: Subscriber> Layer<S> for LogLayer {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.wants(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.wants(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.0.levels.read().most())
+    }
+
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
-        let now = Timestamp::now().to_zoned(TimeZone::system());
-        let json = json_line(&now, *metadata.level(), metadata.target(), &fields);
         let log = &*self.0;
-        let line = match log.format {
+        let now = Timestamp::now().to_zoned(log.zone.clone());
+        let json = fields.json_line(&now, metadata);
+        let mut line = match log.format {
             Format::Json => json.clone(),
-            Format::Readable => readable_line(&now, *metadata.level(), &fields),
+            Format::Readable => fields.readable_line(&now, metadata),
         };
+        line.push('\n');
         log.total.fetch_add(1, Ordering::Relaxed);
         if metadata.target() == STARTUP_WARNING {
             log.warnings.lock().push(json.clone());
@@ -99,184 +181,48 @@ impl<S: Subscriber> Layer<S> for LogLayer {
         }
         let mut out = log.out.lock();
         // There is nobody to tell that the log cannot be written.
-        let _ = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n"));
-        let _ = out.flush();
+        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     }
 }
 
-/// The target of events that `getLog: "startupWarnings"` shows.
-pub const STARTUP_WARNING: &str = "startup_warning";
-
-/// The target of events that tell of a slow operation.
-pub const SLOW_QUERY: &str = "slow_query";
-
-/// The target of events that tell of a slow transaction.
-pub const SLOW_TRANSACTION: &str = "slow_transaction";
-
-/// MongoDB's numbers of these messages, by which programs find them.
-const SLOW_QUERY_ID: u32 = 51_803;
-const SLOW_TRANSACTION_ID: u32 = 51_802;
-
-#[derive(Default)]
-struct Fields {
-    message: String,
-    /// Names and JSON values.
-    others: Vec<(&'static str, String)>,
-    /// All attributes at once, as JSON: of [`SLOW_QUERY`].
-    json: Option<String>,
-}
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let text = format!("{value:?}");
-        match field.name() {
-            "message" => self.message = text,
-            name => self.others.push((name, json_string(&text))),
-        }
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        match field.name() {
-            "message" => value.clone_into(&mut self.message),
-            "json" => self.json = Some(value.to_owned()),
-            name => self.others.push((name, json_string(value))),
-        }
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.others.push((field.name(), value.to_string()));
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.others.push((field.name(), value.to_string()));
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.others.push((field.name(), value.to_string()));
-    }
-}
-
-fn json_line(now: &Zoned, level: Level, target: &str, fields: &Fields) -> String {
-    let severity = match level {
-        Level::ERROR => "E",
-        Level::WARN => "W",
-        Level::INFO => "I",
-        Level::DEBUG => "D1",
-        Level::TRACE => "D2",
-    };
-    let thread = std::thread::current();
-    let mut line = String::new();
-    // Writing to a string cannot fail.
-    let _ = write!(
-        line,
-        "{{\"t\":{{\"$date\":\"{}\"}},\"s\":\"{severity}\",\"c\":\"{}\",\"id\":{},\"ctx\":{},\"msg\":{}",
-        now.strftime("%Y-%m-%dT%H:%M:%S%.3f%:z"),
-        component(target),
-        message_id(target, &fields.message),
-        json_string(thread.name().unwrap_or("main")),
-        json_string(&fields.message),
-    );
-    if !fields.others.is_empty() {
-        line.push_str(",\"attr\":{");
-        for (at, (name, value)) in fields.others.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            let _ = write!(line, "{comma}{}:{value}", json_string(name));
-        }
-        line.push('}');
-    }
-    if let Some(json) = &fields.json {
-        line.push_str(",\"attr\":");
-        line.push_str(json);
-    }
-    line.push('}');
-    line
-}
-
-fn readable_line(now: &Zoned, level: Level, fields: &Fields) -> String {
-    let mut line =
-        format!("{} {level:>5} {}", now.strftime("%Y-%m-%d %H:%M:%S%.3f"), fields.message);
-    for (name, value) in &fields.others {
-        let _ = write!(line, " {name}={value}");
-    }
-    if let Some(json) = &fields.json {
-        line.push(' ');
-        line.push_str(json);
-    }
-    line
-}
-
-/// The component of MongoDB's log that an event belongs to, by the module that raised it.
-fn component(target: &str) -> &'static str {
-    match target {
-        STARTUP_WARNING => "CONTROL",
-        SLOW_QUERY => "COMMAND",
-        SLOW_TRANSACTION => "TXN",
-        _ if target.contains("::net") || target.contains("hello") => "NETWORK",
-        _ if target.contains("::command") => "COMMAND",
-        _ if target.starts_with("marula_embedded") || target.starts_with("marula_storage") => {
-            "STORAGE"
-        }
-        _ if target.starts_with("marula_db") => "STORAGE",
-        _ if target.starts_with("marula_plan") => "QUERY",
-        _ => "CONTROL",
-    }
-}
-
-/// A number that stays the same for the same message, as programs that read MongoDB's log expect.
-fn message_id(target: &str, message: &str) -> u32 {
-    if target == SLOW_QUERY {
-        return SLOW_QUERY_ID;
-    }
-    if target == SLOW_TRANSACTION {
-        return SLOW_TRANSACTION_ID;
-    }
-    let bytes = target.bytes().chain(message.bytes());
-    let hash = bytes
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    // MongoDB's own ids have up to seven digits; these have eight.
-    80_000_000 + hash % 10_000_000
-}
-
-fn json_string(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            control if control.is_control() => {
-                let _ = write!(out, "\\u{:04x}", u32::from(control));
-            }
-            other => out.push(other),
-        }
-    }
-    out.push('"');
-    out
+/// The attributes of an event as one document, for its field `attr`.
+pub fn attributes(write: impl FnOnce(&mut DocWriter<'_>)) -> String {
+    ext_json::to_string(DocBuf::build(write).as_doc(), Mode::Relaxed)
 }
 
 #[cfg(test)]
 mod tests {
+    use marula_bson::doc;
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
 
+    fn logging(log: &Arc<Log>, act: impl FnOnce()) {
+        let subscriber = tracing_subscriber::registry().with(LogLayer(log.clone()));
+        tracing::subscriber::with_default(subscriber, act);
+    }
+
     #[test]
     fn events_are_kept_as_json_lines() {
-        let log = Log::new(Format::Readable, Box::new(std::io::sink()));
-        let subscriber = tracing_subscriber::registry().with(LogLayer(log.clone()));
-        tracing::subscriber::with_default(subscriber, || {
+        let log = Log::new(Format::Readable, Zone::Local, Box::new(std::io::sink()));
+        logging(&log, || {
             tracing::info!(port = 27_017, name = "a\"b", "ready");
-            tracing::warn!(target: STARTUP_WARNING, "access control is off");
+            tracing::warn!(target: STARTUP_WARNING, id = 22_120, "access control is off");
+            let attr = attributes(|out| {
+                out.append("namespace", "a.b").begin_doc("options").finish();
+            });
+            tracing::info!(target: "STORAGE", id = 20_320, attr, "createCollection");
         });
         let (lines, total) = log.lines();
-        assert_eq!(total, 2);
+        assert_eq!(total, 3);
         assert!(lines[0].starts_with("{\"t\":{\"$date\":\""));
         assert!(
             lines[0].ends_with("\"msg\":\"ready\",\"attr\":{\"port\":27017,\"name\":\"a\\\"b\"}}")
         );
+        assert!(lines[1].contains("\"s\":\"W\",  \"c\":\"CONTROL\",  \"id\":22120,   \"ctx\":"));
+        assert!(lines[1].ends_with("\"tags\":[\"startupWarnings\"]}"));
+        assert!(lines[2].contains("\"c\":\"STORAGE\",  \"id\":20320,   "), "{}", lines[2]);
+        assert!(lines[2].ends_with(",\"attr\":{\"namespace\":\"a.b\",\"options\":{}}}"));
         assert_eq!(log.startup_warnings().len(), 1);
         log.clear();
         assert_eq!(log.lines().0.len(), 0);
@@ -284,9 +230,8 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_kept() {
-        let log = Log::new(Format::Json, Box::new(std::io::sink()));
-        let subscriber = tracing_subscriber::registry().with(LogLayer(log.clone()));
-        tracing::subscriber::with_default(subscriber, || {
+        let log = Log::new(Format::Json, Zone::Utc, Box::new(std::io::sink()));
+        logging(&log, || {
             for number in 0..LINES_MAX + 5 {
                 tracing::info!(number, "event");
             }
@@ -294,5 +239,29 @@ mod tests {
         let (lines, total) = log.lines();
         assert_eq!((lines.len(), total), (LINES_MAX, (LINES_MAX + 5) as u64));
         assert!(lines[0].contains("\"number\":5"));
+    }
+
+    #[test]
+    fn a_component_says_as_much_as_its_level_allows() {
+        let log = Log::new(Format::Json, Zone::Utc, Box::new(std::io::sink()));
+        logging(&log, || {
+            let speak = || {
+                tracing::debug!(target: "STORAGE", "one");
+                tracing::trace!(target: "STORAGE", "two");
+                tracing::debug!(target: "NETWORK", "other");
+            };
+            let said = || {
+                log.clear();
+                speak();
+                log.lines().0.len()
+            };
+            assert_eq!(said(), 0);
+            log.set_levels(doc! { "verbosity": 0, "storage": { "verbosity": 1 } }.as_doc());
+            assert_eq!(said(), 1);
+            log.set_levels(doc! { "verbosity": 2, "network": { "verbosity": 0 } }.as_doc());
+            assert_eq!(said(), 2);
+            log.set_levels(doc! { "verbosity": 0 }.as_doc());
+            assert_eq!(said(), 0);
+        });
     }
 }

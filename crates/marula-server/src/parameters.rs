@@ -15,6 +15,7 @@ use marula_bson::{Doc, DocBuf, Value, ValueBuf, doc};
 use marula_error::{Error, Result, errors};
 use parking_lot::RwLock;
 
+use crate::log::components as log_components;
 use crate::net::tls::Mode;
 use crate::server::Server;
 use crate::transactions;
@@ -169,12 +170,20 @@ impl Server {
                 let change = doc! { "verbosity": value.get() };
                 let levels = log_components::changed(current, Value::Document(change.as_doc()))?;
                 self.parameters.set.write().insert(LOG_COMPONENTS, ValueBuf::from(&levels));
+                self.log.set_levels(levels.as_doc());
             }
             LOG_COMPONENTS => {
                 let level = value.get().as_doc().and_then(|levels| levels.get("verbosity"));
                 let level = level.unwrap_or(Value::Int32(0)).to_buf();
                 self.parameters.set.write().insert(LOG_LEVEL, level);
+                self.log.set_levels(value.get().as_doc().unwrap_or(Doc::EMPTY));
             }
+            "auditAuthorizationSuccess" => {
+                if let Some(audit) = &self.options.audit {
+                    audit.set_tells_successes(self.parameters.flag(row.name));
+                }
+            }
+            "quiet" => self.log.set_quiet(self.parameters.flag(row.name)),
             "cursorTimeoutMillis" => {
                 self.cursors.set_timeout_ms(self.parameters.number(row.name));
             }

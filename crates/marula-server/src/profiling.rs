@@ -16,6 +16,7 @@ use marula_db::catalog::options::CollectionOptions;
 use marula_db::write::InsertReport;
 use marula_db::{Namespace, Unit, WriteOp};
 use marula_error::Result;
+use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -39,6 +40,8 @@ pub struct Profiling {
 /// The settings, of the server and of each database.
 pub struct Settings {
     databases: BTreeMap<String, Database>,
+    /// Those of a database that none were set for.
+    usual: Database,
     /// Milliseconds from which an operation counts as slow.
     pub slow_ms: i32,
     /// The part of the slow operations that counts.
@@ -65,7 +68,12 @@ pub struct Verdict {
 
 impl Default for Profiling {
     fn default() -> Self {
-        let settings = Settings { databases: BTreeMap::new(), slow_ms: 100, sample_rate: 1.0 };
+        let settings = Settings {
+            databases: BTreeMap::new(),
+            usual: Database::default(),
+            slow_ms: 100,
+            sample_rate: 1.0,
+        };
         let slow_us = AtomicI64::new(i64::from(settings.slow_ms) * 1000);
         Profiling { settings: Mutex::new(settings), is_on: AtomicBool::new(false), slow_us }
     }
@@ -81,7 +89,8 @@ impl Profiling {
     pub fn change(&self, change: impl FnOnce(&mut Settings)) {
         let mut settings = self.settings.lock();
         change(&mut settings);
-        self.is_on.store(!settings.databases.is_empty(), Ordering::Relaxed);
+        let is_on = !settings.databases.is_empty() || !settings.usual.is_off();
+        self.is_on.store(is_on, Ordering::Relaxed);
         self.slow_us.store(i64::from(settings.slow_ms) * 1000, Ordering::Relaxed);
     }
 
@@ -131,15 +140,34 @@ impl Profiling {
     }
 }
 
+impl Database {
+    /// Settings of this level, and what counts in place of being slow.
+    ///
+    /// Errors: a filter that is none.
+    pub fn parse(level: i32, filter: Option<&DocBuf>) -> Result<Self> {
+        let parse = |filter: &DocBuf| Filter::parse(filter.as_doc(), &QueryContext::default());
+        Ok(Database { level, filter: filter.map(parse).transpose()? })
+    }
+
+    fn is_off(&self) -> bool {
+        self.level == 0 && self.filter.is_none()
+    }
+}
+
 impl Settings {
+    /// Changes the settings of every database that none were set for.
+    pub fn set_usual(&mut self, usual: Database) {
+        self.usual = usual;
+    }
+
     /// The settings of a database.
     pub fn database(&self, db: &str) -> Database {
-        self.databases.get(db).cloned().unwrap_or_default()
+        self.databases.get(db).unwrap_or(&self.usual).clone()
     }
 
     /// Changes the settings of a database.
     pub fn set_database(&mut self, db: &str, database: Database) {
-        match database.level == 0 && database.filter.is_none() {
+        match database.is_off() && self.usual.is_off() {
             true => self.databases.remove(db),
             false => self.databases.insert(db.to_owned(), database),
         };

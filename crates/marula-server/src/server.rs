@@ -11,9 +11,11 @@ use marula_query::spill::Disk;
 use marula_wire::Compressors;
 use parking_lot::{Condvar, Mutex};
 
+use crate::audit::{self, Audit, actor};
 use crate::auth::Users;
 use crate::auth::logins::LoginCounters;
 use crate::backups::Backups;
+use crate::catalog_log;
 use crate::counters::Counters;
 use crate::cursor::Cursors;
 use crate::default_concerns::DefaultConcerns;
@@ -68,6 +70,8 @@ pub struct Options {
     pub dbpath: Option<String>,
     /// The log file, where there is one.
     pub log_file: Option<LogFile>,
+    /// The audit log, where there is one.
+    pub audit: Option<Arc<Audit>>,
     /// The compressors that are offered.
     pub compressors: Compressors,
     /// TLS, where it is on.
@@ -142,6 +146,13 @@ impl Server {
     /// A server over these databases.
     pub fn new(db: Arc<Db>, options: Options, log: Arc<Log>) -> Self {
         let now_ms = unix_ms();
+        let audit = options.audit.clone();
+        db.watch_catalog(Box::new(move |event| {
+            catalog_log::log(event);
+            if let Some(audit) = &audit {
+                audit::catalog::tell(audit, event);
+            }
+        }));
         let disk = temp_files::disk(options.dbpath.as_deref());
         let set = options.repl_set.clone().unwrap_or_default();
         let profiling = Arc::new(Profiling::default());
@@ -188,13 +199,45 @@ impl Server {
         op_time.append("t", 1_i64);
     }
 
+    /// Rotates the files of the log and of the audit log, where there are any.
+    ///
+    /// Errors: those of [`LogFile::rotate`].
+    pub fn rotate_logs(&self) -> marula_error::Result<()> {
+        self.rotate_log()?;
+        self.rotate_audit()
+    }
+
+    /// Rotates the file of the audit log, where there is one.
+    ///
+    /// Errors: those of [`LogFile::rotate`].
+    pub fn rotate_audit(&self) -> marula_error::Result<()> {
+        self.options.audit.as_ref().map_or(Ok(()), |audit| audit.rotate(&actor::current()))
+    }
+
+    /// Tells the audit log that the server has begun.
+    pub fn audit_begin(&self) {
+        if let Some(audit) = &self.options.audit {
+            audit.write(&actor::Actor::system(), "startup", 0, |param| {
+                param.append("options", &self.options.parsed);
+                param.begin_array("initialClusterServerParameters").finish();
+            });
+        }
+    }
+
+    /// Tells the audit log that the server ends.
+    pub fn audit_end(&self) {
+        if let Some(audit) = &self.options.audit {
+            audit.write(&actor::Actor::system(), "shutdown", 0, |_| ());
+        }
+    }
+
     /// Rotates the log file, where there is one.
     ///
     /// Errors: those of [`LogFile::rotate`].
     pub fn rotate_log(&self) -> marula_error::Result<()> {
         if let Some(log_file) = &self.options.log_file {
             self.log.reopen(Box::new(log_file.rotate()?));
-            tracing::info!(path = %log_file.path.display(), "the log was rotated");
+            tracing::info!(target: "CONTROL", id = 20_721, path = %log_file.path.display(), pid = std::process::id(), host = self.options.host, "Process Details");
         }
         Ok(())
     }
@@ -230,7 +273,7 @@ impl Server {
 /// starting.
 fn or_default<T: Default>(what: &str, loaded: Result<T>) -> T {
     loaded.unwrap_or_else(|error| {
-        tracing::error!(%error, "{what} could not be read: as if none were stored");
+        tracing::error!(what, %error, "stored settings could not be read: as if there were none");
         T::default()
     })
 }

@@ -4,14 +4,23 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
+
+use crate::mongod_args::MongodArgs;
+
+/// The own version, and MongoDB's in the line by which programs that start a mongod find it.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!("{}\ndb version v{}", crate::build_info::SHOWN, marula_server::VERSION)
+});
 
 /// A document database that speaks MongoDB's wire protocol.
 #[derive(Parser, Debug)]
 #[command(
     name = "marula",
     version = crate::build_info::SHOWN,
+    long_version = LONG_VERSION.as_str(),
     after_help = "Start a server:        marula serve --dbpath ./data\n\
                   Connect to it:         mongosh mongodb://127.0.0.1:27017\n\
                   Try it without a disk: marula serve --storage-engine memory\n\
@@ -31,6 +40,8 @@ pub(crate) enum Command {
     Backup(crate::backup::BackupArgs),
     /// Check a data folder that no server has open: every document, index and counter.
     Check(CheckArgs),
+    /// Read a configuration file (mongod.conf) and list what becomes of each of its options
+    CheckConfig(CheckConfigArgs),
     /// Compare this server with others under published loads, and draw the report
     #[command(disable_help_flag = true)]
     Bench {
@@ -42,8 +53,9 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug, Default)]
 #[command(
-    after_help = "Options of mongod that Marula does not have are refused rather than ignored.\n\
-                        All options can be set in a configuration file (mongod.conf) too: --config."
+    after_help = "Options of mongod without a meaning in Marula are accepted with a warning in the log; an option that\n\
+                  would leave you with less than you requested stops the start. `marula check-config FILE` lists both.\n\
+                  All options can be set in a configuration file (mongod.conf) too: --config."
 )]
 pub(crate) struct ServeArgs {
     /// The data folder; it is created if it does not exist [default: ./data]
@@ -55,11 +67,11 @@ pub(crate) struct ServeArgs {
     pub(crate) port: Option<String>,
 
     /// The addresses to listen on, separated by commas [default: 127.0.0.1]
-    #[arg(long, alias = "bind_ip", value_name = "ADDRESS,…")]
+    #[arg(long, visible_alias = "bind_ip", value_name = "ADDRESS,…")]
     pub(crate) bind_ip: Option<String>,
 
     /// Listen on every address of this machine
-    #[arg(long, alias = "bind_ip_all")]
+    #[arg(long, visible_alias = "bind_ip_all")]
     pub(crate) bind_ip_all: bool,
 
     /// Also listen on a Unix socket at this path
@@ -75,9 +87,9 @@ pub(crate) struct ServeArgs {
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The storage engine: rocksdb (on disk), memory (lost at the end), etcd or fdb (a cluster of
-    /// servers) [default: rocksdb]
-    #[arg(long, alias = "storageEngine", value_name = "ENGINE")]
+    /// The storage engine: rocksdb (on disk; also as wiredTiger), memory (lost at the end; also as
+    /// ephemeralForTest and inMemory), etcd or fdb (a cluster of servers) [default: rocksdb]
+    #[arg(long, visible_alias = "storageEngine", value_name = "ENGINE")]
     pub(crate) storage_engine: Option<String>,
 
     /// The servers of the etcd cluster, such as http://10.0.0.1:2379, separated by commas
@@ -97,19 +109,19 @@ pub(crate) struct ServeArgs {
     pub(crate) cache_size: Option<String>,
 
     /// The same in gigabytes, by mongod's name
-    #[arg(long = "wiredTigerCacheSizeGB", value_name = "GB", hide = true)]
+    #[arg(long = "wiredTigerCacheSizeGB", value_name = "GB")]
     pub(crate) wired_tiger_cache_size_gb: Option<String>,
 
     /// Present a replica set with this name and one member; without it, present a mongos
-    #[arg(long, alias = "replSet", value_name = "NAME")]
+    #[arg(long, visible_alias = "replSet", value_name = "NAME")]
     pub(crate) repl_set: Option<String>,
 
     /// The maximum size of the oplog, which change streams read, in megabytes [default: 990]
-    #[arg(long, alias = "oplogSize", value_name = "MB")]
+    #[arg(long, visible_alias = "oplogSize", value_name = "MB")]
     pub(crate) oplog_size: Option<String>,
 
     /// Keep entries of the oplog for at least this many hours, and write the oplog from the start
-    #[arg(long, alias = "oplogMinRetentionHours", value_name = "HOURS")]
+    #[arg(long, visible_alias = "oplogMinRetentionHours", value_name = "HOURS")]
     pub(crate) oplog_min_retention_hours: Option<String>,
 
     /// Require authentication, and permit each user only what its roles allow
@@ -117,15 +129,32 @@ pub(crate) struct ServeArgs {
     pub(crate) auth: bool,
 
     /// Permit every client everything, whatever the configuration file contains
-    #[arg(long, hide = true)]
+    #[arg(long)]
     pub(crate) noauth: bool,
+
+    /// The key file of mongod's internal authentication; it implies --auth and has no other effect
+    #[arg(long = "keyFile", value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// Accept clients with and without authentication, for the transition of a running system to
+    /// --keyFile alone
+    #[arg(long = "transitionToAuth")]
+    pub(crate) transition_to_auth: bool,
+
+    /// The host, and the port if it differs, at which others reach this server; hello returns it
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) advertise_host: Option<String>,
+
+    /// Run the server in a separate process, and return once it is ready
+    #[arg(long)]
+    pub(crate) fork: bool,
 
     /// Reject JavaScript: $where, $function, $accumulator and mapReduce
     #[arg(long)]
     pub(crate) noscripting: bool,
 
     /// The maximum number of open connections
-    #[arg(long, alias = "maxConns", value_name = "COUNT")]
+    #[arg(long, visible_alias = "maxConns", value_name = "COUNT")]
     pub(crate) max_connections: Option<String>,
 
     /// The most connections of one client's address at one time
@@ -138,36 +167,37 @@ pub(crate) struct ServeArgs {
     pub(crate) max_queued_requests: Option<String>,
 
     /// Compressors to offer: snappy, zstd, zlib, separated by commas, or disabled
-    #[arg(long, alias = "networkMessageCompressors", value_name = "NAME,…")]
+    #[arg(long, visible_alias = "networkMessageCompressors", value_name = "NAME,…")]
     pub(crate) compressors: Option<String>,
 
     /// Set a server parameter; may be given several times
-    #[arg(long, alias = "setParameter", value_name = "NAME=VALUE")]
+    #[arg(long, visible_alias = "setParameter", value_name = "NAME=VALUE")]
     pub(crate) set_parameter: Vec<String>,
 
-    /// The format of log lines: readable, or json in the form of MongoDB's log
+    /// The format of log lines: json in the form of MongoDB's log, or readable [default: json,
+    /// readable on a terminal]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
 
-    /// Write the log to this file instead of stderr
-    #[arg(long, aliases = ["logpath", "log_path"], value_name = "FILE")]
+    /// Write the log to this file instead of stdout
+    #[arg(long, visible_alias = "logpath", alias = "log_path", value_name = "FILE")]
     pub(crate) log_path: Option<PathBuf>,
 
     /// Append to an existing log file; without it, the file is renamed with the time added to its
     /// name
-    #[arg(long, alias = "logappend")]
+    #[arg(long, visible_alias = "logappend")]
     pub(crate) log_append: bool,
 
     /// The effect of the command logRotate and of SIGUSR1: rename the log file, or reopen it
     /// [default: rename]
-    #[arg(long, alias = "logRotate", value_name = "WAY")]
+    #[arg(long, visible_alias = "logRotate", value_name = "WAY")]
     pub(crate) log_rotate: Option<String>,
 
     /// Log more; -vv logs everything
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Log only warnings and errors
+    /// Do not log the begin and end of connections
     #[arg(long)]
     pub(crate) quiet: bool,
 
@@ -177,7 +207,7 @@ pub(crate) struct ServeArgs {
     pub(crate) repair: bool,
 
     /// Write the process id to this file
-    #[arg(long, alias = "pidfilepath", value_name = "FILE")]
+    #[arg(long, visible_alias = "pidfilepath", value_name = "FILE")]
     pub(crate) pid_file: Option<PathBuf>,
 
     /// Write the addresses to this file once connections are accepted there
@@ -195,7 +225,7 @@ pub(crate) struct ServeArgs {
     pub(crate) tls: TlsArgs,
 
     #[command(flatten)]
-    pub(crate) refused: RefusedArgs,
+    pub(crate) mongod: MongodArgs,
 }
 
 /// Options of backups that the server makes on its own.
@@ -272,25 +302,11 @@ pub(crate) struct TlsArgs {
     pub(crate) ssl_mode: Option<String>,
 }
 
-/// Options of mongod that are rejected with a reason, or that ask for a fixed behaviour.
-#[derive(Args, Debug, Default)]
-pub(crate) struct RefusedArgs {
-    #[arg(long, hide = true)]
-    pub(crate) journal: bool,
-    #[arg(long, hide = true)]
-    pub(crate) nojournal: bool,
-    #[arg(long, hide = true)]
-    pub(crate) nounixsocket: bool,
-    #[arg(long, hide = true)]
-    pub(crate) fork: bool,
-    #[arg(long, hide = true)]
-    pub(crate) shardsvr: bool,
-    #[arg(long, hide = true)]
-    pub(crate) configsvr: bool,
-    #[arg(long, hide = true)]
-    pub(crate) directoryperdb: bool,
-    #[arg(long = "keyFile", hide = true)]
-    pub(crate) key_file: Option<String>,
+#[derive(Args, Debug)]
+pub(crate) struct CheckConfigArgs {
+    /// The file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Args, Debug)]

@@ -10,41 +10,56 @@ use crate::settings::Settings;
 
 /// Reads the file at `path` into `settings`.
 pub(crate) fn read(path: &Path, settings: &mut Settings) -> Result<(), Failure> {
+    let set = |(name, value): (String, String)| settings.set(&name, &value);
+    options(path)?
+        .into_iter()
+        .try_for_each(set)
+        .map_err(|failure| format!("configuration file '{}': {failure}", path.display()))
+}
+
+/// The options of the file at `path`: dotted names and values as text.
+pub(crate) fn options(path: &Path) -> Result<Vec<(String, String)>, Failure> {
     let shown = path.display();
     let text = fs::read_to_string(path)
         .map_err(|error| format!("cannot read configuration file '{shown}': {error}"))?;
     let document: Value = yaml_serde::from_str(&text)
         .map_err(|error| format!("configuration file '{shown}' is not YAML: {error}"))?;
-    apply("", &document, settings)
-        .map_err(|failure| format!("configuration file '{shown}': {failure}"))
+    let mut found = Vec::new();
+    collect("", &document, &mut found)
+        .map_err(|failure| format!("configuration file '{shown}': {failure}"))?;
+    Ok(found)
 }
 
-/// Sets the values in the section `name`, recursively.
-fn apply(name: &str, value: &Value, settings: &mut Settings) -> Result<(), Failure> {
-    match value {
-        Value::Null => Ok(()),
-        Value::Bool(flag) => settings.set(name, &flag.to_string()),
-        Value::Number(number) => settings.set(name, &number.to_string()),
-        Value::String(text) => settings.set(name, text),
+/// Gathers what stands under `name`, section by section.
+fn collect(name: &str, value: &Value, found: &mut Vec<(String, String)>) -> Result<(), Failure> {
+    let text = match value {
+        Value::Null => return Ok(()),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.clone(),
         Value::Mapping(section) => {
             for (key, value) in section {
                 let Value::String(key) = key else {
                     return Err(format!("section '{name}' has a name that is not text"));
                 };
                 let inner = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
-                apply(&inner, value, settings)?;
+                collect(&inner, value, found)?;
             }
-            Ok(())
+            return Ok(());
         }
         // A list of addresses or compressors may be written as a list too.
         Value::Sequence(items) => {
             let texts: Option<Vec<_>> = items.iter().map(|item| item.as_str()).collect();
             let texts =
                 texts.ok_or_else(|| format!("option '{name}' is a list of other than texts"))?;
-            settings.set(name, &texts.join(","))
+            texts.join(",")
         }
-        Value::Tagged(_) => Err(format!("option '{name}' has a YAML tag, which is not supported")),
-    }
+        Value::Tagged(_) => {
+            return Err(format!("option '{name}' has a YAML tag, which is not supported"));
+        }
+    };
+    found.push((name.to_owned(), text));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -54,7 +69,9 @@ mod tests {
     fn check(text: &str) -> Result<Settings, Failure> {
         let mut settings = Settings::default();
         let document = yaml_serde::from_str(text).map_err(|error| error.to_string())?;
-        apply("", &document, &mut settings)?;
+        let mut options = Vec::new();
+        collect("", &document, &mut options)?;
+        options.iter().try_for_each(|(name, value)| settings.set(name, value))?;
         Ok(settings)
     }
 

@@ -17,8 +17,8 @@ use crate::Failure;
 use crate::memory_plan::MemoryPlan;
 use crate::settings::{EngineKind, Settings};
 
-/// The purpose of opening a store.
-#[derive(Clone, Copy)]
+/// Why a store is opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To serve it: damage is rejected.
     Serve,

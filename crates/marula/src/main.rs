@@ -1,18 +1,22 @@
 //! The binary: `marula serve`, `marula backup`, `marula check`, `marula bench`.
 //!
-//! This crate is the only one that chooses an engine. A failure is one line on stderr and a
-//! non-zero exit status.
+//! This is the only place that picks an engine. A failure is one line on stderr and a non-zero
+//! exit. Programs that start a mongod name no subcommand: options alone mean `serve`.
 
 mod allocator;
 #[cfg(feature = "rocksdb")]
 mod backup;
+mod banner;
 mod bench;
 mod build_info;
 mod check;
+mod check_config;
 mod cli;
 mod config_file;
 mod engine;
+mod fork;
 mod memory_plan;
+mod mongod_args;
 mod process;
 mod readiness;
 mod serve;
@@ -20,6 +24,7 @@ mod settings;
 mod signals;
 mod tls_settings;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -32,11 +37,12 @@ type Failure = String;
 
 fn main() -> ExitCode {
     allocator::configure();
-    let outcome = match Cli::try_parse() {
+    let outcome = match Cli::try_parse_from(with_subcommand(std::env::args_os().collect())) {
         Ok(Cli { command: Command::Serve(options) }) => serve::run(&options),
         #[cfg(feature = "rocksdb")]
         Ok(Cli { command: Command::Backup(options) }) => backup::run(&options),
         Ok(Cli { command: Command::Check(options) }) => check::run(&options),
+        Ok(Cli { command: Command::CheckConfig(options) }) => check_config::run(&options),
         Ok(Cli { command: Command::Bench { words } }) => Err(bench::run(&words)),
         Err(error) => return usage(&error),
     };
@@ -49,7 +55,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help as a whole, and an error as one line.
+/// A command line that begins with an option of a server means `serve`, as it does for mongod.
+fn with_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
+    let first = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let is_ours = matches!(first, "-h" | "--help" | "-V" | "--version");
+    if first.starts_with('-') && !is_ours {
+        words.insert(1, "serve".into());
+    }
+    words
+}
+
+/// Help goes out whole; a mistake is one line.
 fn usage(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         print!("{error}");

@@ -56,10 +56,11 @@ impl FileLimit {
         if self.0 < FILES_RECOMMENDED || connections < wanted {
             tracing::warn!(
                 target: STARTUP_WARNING,
-                files = self.0,
-                recommended = FILES_RECOMMENDED,
+                id = 22_184,
+                currentValue = self.0,
+                recommendedMinimum = FILES_RECOMMENDED,
                 connections = connections as u64,
-                "The limit of open files is low, and with it the number of connections"
+                "Soft rlimits for open file descriptors too low"
             );
         }
     }

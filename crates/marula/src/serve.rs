@@ -1,29 +1,31 @@
 //! `marula serve`: opens the data, listens, and ends cleanly.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use marula_bson::Value;
 use marula_db::Db;
+use marula_server::audit::Audit;
 use marula_server::dispatch::Frame;
-use marula_server::log::{Format, Log, LogLayer, STARTUP_WARNING};
-use marula_server::log_file::LogFile;
+use marula_server::log::worker::{self, Worker};
+use marula_server::log::{Log, LogLayer, STARTUP_WARNING};
 use marula_server::memory::Memory;
 use marula_server::metrics::Endpoint;
 use marula_server::net::tls::Tls;
-use marula_server::net::{self, Listener};
+use marula_server::net::{self, Listener, NetHandle};
 use marula_server::oplog_keeper::OplogOptions;
-use marula_server::parameters::AtStartup;
+use marula_server::parameters::{AtStartup, Refused};
+use marula_server::profiling::Database;
 use marula_server::{Options, Server, ttl};
 use marula_storage::Store;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::{Layer, Registry};
 
 #[cfg(feature = "rocksdb")]
 use crate::backup;
@@ -31,18 +33,37 @@ use crate::build_info::BUILD;
 use crate::cli::ServeArgs;
 use crate::engine::Purpose;
 use crate::memory_plan::MemoryPlan;
+use crate::process::FileLimit;
 use crate::settings::{EngineKind, Settings};
 use crate::signals::Signals;
-use crate::{Failure, allocator, engine, process, readiness, signals, tls_settings};
+use crate::{Failure, allocator, banner, engine, fork, process, readiness, signals, tls_settings};
 
-/// The interval at which idle cursors and sessions are removed.
+/// The mode of a Unix socket's file, as mongod's.
+const UNIX_SOCKET_MODE: u32 = 0o700;
+/// The interval of the search for idle cursors and sessions.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(4);
 /// The time that running requests get when the server ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// The time that the last threads get to release the store.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
 
-/// Serves until a signal or a command ends the server.
+/// Everything but the data that a server starts with, checked.
+struct Start {
+    began: Instant,
+    settings: Settings,
+    kept: signals::Kept,
+    limit: FileLimit,
+    memory: MemoryPlan,
+    listeners: Vec<Listener>,
+    metrics: Option<Endpoint>,
+    unix_socket: Option<PathBuf>,
+    tls: Option<Arc<Tls>>,
+    audit: Option<Arc<Audit>>,
+    parameters: Vec<AtStartup>,
+    log: Arc<Log>,
+}
+
+/// Serves until the end is requested.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     let began = Instant::now();
     let settings = Settings::gather(args)?;
@@ -50,117 +71,182 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
     if memory.has_limit() {
         allocator::give_back_soon();
     }
+    if settings.forks {
+        match fork::is_child() {
+            false => return fork::start_child(),
+            true => fork::detach()?,
+        }
+    }
     process::keep_files_private();
     let kept = signals::keep()?;
     let limit = process::raise_file_limit()?;
-    // The sockets come first: a port in use is found before anything changes.
-    let mut listeners = Vec::new();
-    for address in settings.addresses()? {
-        listeners.push(listen(address)?);
-    }
-    if let Some(path) = &settings.unix_socket {
-        let listener = Listener::unix(path)
-            .map_err(|error| format!("cannot listen on '{}': {error}", path.display()))?;
-        listeners.push(listener);
-    }
-    let metrics = settings.metrics_listen.map(listen_for_metrics).transpose()?;
-    let address = listeners.first().and_then(Listener::local_addr);
     let tls = settings.tls.open()?;
     // Parameters set by the user override those derived from the memory limit.
     let of_memory = memory.parameters();
     let wanted = of_memory.iter().chain(&settings.parameters);
     let parameters: Vec<AtStartup> =
         wanted.map(|(name, value)| AtStartup::parse(name, value)).collect::<Result<_, _>>()?;
-    // Before the engine, which logs damage as it opens.
+    // The sockets come first: a port in use is then found before anything is touched.
+    let mut listeners = Vec::new();
+    for address in settings.addresses()? {
+        listeners.push(listen(address)?);
+    }
+    let address = listeners.first().and_then(Listener::local_addr);
+    let unix_socket = settings.unix_socket(address.map_or(settings.port, |it| it.port()));
+    if let Some(path) = &unix_socket {
+        let listener = Listener::unix(path, settings.unix_mode.unwrap_or(UNIX_SOCKET_MODE))
+            .map_err(|error| format!("cannot listen on '{}': {error}", path.display()))?;
+        listeners.push(listener);
+    }
+    let metrics = settings.metrics_listen.map(listen_for_metrics).transpose()?;
+    let audit = settings.audit.options(settings.log.rotation())?;
+    let audit = audit.as_ref().map(Audit::open).transpose()?.map(Arc::new);
+    // Before the engine, which reports damage as it opens.
     let log = start_log(&settings)?;
-    if !settings.has_javascript {
-        marula_server::disable_javascript();
-    }
-    let purpose = purpose(args, &settings);
-    let engine::Opened {
-        store,
+    let start = Start {
+        began,
+        settings,
+        kept,
+        limit,
+        memory,
+        listeners,
+        metrics,
+        unix_socket,
+        tls,
+        audit,
+        parameters,
+        log,
+    };
+    let purpose = purpose(args, &start.settings);
+    start.serve(purpose).inspect_err(|failure| {
+        // A reader of the log finds it too.
+        tracing::error!(target: "CONTROL", id = 20_557, error = failure.as_str(), "DBException in initAndListen, terminating");
+    })
+}
+
+impl Start {
+    fn serve(self, purpose: Purpose) -> Result<ExitCode, Failure> {
+        let settings = self.settings;
+        let address = self.listeners.first().and_then(Listener::local_addr);
+        let port = address.map_or(settings.port, |address| address.port());
+        let starting = worker::begin(Worker::Part("initandlisten"));
+        banner::tell(&settings, port);
+        if !settings.has_javascript {
+            marula_server::disable_javascript();
+        }
+        let engine::Opened {
+            store,
+            #[cfg(feature = "rocksdb")]
+            embedded,
+        } = engine::open(&settings, &self.memory, purpose)?;
+        let db = Db::open(store.clone())
+            .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
+        if purpose == Purpose::Repair {
+            // As mongod, which ends when it has repaired.
+            db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
+            tracing::info!("the data folder is repaired");
+            return Ok(ExitCode::SUCCESS);
+        }
+        let db = Arc::new(db);
+        let options = options(&settings, &self.memory, address, self.tls.clone(), self.audit);
+        let server = Arc::new(Server::new(db.clone(), options, self.log));
         #[cfg(feature = "rocksdb")]
-        embedded,
-    } = engine::open(&settings, &memory, purpose)?;
-    let db = Db::open(store.clone())
-        .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
-    if args.repair {
-        // Like mongod, which ends after a repair.
+        let backups = backups(embedded, &settings, &server)?;
+        set_profiling(&server, &settings)?;
+        for parameter in &self.parameters {
+            server
+                .set_parameter_at_startup(parameter)
+                .map_err(|error| error.message().to_owned())?;
+        }
+        set_log_parameters(&server, &settings)?;
+        server
+            .oplog_keeper
+            .start(&server)
+            .map_err(|error| format!("cannot begin the oplog: {}", error.message()))?;
+        server.audit_begin();
+        let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
+        let signals = Signals::start(self.kept, &server, &store, settings.pid_file.clone())?;
+        let mut network = net::Options::for_this_machine();
+        let wanted = settings.connections_max.unwrap_or(network.connections_max);
+        network.connections_max = self.limit.connections_max(wanted);
+        network.connections_per_address_max = settings.connections_per_address_max;
+        network.queued_max = settings.queued_max.unwrap_or(network.queued_max);
+        network.compressors = settings.compressors;
+        network.tls = self.tls;
+        let handle = net::start(self.listeners, Arc::new(Frame(server.clone())), network)
+            .map_err(|error| format!("cannot start the network: {error}"))?;
+        // Nobody else sets it.
+        let _ = server.network.set(handle.counters());
+        if let Some(metrics) = &self.metrics {
+            metrics.show(&server);
+            tracing::info!(address = %metrics.address(), "metrics are served");
+        }
+        let ttl = ttl::start(server.clone())
+            .map_err(|error| format!("cannot start the TTL monitor: {error}"))?;
+        if !settings.has_access_control && !settings.is_in_transition {
+            warn_of_open_access(&settings);
+        }
+        self.limit.warn_of_low(wanted);
+        tell_ready(&server, &handle, self.unix_socket.as_deref(), port);
+        tracing::info!(
+            durationMillis = self.began.elapsed().as_millis() as u64,
+            "startup complete"
+        );
+        if settings.forks {
+            fork::tell_ready()?;
+        }
+        if settings.ends_with_stdin {
+            readiness::end_with_stdin(&server)?;
+        }
+        readiness::tell_ready(handle.local_addrs(), settings.ready_file.as_deref())?;
+        drop(starting);
+
+        while !server.shutdown.wait_until(Instant::now() + EXPIRY_INTERVAL) {
+            server.expire();
+        }
+        readiness::tell_stopping();
+        tracing::info!(target: "NETWORK", id = 20_562, "Shutdown: going to close listening sockets");
+        // Running operations end at once, and nobody has to wait for them.
+        server.operations.end_all();
+        if ttl.join().is_err() {
+            tracing::error!("the TTL monitor has panicked");
+        }
+        server.topology_waiters.lock().clear();
+        let is_forced = server.shutdown.is_forced();
+        handle.shutdown(if is_forced { Duration::ZERO } else { SHUTDOWN_GRACE });
+        #[cfg(feature = "rocksdb")]
+        if let Some(backups) = backups {
+            backups.stop();
+        }
+        if let Some(metrics) = self.metrics {
+            metrics.stop();
+        }
+        // After this nothing is waited for that a second signal would have to end.
         db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
-        tracing::info!("the data folder is repaired");
-        return Ok(ExitCode::SUCCESS);
+        signals.stop();
+        server.audit_end();
+        drop((server, db));
+        release(store);
+        tracing::info!(target: "CONTROL", id = 20_565, "Now exiting");
+        tracing::info!(target: "CONTROL", id = 23_138, exitCode = 0, "Shutting down");
+        Ok(ExitCode::SUCCESS)
     }
-    let db = Arc::new(db);
-    let server =
-        Arc::new(Server::new(db.clone(), options(&settings, &memory, address, tls.clone()), log));
-    #[cfg(feature = "rocksdb")]
-    let backups = backups(embedded, &settings, &server)?;
-    for parameter in &parameters {
-        server.set_parameter_at_startup(parameter).map_err(|error| error.message().to_owned())?;
-    }
-    server
-        .oplog_keeper
-        .start(&server)
-        .map_err(|error| format!("cannot begin the oplog: {}", error.message()))?;
-    let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
-    let signals = Signals::start(kept, &server, &store, settings.pid_file.clone())?;
-    let mut network = net::Options::for_this_machine();
-    let wanted = settings.connections_max.unwrap_or(network.connections_max);
-    network.connections_max = limit.connections_max(wanted);
-    network.connections_per_address_max = settings.connections_per_address_max;
-    network.queued_max = settings.queued_max.unwrap_or(network.queued_max);
-    network.compressors = settings.compressors;
-    network.tls = tls;
-    let handle = net::start(listeners, Arc::new(Frame(server.clone())), network)
-        .map_err(|error| format!("cannot start the network: {error}"))?;
-    // Nothing else sets it.
-    let _ = server.network.set(handle.counters());
-    if let Some(metrics) = &metrics {
-        metrics.show(&server);
-    }
-    let ttl = ttl::start(server.clone())
-        .map_err(|error| format!("cannot start the TTL monitor: {error}"))?;
-    if !settings.has_access_control {
-        warn_of_open_access(&settings);
-    }
-    limit.warn_of_low(wanted);
-    if let Some(metrics) = &metrics {
-        tracing::info!(address = %metrics.address(), "metrics are served");
-    }
-    for address in handle.local_addrs() {
-        tracing::info!(%address, took_ms = began.elapsed().as_millis() as u64, "ready for connections");
-    }
+}
 
-    if settings.ends_with_stdin {
-        readiness::end_with_stdin(&server)?;
+/// Says where the server listens, and that it is ready: what starts a mongod waits for this line.
+fn tell_ready(server: &Server, handle: &NetHandle, unix_socket: Option<&Path>, port: u16) {
+    let _listener = worker::begin(Worker::Part("listener"));
+    let unix_socket = unix_socket.map(|path| path.display().to_string());
+    let addresses = handle.local_addrs().iter().map(|address| address.ip().to_string());
+    for address in unix_socket.into_iter().chain(addresses) {
+        tracing::info!(target: "NETWORK", id = 23_015, address, "Listening on");
     }
-    readiness::tell_ready(handle.local_addrs(), settings.ready_file.as_deref())?;
-
-    while !server.shutdown.wait_until(Instant::now() + EXPIRY_INTERVAL) {
-        server.expire();
+    let ssl = if server.options.tls.is_some() { "on" } else { "off" };
+    tracing::info!(target: "NETWORK", id = 23_016, port, ssl, "Waiting for connections");
+    if server.options.repl_set.is_some() {
+        // The only member needs no election.
+        tracing::info!(target: "REPL", id = 21_331, "Transition to primary complete; database writes are now permitted");
     }
-    readiness::tell_stopping();
-    // Running operations end at once, so no client has to wait for them.
-    server.operations.end_all();
-    if ttl.join().is_err() {
-        tracing::error!("the TTL monitor has panicked");
-    }
-    server.topology_waiters.lock().clear();
-    handle.shutdown(if server.shutdown.is_forced() { Duration::ZERO } else { SHUTDOWN_GRACE });
-    #[cfg(feature = "rocksdb")]
-    if let Some(backups) = backups {
-        backups.stop();
-    }
-    if let Some(metrics) = metrics {
-        metrics.stop();
-    }
-    // From here on the server waits for nothing that a second signal would have to end.
-    db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
-    signals.stop();
-    drop((server, db));
-    release(store);
-    tracing::info!("ended");
-    Ok(ExitCode::SUCCESS)
 }
 
 fn purpose(args: &ServeArgs, settings: &Settings) -> Purpose {
@@ -202,7 +288,9 @@ fn release(store: Arc<dyn Store>) {
 
 fn listen(address: SocketAddr) -> Result<Listener, Failure> {
     Listener::tcp(address).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => format!("cannot listen on {address}: another process does"),
+        io::ErrorKind::AddrInUse => {
+            format!("cannot listen on {address}: address already in use by another process")
+        }
         io::ErrorKind::PermissionDenied => format!("cannot listen on {address}: not permitted"),
         _ => format!("cannot listen on {address}: {error}"),
     })
@@ -213,17 +301,30 @@ fn listen_for_metrics(address: SocketAddr) -> Result<Endpoint, Failure> {
         .map_err(|error| format!("cannot listen on {address} for metrics: {error}"))
 }
 
+/// The name by which others reach this server: as it was asked for, or the address that it listens
+/// on.
+fn host(settings: &Settings, address: Option<SocketAddr>) -> String {
+    let port = address.map_or(settings.port, |address| address.port());
+    if let Some(host) = &settings.advertised_host {
+        let has_port = host.rsplit_once(':').is_some_and(|(name, port)| {
+            port.parse::<u16>().is_ok() && (!name.contains(':') || name.ends_with(']'))
+        });
+        return if has_port { host.clone() } else { format!("{host}:{port}") };
+    }
+    match address.map(|address| address.ip()) {
+        Some(ip) if !ip.is_unspecified() => SocketAddr::new(ip, port).to_string(),
+        _ => format!("{}:{port}", marula_server::host_name()),
+    }
+}
+
 fn options(
     settings: &Settings,
     memory: &MemoryPlan,
     address: Option<SocketAddr>,
     tls: Option<Arc<Tls>>,
+    audit: Option<Arc<Audit>>,
 ) -> Options {
-    let port = address.map_or(settings.port, |address| address.port());
-    let host = match address.map(|address| address.ip()) {
-        Some(ip) if !ip.is_unspecified() => SocketAddr::new(ip, port).to_string(),
-        _ => format!("{}:{port}", marula_server::host_name()),
-    };
+    let host = host(settings, address);
     Options {
         repl_set: settings.repl_set.clone(),
         oplog: OplogOptions {
@@ -235,7 +336,8 @@ fn options(
         argv: tls_settings::without_passwords(std::env::args()),
         parsed: settings.document(),
         dbpath: settings.engine.is_in_folder().then(|| settings.dbpath.display().to_string()),
-        log_file: log_file(settings),
+        log_file: settings.log.file(),
+        audit,
         compressors: settings.compressors,
         tls,
         has_access_control: settings.has_access_control,
@@ -243,39 +345,51 @@ fn options(
     }
 }
 
-fn log_file(settings: &Settings) -> Option<LogFile> {
-    let path = settings.log_path.clone()?;
-    Some(LogFile { path, rotation: settings.log_rotation })
-}
-
 fn start_log(settings: &Settings) -> Result<Arc<Log>, Failure> {
-    let out: Box<dyn Write + Send> = match log_file(settings) {
-        None => Box::new(io::stderr()),
-        Some(file) => Box::new(file.start(settings.log_earlier).map_err(|error| {
-            format!("cannot write log file '{}': {error}", file.path.display())
-        })?),
-    };
-    let format = settings.log_format.unwrap_or(match settings.log_path {
-        // A file is read by programs, a terminal by people.
-        Some(_) => Format::Json,
-        None => Format::Readable,
-    });
-    let level = match settings.verbosity {
-        ..0 => LevelFilter::WARN,
-        0 => LevelFilter::INFO,
-        1 => LevelFilter::DEBUG,
-        2.. => LevelFilter::TRACE,
-    };
-    let log = Log::new(format, out);
-    let subscriber = Registry::default().with(LogLayer(log.clone()).with_filter(level));
+    let log = Log::new(settings.log.format(), settings.log.zone, settings.log.open()?);
+    let subscriber = Registry::default().with(LogLayer(log.clone()));
     tracing::subscriber::set_global_default(subscriber)
         .map_err(|error| format!("cannot start the log: {error}"))?;
+    if let Some(levels) = settings.log.levels() {
+        log.set_levels(levels.as_doc());
+    }
+    log.set_quiet(settings.log.is_quiet);
     Ok(log)
+}
+
+/// Has the server's parameters say of the log what the options do.
+fn set_log_parameters(server: &Server, settings: &Settings) -> Result<(), Failure> {
+    let set = |name: &str, value: Value<'_>| {
+        server.set_parameter(name.as_bytes(), value).map(drop).map_err(|refused| match refused {
+            Refused::Value(error) => error.message().to_owned(),
+            Refused::Unknown | Refused::NotNow => format!("parameter '{name}' cannot be set"),
+        })
+    };
+    if let Some(levels) = settings.log.levels() {
+        set("logComponentVerbosity", Value::Document(levels.as_doc()))?;
+    }
+    if settings.log.is_quiet {
+        set("quiet", Value::Boolean(true))?;
+    }
+    Ok(())
+}
+
+fn set_profiling(server: &Server, settings: &Settings) -> Result<(), Failure> {
+    let wanted = &settings.profiling;
+    let usual = Database::parse(wanted.level.unwrap_or(0), wanted.filter.as_ref())
+        .map_err(|error| format!("operationProfiling.filter: {}", error.message()))?;
+    server.profiling.change(|settings| {
+        settings.set_usual(usual);
+        settings.slow_ms = wanted.slow_ms.unwrap_or(settings.slow_ms);
+        settings.sample_rate = wanted.sample_rate.unwrap_or(settings.sample_rate);
+    });
+    Ok(())
 }
 
 fn warn_of_open_access(settings: &Settings) {
     tracing::warn!(
         target: STARTUP_WARNING,
+        id = 22_120,
         "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted"
     );
     let is_local = |ip: &String| ip == "localhost" || ip.starts_with("127.") || ip == "::1";

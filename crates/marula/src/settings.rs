@@ -1,20 +1,43 @@
 //! The settings of a server: defaults, then the configuration file, then the command line.
 
+pub(crate) mod audit;
+mod key_file;
+pub(crate) mod known;
+pub(crate) mod logging;
+pub(crate) mod profiling;
+mod relaxed;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use marula_bson::{DocBuf, DocWriter, ValueBuf};
-use marula_server::log::Format;
-use marula_server::log_file::{Earlier, Rotation};
 use marula_wire::{Compressor, Compressors};
 
 use crate::Failure;
 #[cfg(feature = "rocksdb")]
 use crate::backup::ScheduleSettings;
-use crate::cli::{RefusedArgs, ServeArgs};
+use crate::cli::ServeArgs;
 use crate::config_file;
 use crate::tls_settings::{self, TlsSettings};
+use audit::AuditSettings;
+use known::Verdict;
+use logging::LogSettings;
+use profiling::ProfilingSettings;
+
+/// The text shown in place of a secret.
+const SECRET: &str = "<password>";
+
+/// Options that act, in sections of which others have no effect.
+const ACTING_IN_SECTIONS: &[&str] = &["storage.wiredTiger.engineConfig.cacheSizeGB"];
+
+/// An option that is taken and has no effect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Warning {
+    pub(crate) option: String,
+    pub(crate) value: String,
+    pub(crate) why: &'static str,
+}
 
 /// The engines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +69,9 @@ pub(crate) struct Settings {
     pub(crate) dbpath: PathBuf,
     pub(crate) port: u16,
     pub(crate) bind_ips: Vec<String>,
-    pub(crate) unix_socket: Option<PathBuf>,
+    unix_socket: Option<PathBuf>,
+    unix_folder: Option<PathBuf>,
+    unix_enabled: Option<bool>,
     /// Where metrics are served.
     pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) engine: EngineKind,
@@ -70,11 +95,20 @@ pub(crate) struct Settings {
     #[cfg(feature = "rocksdb")]
     pub(crate) backup: ScheduleSettings,
     pub(crate) parameters: Vec<(String, String)>,
-    pub(crate) log_format: Option<Format>,
-    pub(crate) log_path: Option<PathBuf>,
-    pub(crate) log_earlier: Earlier,
-    pub(crate) log_rotation: Rotation,
-    pub(crate) verbosity: i8,
+    pub(crate) log: LogSettings,
+    pub(crate) profiling: ProfilingSettings,
+    pub(crate) audit: AuditSettings,
+    /// Whether the server goes on in a process of its own.
+    pub(crate) forks: bool,
+    pub(crate) key_file: Option<PathBuf>,
+    /// Whether clients may log in and need not.
+    pub(crate) is_in_transition: bool,
+    /// The host, and port if it has one, by which others reach this server.
+    pub(crate) advertised_host: Option<String>,
+    /// The mode of the Unix socket's file.
+    pub(crate) unix_mode: Option<u32>,
+    /// Options that are taken and have no effect.
+    pub(crate) warnings: Vec<Warning>,
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) ready_file: Option<PathBuf>,
     pub(crate) ends_with_stdin: bool,
@@ -89,6 +123,8 @@ impl Default for Settings {
             port: 27_017,
             bind_ips: vec!["127.0.0.1".to_owned()],
             unix_socket: None,
+            unix_folder: None,
+            unix_enabled: None,
             metrics_listen: None,
             engine: EngineKind::RocksDb,
             endpoints: Vec::new(),
@@ -108,11 +144,15 @@ impl Default for Settings {
             #[cfg(feature = "rocksdb")]
             backup: ScheduleSettings::default(),
             parameters: Vec::new(),
-            log_format: None,
-            log_path: None,
-            log_earlier: Earlier::default(),
-            log_rotation: Rotation::default(),
-            verbosity: 0,
+            log: LogSettings::default(),
+            profiling: ProfilingSettings::default(),
+            audit: AuditSettings::default(),
+            forks: false,
+            key_file: None,
+            is_in_transition: false,
+            advertised_host: None,
+            unix_mode: None,
+            warnings: Vec::new(),
             pid_file: None,
             ready_file: None,
             ends_with_stdin: false,
@@ -133,7 +173,6 @@ impl Settings {
         if let Some(path) = &args.config {
             config_file::read(path, &mut settings)?;
         }
-        refuse(&args.refused)?;
         if args.auth && args.noauth {
             return Err("--auth is not allowed when --noauth is specified".to_owned());
         }
@@ -161,12 +200,16 @@ impl Settings {
             ("security.authorization", args.auth.then(|| "enabled".to_owned())),
             ("security.authorization", args.noauth.then(|| "disabled".to_owned())),
             ("security.javascriptEnabled", args.noscripting.then(|| "false".to_owned())),
+            ("security.keyFile", args.key_file.as_ref().map(path_text)),
+            ("security.transitionToAuth", args.transition_to_auth.then(|| "true".to_owned())),
+            ("net.advertisedHost", args.advertise_host.clone()),
+            ("processManagement.fork", args.fork.then(|| "true".to_owned())),
             ("systemLog.format", args.log_format.clone()),
             ("systemLog.path", args.log_path.as_ref().map(path_text)),
             ("systemLog.logAppend", args.log_append.then(|| "true".to_owned())),
             ("systemLog.logRotate", args.log_rotate.clone()),
             ("systemLog.quiet", args.quiet.then(|| "true".to_owned())),
-            ("systemLog.verbosity", (args.verbose > 0).then(|| args.verbose.to_string())),
+            ("systemLog.verbosity", (args.verbose > 0).then(|| args.verbose.min(5).to_string())),
             ("processManagement.pidFilePath", args.pid_file.as_ref().map(path_text)),
             ("processManagement.readyFile", args.ready_file.as_ref().map(path_text)),
             ("processManagement.endWithStdin", args.end_with_stdin.then(|| "true".to_owned())),
@@ -180,30 +223,43 @@ impl Settings {
                 settings.set(name, &value)?;
             }
         }
+        for (name, value) in args.mongod.iter() {
+            settings.set(name, value)?;
+        }
         for (name, value) in tls_settings::of_args(&args.tls) {
             settings.set(name, &value)?;
         }
-        settings.tls.check()?;
-        #[cfg(feature = "rocksdb")]
-        settings.backup.check(settings.engine == EngineKind::RocksDb)?;
         for assignment in &args.set_parameter {
             let (name, value) = assignment.split_once('=').ok_or_else(|| {
                 format!("--set-parameter '{assignment}' is not of the form name=value")
             })?;
             settings.set(&format!("setParameter.{name}"), value)?;
         }
-        if settings.log_rotation == Rotation::Reopen && settings.log_earlier != Earlier::Extended {
-            return Err("systemLog.logRotate 'reopen' needs systemLog.logAppend to be true".into());
-        }
+        settings.check()?;
         Ok(settings)
     }
 
     /// Sets one setting by its name in mongod.conf.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
         let mut shown = ValueBuf::from(value);
+        if let Some(verdict) = known::find(name)
+            && !ACTING_IN_SECTIONS.contains(&name)
+        {
+            self.judge(name, value, verdict)?;
+            if known::is_secret(name) {
+                shown = ValueBuf::from(SECRET);
+            }
+            self.named.insert(name.to_owned(), shown);
+            return Ok(());
+        }
         match name {
             "storage.dbPath" => self.dbpath = PathBuf::from(value),
-            "storage.engine" => self.engine = parse_engine(value)?,
+            "storage.engine" => {
+                self.engine = parse_engine(value)?;
+                if value == "wiredTiger" {
+                    self.warn(name, value, "the data is in RocksDB");
+                }
+            }
             "storage.clusterFile" => self.cluster_file = Some(PathBuf::from(value)),
             "storage.endpoints" => {
                 self.endpoints = value.split(',').map(|url| url.trim().to_owned()).collect();
@@ -228,10 +284,6 @@ impl Settings {
                 self.cache_bytes = Some(bytes);
                 shown = ValueBuf::from(gigabytes);
             }
-            "storage.journal.enabled" => need(name, value, "true", "the journal is always on")?,
-            "storage.directoryPerDB" => {
-                need(name, value, "false", "all databases share one folder")?;
-            }
             "net.port" => {
                 self.port = parse(name, value, "a port: a number from 0 to 65535")?;
                 shown = ValueBuf::from(i32::from(self.port));
@@ -248,10 +300,21 @@ impl Settings {
             }
             "net.unixDomainSocket.path" => self.unix_socket = Some(PathBuf::from(value)),
             "net.unixDomainSocket.enabled" => {
-                need(name, value, "false", "say --unix-socket FILE to have one")?;
+                let is_enabled = parse_flag(name, value)?;
+                self.unix_enabled = Some(is_enabled);
+                shown = ValueBuf::from(is_enabled);
             }
-            "net.ipv6" => shown = ValueBuf::from(parse_flag(name, value)?),
             "metrics.listen" => self.metrics_listen = Some(parse_listen(name, value)?),
+            "net.unixDomainSocket.pathPrefix" => self.unix_folder = Some(PathBuf::from(value)),
+            "net.unixDomainSocket.filePermissions" => {
+                // In mongod.conf an octal number is read as a number, as YAML 1.2 has it.
+                let mode = u32::from_str_radix(value.trim_start_matches("0o"), 8);
+                let mode = mode.ok().filter(|mode| *mode <= 0o777);
+                self.unix_mode = Some(
+                    mode.ok_or_else(|| format!("{name} '{value}' is not a mode such as 0700"))?,
+                );
+            }
+            "net.advertisedHost" => self.advertised_host = Some(value.to_owned()),
             "net.maxIncomingConnections" => {
                 let count = parse_count(name, value, "a number of connections", &mut shown)?;
                 self.connections_max = Some(count);
@@ -315,63 +378,92 @@ impl Settings {
                 self.has_javascript = parse_flag(name, value)?;
                 shown = ValueBuf::from(self.has_javascript);
             }
-            "systemLog.destination" => match value {
-                "file" | "stderr" => {}
-                other => return Err(format!("{name} '{other}' is not one of file, stderr")),
-            },
-            "systemLog.path" => self.log_path = Some(PathBuf::from(value)),
-            "systemLog.logAppend" => {
-                let appends = parse_flag(name, value)?;
-                self.log_earlier = if appends { Earlier::Extended } else { Earlier::Renamed };
-                shown = ValueBuf::from(appends);
+            "security.keyFile" => self.key_file = Some(PathBuf::from(value)),
+            "security.transitionToAuth" => {
+                self.is_in_transition = parse_flag(name, value)?;
+                shown = ValueBuf::from(self.is_in_transition);
             }
-            "systemLog.logRotate" => {
-                self.log_rotation = match value {
-                    "rename" => Rotation::Rename,
-                    "reopen" => Rotation::Reopen,
-                    other => return Err(format!("{name} '{other}' is not one of rename, reopen")),
-                };
+            _ if name.starts_with("systemLog.") => shown = self.log.set(name, value)?,
+            _ if name.starts_with("operationProfiling.") => {
+                shown = self.profiling.set(name, value)?;
             }
-            "systemLog.format" => {
-                self.log_format = Some(match value {
-                    "readable" => Format::Readable,
-                    "json" => Format::Json,
-                    other => {
-                        return Err(format!("log format '{other}' is not one of readable, json"));
-                    }
-                });
-            }
-            "systemLog.quiet" => {
-                let quiet = parse_flag(name, value)?;
-                if quiet {
-                    self.verbosity = -1;
-                }
-                shown = ValueBuf::from(quiet);
-            }
-            "systemLog.verbosity" => {
-                self.verbosity = parse(name, value, "a verbosity: a number from 0 to 5")?;
-                shown = ValueBuf::from(i32::from(self.verbosity));
-            }
+            _ if name.starts_with("auditLog.") => shown = self.audit.set(name, value)?,
             "processManagement.pidFilePath" => self.pid_file = Some(PathBuf::from(value)),
             "processManagement.readyFile" => self.ready_file = Some(PathBuf::from(value)),
             "processManagement.endWithStdin" => {
                 self.ends_with_stdin = parse_flag(name, value)?;
                 shown = ValueBuf::from(self.ends_with_stdin);
             }
-            "processManagement.fork" => need(name, value, "false", FORK_REASON)?,
-            "processManagement.timeZoneInfo" => {
-                return Err(format!("{name} cannot be chosen: the time zones are built in"));
+            "processManagement.fork" => {
+                self.forks = parse_flag(name, value)?;
+                shown = ValueBuf::from(self.forks);
             }
             _ => match name.strip_prefix("setParameter.") {
                 Some(parameter) => self.parameters.push((parameter.to_owned(), value.to_owned())),
-                None => return Err(format!("option '{name}' is not known to this server")),
+                None => return Err(unknown(name)),
             },
         }
         self.named.insert(name.to_owned(), shown);
         Ok(())
     }
 
-    /// Returns the addresses to listen on.
+    /// Applies the verdict on an option without an effect here.
+    fn judge(&mut self, name: &str, value: &str, verdict: Verdict) -> Result<(), Failure> {
+        match verdict {
+            Verdict::NoEffectIf(usual, _) if usual == value => {}
+            Verdict::RefusedUnless(usual, _) if usual == value => {}
+            Verdict::NoEffect(why) | Verdict::NoEffectIf(_, why) => self.warn(name, value, why),
+            Verdict::Refused(why) | Verdict::RefusedUnless(_, why) => {
+                return Err(format!("{name} is refused: {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that an option is taken and has no effect.
+    fn warn(&mut self, name: &str, value: &str, why: &'static str) {
+        let value = if known::is_secret(name) { SECRET } else { value };
+        let warning = Warning { option: name.to_owned(), value: value.to_owned(), why };
+        self.warnings.retain(|other| other.option != name);
+        self.warnings.push(warning);
+    }
+
+    /// Checks that what is set goes together.
+    pub(crate) fn check(&mut self) -> Result<(), Failure> {
+        self.tls.check()?;
+        self.log.check()?;
+        #[cfg(feature = "rocksdb")]
+        self.backup.check(self.engine == EngineKind::RocksDb)?;
+        self.audit.options(self.log.rotation())?;
+        if self.forks && self.log.file().is_none() {
+            return Err("--fork has to be used with --logpath".to_owned());
+        }
+        if self.is_in_transition && self.key_file.is_none() {
+            return Err("--transitionToAuth must be used with keyFile".to_owned());
+        }
+        if let Some(path) = &self.key_file {
+            key_file::check(path)?;
+            // Members that know each other by a key ask clients who they are.
+            let is_off = self.named.get("security.authorization");
+            let is_off = is_off.is_some_and(|value| *value == ValueBuf::from("disabled"));
+            self.has_access_control = !self.is_in_transition && !is_off;
+        }
+        Ok(())
+    }
+
+    /// Where the Unix socket is to be: named whole, or below a folder by the port.
+    pub(crate) fn unix_socket(&self, port: u16) -> Option<PathBuf> {
+        let folder = match (&self.unix_folder, self.unix_enabled) {
+            (_, Some(false)) => None,
+            (Some(folder), _) => Some(folder.clone()),
+            (None, Some(true)) => Some(PathBuf::from("/tmp")),
+            (None, None) => None,
+        };
+        let by_port = folder.map(|folder| folder.join(format!("mongodb-{port}.sock")));
+        self.unix_socket.clone().or(by_port)
+    }
+
+    /// The addresses to listen on.
     pub(crate) fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
         let mut addresses: Vec<SocketAddr> = Vec::new();
         for ip in &self.bind_ips {
@@ -425,32 +517,15 @@ fn write_nested(named: &[(&str, &ValueBuf)], out: &mut DocWriter<'_>) {
     }
 }
 
-const FORK_REASON: &str = "run it under a service manager, or with & in a shell";
-
-fn refuse(refused: &RefusedArgs) -> Result<(), Failure> {
-    let no = |option: &str, reason: &str| Err(format!("{option} is refused: {reason}"));
-    match refused {
-        RefusedArgs { key_file: Some(_), .. } => no("--keyFile", "a node stands alone; say --auth"),
-        RefusedArgs { nojournal: true, .. } => no("--nojournal", "the journal is always on"),
-        RefusedArgs { fork: true, .. } => no("--fork", FORK_REASON),
-        RefusedArgs { shardsvr: true, .. } => no("--shardsvr", "a node stands alone"),
-        RefusedArgs { configsvr: true, .. } => no("--configsvr", "a node stands alone"),
-        RefusedArgs { directoryperdb: true, .. } => {
-            no("--directoryperdb", "all databases share one folder")
-        }
-        // These ask for a fixed behaviour.
-        RefusedArgs { journal: _, nounixsocket: _, .. } => Ok(()),
-    }
+pub(crate) fn unknown(name: &str) -> Failure {
+    format!("option '{name}' is not known to this server")
 }
 
-fn need(name: &str, value: &str, only: &str, reason: &str) -> Result<(), Failure> {
-    match value == only {
-        true => Ok(()),
-        false => Err(format!("{name} '{value}' is refused: {reason}")),
-    }
-}
-
-fn parse<T: std::str::FromStr>(name: &str, value: &str, what: &str) -> Result<T, Failure> {
+pub(crate) fn parse<T: std::str::FromStr>(
+    name: &str,
+    value: &str,
+    what: &str,
+) -> Result<T, Failure> {
     value.parse().map_err(|_| format!("{name} '{value}' is not {what}"))
 }
 
@@ -475,7 +550,7 @@ pub(crate) fn parse_flag(name: &str, value: &str) -> Result<bool, Failure> {
 
 fn parse_engine(value: &str) -> Result<EngineKind, Failure> {
     match value {
-        "rocksdb" | "embedded" => Ok(EngineKind::RocksDb),
+        "rocksdb" | "embedded" | "wiredTiger" => Ok(EngineKind::RocksDb),
         "memory" | "inMemory" | "ephemeralForTest" => Ok(EngineKind::Memory),
         "sim" => Ok(EngineKind::Sim),
         "etcd" => Ok(EngineKind::Etcd),
@@ -559,12 +634,49 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_effect_is_taken_with_a_warning() {
+        let mut settings = Settings::default();
+        for (name, value, warns) in [
+            ("storage.journal.enabled", "true", false),
+            ("storage.journal.enabled", "false", true),
+            ("storage.engine", "wiredTiger", true),
+            ("storage.wiredTiger.engineConfig.cacheSizeGB", "1", false),
+            ("storage.wiredTiger.engineConfig.journalCompressor", "zlib", true),
+            ("processManagement.timeZoneInfo", "/usr/share/zoneinfo", true),
+            ("security.redactClientLogData", "false", false),
+            ("net.tls.clusterPassword", "planted", true),
+        ] {
+            settings.warnings.clear();
+            settings.set(name, value).unwrap();
+            assert_eq!(settings.warnings.len(), usize::from(warns), "{name}");
+            assert!(settings.warnings.iter().all(|warning| warning.value != "planted"));
+        }
+        assert!(!settings.document().as_doc().to_string().contains("planted"));
+        assert_eq!(settings.cache_bytes, Some(1 << 30));
+    }
+
+    #[test]
+    fn the_unix_socket_is_named_by_the_port() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.unix_socket(5), None);
+        settings.set("net.unixDomainSocket.pathPrefix", "/run/x").unwrap();
+        assert_eq!(settings.unix_socket(5), Some(PathBuf::from("/run/x/mongodb-5.sock")));
+        settings.set("net.unixDomainSocket.enabled", "false").unwrap();
+        assert_eq!(settings.unix_socket(5), None);
+        settings.set("net.unixDomainSocket.filePermissions", "0660").unwrap();
+        assert_eq!(settings.unix_mode, Some(0o660));
+        assert!(settings.set("net.unixDomainSocket.filePermissions", "9").is_err());
+    }
+
+    #[test]
     fn what_cannot_be_honoured_is_refused() {
         for (name, value) in [
             ("security.authorization", "perhaps"),
             ("net.tls.mode", "always"),
-            ("storage.engine", "wiredTiger"),
-            ("storage.journal.enabled", "false"),
+            ("storage.engine", "mmapv1"),
+            ("security.redactClientLogData", "true"),
+            ("security.enableEncryption", "true"),
+            ("systemLog.destination", "syslog"),
             ("net.port", "70000"),
             ("nope.nope", "1"),
         ] {

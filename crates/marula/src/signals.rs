@@ -73,7 +73,7 @@ impl Signals {
         }
         let target =
             Target { server: Arc::downgrade(server), store: Arc::downgrade(store), pid_file };
-        let thread = std::thread::Builder::new().name("signals".into());
+        let thread = std::thread::Builder::new().name("SignalHandler".into());
         let thread = thread
             .spawn(move || signals.forever().for_each(|signal| target.receive(signal)))
             .map_err(cannot_wait)?;
@@ -96,18 +96,21 @@ impl Target {
             SIGUSR1 => {
                 // A failure is logged already.
                 if let Some(server) = self.server.upgrade() {
-                    let _ = server.rotate_log();
+                    let _ = server.rotate_logs();
                 }
             }
             SIGXFSZ => {}
-            other => tracing::info!(signal = other, "a signal that does nothing"),
+            other => {
+                tracing::info!(target: "CONTROL", id = 23_377, signal = other, "Received signal")
+            }
         }
     }
 
     fn end(&self, signal: i32) {
         let Some(server) = self.server.upgrade() else { return };
         if !server.shutdown.is_requested() {
-            tracing::info!(signal, "asked to end by a signal");
+            tracing::info!(target: "CONTROL", id = 23_377, signal, "Received signal");
+            tracing::info!(target: "CONTROL", id = 23_381, "will terminate after current cmd ends");
             server.shutdown.request();
             return;
         }

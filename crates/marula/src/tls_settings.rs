@@ -9,7 +9,8 @@ use marula_server::net::tls_files::{Demand, Files, Off};
 
 use crate::Failure;
 use crate::cli::TlsArgs;
-use crate::settings::parse_flag;
+use crate::mongod_args;
+use crate::settings::{parse_flag, unknown};
 
 /// The text that is shown instead of a password.
 const PASSWORD: &str = "<password>";
@@ -69,7 +70,6 @@ impl TlsSettings {
             }
             // The option concerns connections to other members, of which there are none.
             "allowInvalidHostnames" => shown = ValueBuf::from(parse_flag(name, value)?),
-            "FIPSMode" if value == "false" => shown = ValueBuf::from(false),
             "disabledProtocols" => {
                 for protocol in value.split(',').map(str::trim) {
                     match protocol {
@@ -81,16 +81,7 @@ impl TlsSettings {
                     }
                 }
             }
-            "clusterFile"
-            | "clusterPassword"
-            | "clusterCAFile"
-            | "FIPSMode"
-            | "certificateSelector"
-            | "clusterCertificateSelector"
-            | "logVersions" => {
-                return Err(format!("{name} is refused: this server does not have it"));
-            }
-            _ => return Err(format!("option '{name}' is not known to this server")),
+            _ => return Err(unknown(name)),
         }
         Ok((format!("net.tls.{key}"), shown))
     }
@@ -152,15 +143,17 @@ pub(crate) fn of_args(args: &TlsArgs) -> impl Iterator<Item = (&'static str, Str
 
 /// Returns a command line in the form to show.
 pub(crate) fn without_passwords(argv: impl Iterator<Item = String>) -> Vec<String> {
-    const NAMES: [&str; 2] = ["--tlsCertificateKeyFilePassword", "--sslPEMKeyPassword"];
+    const NAMES: [&str; 2] = ["tlsCertificateKeyFilePassword", "sslPEMKeyPassword"];
+    let names: Vec<&str> = NAMES.into_iter().chain(mongod_args::secret_flags()).collect();
+    let is_secret = |word: &str| word.strip_prefix("--").is_some_and(|name| names.contains(&name));
     let mut follows = false;
     argv.map(|word| {
         if std::mem::take(&mut follows) {
             return PASSWORD.to_owned();
         }
-        follows = NAMES.contains(&word.as_str());
+        follows = is_secret(&word);
         match word.split_once('=') {
-            Some((name, _)) if NAMES.contains(&name) => format!("{name}={PASSWORD}"),
+            Some((name, _)) if is_secret(name) => format!("{name}={PASSWORD}"),
             _ => word,
         }
     })
@@ -173,13 +166,28 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        let argv =
-            ["m", "--tlsCertificateKeyFilePassword", "p", "--sslPEMKeyPassword=p", "--port=1"];
+        let argv = [
+            "m",
+            "--tlsCertificateKeyFilePassword",
+            "p",
+            "--sslPEMKeyPassword=p",
+            "--port=1",
+            "--tlsClusterPassword",
+            "p",
+        ];
         let shown = without_passwords(argv.iter().map(|word| (*word).to_owned()));
         let hidden = "--sslPEMKeyPassword=<password>";
         assert_eq!(
             shown,
-            ["m", "--tlsCertificateKeyFilePassword", "<password>", hidden, "--port=1"]
+            [
+                "m",
+                "--tlsCertificateKeyFilePassword",
+                "<password>",
+                hidden,
+                "--port=1",
+                "--tlsClusterPassword",
+                "<password>"
+            ]
         );
     }
 

@@ -14,6 +14,7 @@ use super::entry::{self, Uuid};
 use super::indexes::check_no_build;
 use super::options::CollectionOptions;
 use super::views::SYSTEM_VIEWS;
+use crate::catalog::event::CatalogEvent;
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::index::{Index, IndexSpec, Multikey, multikey_prefix};
@@ -127,6 +128,7 @@ impl Db {
         collection.set_shaped_at(stamp);
         let collection = Arc::new(collection);
         self.catalog().insert(collection.clone());
+        self.tell_created(&collection);
         Ok(collection)
     }
 
@@ -219,6 +221,7 @@ impl Db {
         let _ddl = self.lock_catalog()?;
         let collections = self.catalog().collections(db);
         self.drop_locked(&collections, Some(db))?;
+        self.tell(&CatalogEvent::DatabaseDropped(db, collections.len()));
         Ok(collections.len())
     }
 
@@ -240,6 +243,7 @@ impl Db {
         for collection in collections {
             self.catalog().remove(&collection.namespace());
             collection.mark_dropped();
+            self.tell(&CatalogEvent::Dropped(collection));
         }
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
         Ok(())
@@ -292,11 +296,13 @@ impl Db {
         if let Some(target) = &target {
             self.catalog().remove(to);
             target.mark_dropped();
+            self.tell(&CatalogEvent::Dropped(target));
         }
         self.catalog().remove(from);
         collection.set_namespace(to.clone());
         collection.set_state(state);
         self.catalog().insert(collection.clone());
+        self.tell(&CatalogEvent::Renamed { collection: &collection, from });
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
         Ok(())
     }

@@ -16,6 +16,7 @@ use marula_storage::{Space, Txn};
 use super::ddl::{allocate, drop_index};
 use super::ddl_log;
 use crate::build::{self, Build, BuildOptions, Builder, Phase, Progress};
+use crate::catalog::event::CatalogEvent;
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::index::{INDEXES_MAX, Index, IndexKind, IndexSpec};
@@ -151,8 +152,7 @@ impl Db {
         replaced: Option<&Arc<Index>>,
         options: BuildOptions<'_>,
     ) -> Result<()> {
-        let ns = collection.namespace();
-        tracing::info!(%ns, indexes = build.indexes.len(), build = uuid::text(build.uuid()), "index build started");
+        self.tell(&CatalogEvent::BuildBegun(collection, build));
         let outcome = self.run_build(collection, build, replaced, options);
         if outcome.is_err() {
             self.leave_build(collection, build);
@@ -163,11 +163,11 @@ impl Db {
         build.end();
         match outcome {
             Ok(()) => {
-                tracing::info!(%ns, build = uuid::text(build.uuid()), "index build done");
+                self.tell(&CatalogEvent::BuildDone(collection, build));
                 Ok(())
             }
             Err(error) => {
-                tracing::info!(%ns, build = uuid::text(build.uuid()), %error, "index build failed");
+                self.tell(&CatalogEvent::BuildFailed(collection, build, &error));
                 Err(build.failure(collection, &error))
             }
         }
@@ -331,6 +331,7 @@ impl Db {
             self.put_state(collection, new_state, and, tell)?;
             for index in ready {
                 index.mark_dropped();
+                self.tell(&CatalogEvent::IndexDropped(collection, index));
                 self.sweep(Space::Indexes, index.ident);
             }
         }

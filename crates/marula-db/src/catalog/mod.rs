@@ -3,13 +3,14 @@
 //! Modules: `options` has the options of a collection, `entry` its entry in the store, `ddl` the
 //! changes of collections, `indexes` those of their indexes, `unique` the conversion of an index to
 //! a unique one, `views` the documents of `system.views`, `replace` the replacement of one
-//! collection by another.
+//! collection by another, `event` the changes as a watcher receives them.
 //!
 //! The map in memory is authoritative for readers; every change is committed to the store first.
 
 pub mod ddl;
 pub(crate) mod ddl_log;
 pub mod entry;
+pub mod event;
 pub mod indexes;
 pub mod options;
 pub mod replace;
@@ -61,6 +62,11 @@ impl Catalog {
         let mut all = databases.values().flat_map(HashMap::values);
         let found = all.find(|collection| collection.uuid() == uuid)?;
         found.state().options.view.is_none().then(|| found.namespace())
+    }
+
+    /// The number of collections of a database.
+    pub fn count(&self, db: &str) -> usize {
+        self.databases.read().get(db).map_or(0, HashMap::len)
     }
 
     /// The databases with at least one collection, ordered by name.

@@ -12,6 +12,7 @@ use marula_error::{Result, errors};
 use super::ddl::{put_entry, remove_entry};
 use super::ddl_log;
 use super::options::CollectionOptions;
+use crate::catalog::event::CatalogEvent;
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::index::IndexSpec;
@@ -79,11 +80,13 @@ impl Db {
         if let Some(old) = &old {
             self.catalog().remove(target);
             old.mark_dropped();
+            self.tell(&CatalogEvent::Dropped(old));
         }
         self.catalog().remove(temporary);
         collection.set_namespace(target.clone());
         collection.set_state(state);
         self.catalog().insert(collection.clone());
+        self.tell(&CatalogEvent::Renamed { collection: &collection, from: temporary });
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
         Ok(())
     }

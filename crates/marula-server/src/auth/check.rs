@@ -19,6 +19,7 @@ use super::privilege::Privilege;
 use super::resource::Resource;
 use crate::connection::Connection;
 use crate::context::Context;
+use crate::log::attributes;
 use crate::request::Request;
 use crate::row::Auth;
 use crate::server::Server;
@@ -217,12 +218,25 @@ pub(crate) fn check(ctx: &mut Context<'_>, request: &Request<'_>) -> Result<()> 
     let access = match ctx.connection.access.as_deref() {
         Some(access) => access,
         None if may_be_first(ctx.server, ctx.connection)? => &FIRST_COMER,
-        None => return Err(requires_authentication(request.command.name)),
+        None => {
+            let error = requires_authentication(request.command.name);
+            audit(ctx, request, error.code().number());
+            return Err(error);
+        }
     };
     let mut check = Check { access, needs: Vec::new(), is_refused: false };
     check.request(request)?;
     if check.is_refused {
-        return Err(refusal(request));
+        let error = refusal(request);
+        log_refusal(&error);
+        audit(ctx, request, error.code().number());
+        return Err(error);
+    }
+    if ctx.server.options.audit.as_ref().is_some_and(|audit| audit.tells_successes()) {
+        let needs = std::mem::take(&mut check.needs);
+        audit(ctx, request, 0);
+        ctx.needs = needs;
+        return Ok(());
     }
     ctx.needs = check.needs;
     Ok(())
@@ -295,6 +309,31 @@ pub(crate) fn refusal(request: &Request<'_>) -> Error {
         if is_short { body.to_string() } else { request.command.name.to_owned() }
     });
     not_authorized(request.db, &shown)
+}
+
+/// Tells the audit log whether a request was allowed.
+fn audit(ctx: &Context<'_>, request: &Request<'_>, result: i32) {
+    let (Some(audit), Some(actor)) = (&ctx.server.options.audit, &ctx.connection.actor) else {
+        return;
+    };
+    audit.write(actor, "authCheck", result, |param| {
+        param.append("command", request.command.name);
+        if request.concerned().is_some() {
+            param.append("ns", request.shown_namespace().as_str());
+        }
+        request.with_shown_body(|body| {
+            param.append("args", body);
+        });
+    });
+}
+
+fn log_refusal(error: &Error) {
+    let attr = attributes(|out| {
+        let mut out = out.begin_doc("error");
+        out.append("code", error.code().number()).append("codeName", &*error.code().name());
+        out.append("errmsg", error.message());
+    });
+    tracing::info!(target: "ACCESS", id = 20_436, attr, "Checking authorization failed");
 }
 
 /// Whether a client may do what makes the first user: it is on this machine, and there is no user

@@ -10,6 +10,7 @@ pub(crate) mod access;
 pub(crate) mod action;
 pub(crate) mod administration;
 pub(crate) mod args;
+pub(crate) mod attempt;
 pub(crate) mod builtin;
 pub(crate) mod check;
 pub(crate) mod credentials;

@@ -2,13 +2,14 @@
 //!
 //! The client names a user and sends a nonce; the server adds to the nonce and tells salt and
 //! iterations; the client sends a proof made from the password and both messages; the server checks
-//! it and proves itself in turn. What was wrong is told to nobody: every failure answers alike.
+//! it and proves itself in turn. What was wrong is told to the log alone: a client sees every
+//! failure alike.
 //! Source: RFC 5802, RFC 7677; what is accepted beyond them recorded from mongod 6.0.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use marula_bson::Doc;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 use subtle::ConstantTimeEq;
 
 use super::credentials::{Credentials, Mechanism};
@@ -18,6 +19,14 @@ use super::name::{Name, Of};
 errors! {
     /// A client has not proven who it is.
     pub(crate) failed() = AuthenticationFailed, "Authentication failed.";
+    /// For the log: there is no such user.
+    unknown_user(user: &str, db: &str) = UserNotFound, "Could not find user \"{user}\" for db \"{db}\"";
+    /// For the log: the user has no such credentials.
+    no_credentials(mechanism: &str) = AuthenticationFailed, "Unable to use {mechanism} based authentication for user without any {mechanism} credentials registered";
+    /// For the log: the client's message has another form.
+    bad_message() = AuthenticationFailed, "The SCRAM client message could not be parsed";
+    /// For the log: the client does not know the password.
+    wrong_password() = AuthenticationFailed, "SCRAM authentication failed, storedKey mismatch";
 }
 
 /// The longest message of a client: a name, a nonce and a proof are far shorter.
@@ -26,6 +35,15 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 const NONCE_BYTES_MIN: usize = 4;
 /// Random bytes that the server adds to the nonce.
 const NONCE_BYTES: usize = 24;
+
+/// An attempt that has failed.
+#[derive(Debug)]
+pub(crate) struct Rejected {
+    /// Who the client claims to be; the name is empty where it has not said so.
+    pub(crate) user: Name,
+    /// What was wrong, for the log.
+    pub(crate) cause: Error,
+}
 
 /// What comes next in a conversation.
 enum Next {
@@ -57,22 +75,26 @@ pub(crate) struct Conversation {
 impl Conversation {
     /// Begins with the client's first message; answers the server's.
     ///
-    /// Errors: `failed`.
+    /// Errors: what was wrong, which is not for the client.
     pub(crate) fn begin(
         documents: &Documents<'_>,
         mechanism: Mechanism,
         db: &str,
         message: &[u8],
         skips_empty: bool,
-    ) -> Result<(Self, Vec<u8>)> {
-        let ClientFirst { user, bare, nonce } = ClientFirst::parse(message).ok_or_else(failed)?;
+    ) -> std::result::Result<(Self, Vec<u8>), Rejected> {
+        let ClientFirst { user, bare, nonce } = ClientFirst::parse(message)
+            .ok_or_else(|| Rejected { user: Name::new("", db), cause: bad_message() })?;
         let user = Name { name: user, db: db.to_owned() };
-        let doc = documents.find(Of::User, &user)?.ok_or_else(failed)?;
+        let rejected = |cause| Rejected { user: user.clone(), cause };
+        let doc = documents.find(Of::User, &user).map_err(rejected)?;
+        let doc = doc.ok_or_else(|| rejected(unknown_user(&user.name, db)))?;
         let mut random = [0; NONCE_BYTES];
         rand::fill(&mut random);
         let nonce = nonce + &BASE64.encode(random);
         let conversation =
-            Conversation::open(mechanism, user, doc.as_doc(), bare, nonce, skips_empty)?;
+            Conversation::open(mechanism, user.clone(), doc.as_doc(), bare, nonce, skips_empty)
+                .map_err(rejected)?;
         let reply = conversation.server_first.clone().into_bytes();
         Ok((conversation, reply))
     }
@@ -85,7 +107,8 @@ impl Conversation {
         nonce: String,
         skips_empty: bool,
     ) -> Result<Self> {
-        let credentials = Credentials::stored(mechanism, doc).ok_or_else(failed)?;
+        let credentials =
+            Credentials::stored(mechanism, doc).ok_or_else(|| no_credentials(mechanism.name()))?;
         let salt = BASE64.encode(&credentials.salt);
         let server_first = format!("r={nonce},s={salt},i={}", credentials.iterations);
         let next = Next::Proof;
@@ -105,11 +128,11 @@ impl Conversation {
     /// Takes the client's next message; answers the server's. [`Conversation::is_done`] says
     /// whether it was the last.
     ///
-    /// Errors: `failed`.
+    /// Errors: what was wrong, which is not for the client.
     pub(crate) fn go_on(&mut self, message: &[u8]) -> Result<Vec<u8>> {
         match self.next {
             Next::Proof => {
-                let reply = self.check_proof(message).ok_or_else(failed)?;
+                let reply = self.check_proof(message).ok_or_else(wrong_password)?;
                 self.next = if self.skips_empty { Next::Nothing } else { Next::Empty };
                 Ok(reply)
             }

@@ -12,14 +12,16 @@ use crate::request::Request;
 /// choose by it. Of 6.0 it is the release that its answers were compared with.
 pub(crate) fn compatible_version(version: FeatureVersion) -> (&'static str, [i32; 4]) {
     match version {
-        FeatureVersion::V6_0 => ("6.0.27", [6, 0, 27, 0]),
+        FeatureVersion::V6_0 => (COMPARED_WITH, [6, 0, 27, 0]),
         FeatureVersion::V7_0 => ("7.0.0", [7, 0, 0, 0]),
         FeatureVersion::V8_0 => ("8.0.0", [8, 0, 0, 0]),
     }
 }
 
+/// The release of MongoDB whose answers this server's were compared with.
+pub const COMPARED_WITH: &str = "6.0.27";
 /// The commit this was built from, which the program does not know.
-pub(crate) const GIT_VERSION: &str = "unknown";
+pub const GIT_VERSION: &str = "unknown";
 /// The largest document that a client may store.
 pub(crate) const DOCUMENT_BYTES_MAX: i32 = 16 * 1024 * 1024;
 

@@ -18,6 +18,7 @@ use crate::auth::check::Check;
 use crate::auth::pipeline;
 use crate::collection_uuid;
 use crate::context::Context;
+use crate::log::attributes;
 use crate::request::Request;
 use crate::time_series;
 use crate::view::{self, Definition};
@@ -115,6 +116,14 @@ fn run(
     if is_to_be_unique {
         writes::check_not_view(&collection)?;
     }
+    let attr = attributes(|out| {
+        let mut out = out.begin_doc("cmdObj");
+        out.append("collMod", ns.collection());
+        for field in &request.args {
+            out.append_raw(field.name, field.value);
+        }
+    });
+    tracing::info!(target: "COMMAND", id = 5_324_200, attr, "CMD: collMod");
     let state = collection.state();
     if let Some(options) = &state.options.time_series {
         return change_time_series(context, request, &collection, options, reply);

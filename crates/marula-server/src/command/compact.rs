@@ -41,6 +41,7 @@ fn run(
             + storage_size::of_indexes(db, &collection)?)
     };
     let before = size()?;
+    tracing::info!(target: "STORAGE", id = 20_284, namespace = %ns, "Compact begin");
     let ranges = std::iter::once((Space::Records, collection.ident()))
         .chain(state.indexes.iter().map(|index| (Space::Indexes, index.ident)));
     for (space, ident) in ranges {
@@ -49,6 +50,7 @@ fn run(
         context.check_interrupt()?;
     }
     let freed = (before - size()?).max(0);
+    tracing::info!(target: "STORAGE", id = 20_286, namespace = %ns, freedBytes = freed, "Compact end");
     reply.append("bytesFreed", Value::whole(freed));
     Ok(Outcome::Done)
 }

@@ -44,6 +44,7 @@ pub(super) static LOGOUT: Command = Command {
     run: |ctx, request, _| {
         // Who belongs to another database stays.
         if ctx.connection.access.as_ref().is_some_and(|access| access.user.db == request.db) {
+            dispatch::audit_logout(ctx.server, ctx.connection, "Logging out on user request");
             ctx.connection.set_access(None);
         }
         Ok(Outcome::Done)

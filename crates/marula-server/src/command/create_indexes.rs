@@ -190,7 +190,7 @@ pub(super) fn with_progress<T>(
         context.connection.operation.set_progress(operation::Progress { what, done, total });
         if logged.elapsed() >= LOG_EVERY {
             logged = Instant::now();
-            tracing::info!(%ns, done, total, "{what}");
+            tracing::info!(target: "INDEX", namespace = %ns, phase = what, done, total, "Index build: progress");
         }
         context.check_interrupt()
     };

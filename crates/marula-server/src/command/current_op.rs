@@ -107,6 +107,10 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long
         write_client(report, out);
         out.append("active", is_active);
         out.append("currentOpTime", date_text(now_ms).as_str());
+        if let Some(user) = &report.user {
+            let mut users = out.begin_array("effectiveUsers");
+            users.begin_doc().append("user", user.name.as_str()).append("db", user.db.as_str());
+        }
         out.append("threaded", true);
         let Some(detail) = report.detail.as_ref().filter(|_| is_active) else { return };
         out.append("opid", i32::try_from(report.op_id).unwrap_or(i32::MAX));
@@ -145,6 +149,8 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long
         out.begin_doc("locks").finish();
         out.append("waitingForLock", report.waits_for_lock);
         out.begin_doc("lockStats").finish();
+        out.append("waitingForFlowControl", false);
+        out.begin_doc("flowControlStats").finish();
     })
 }
 
@@ -219,7 +225,7 @@ fn kill(
         return Err(check::refusal(request));
     }
     let is_killed = u32::try_from(id).is_ok_and(|id| context.server.operations.kill(id));
-    tracing::info!(op = id, is_killed, "asked to end an operation");
+    tracing::info!(target: "COMMAND", id = 20_482, opId = id, isKilled = is_killed, "Going to kill op");
     reply.append("info", "attempting to kill op");
     Ok(Outcome::Done)
 }

@@ -54,6 +54,7 @@ fn run(
     if db.collection(&ns).is_some() {
         context.user_writes().check(ns.db())?;
     }
+    tracing::info!(target: "COMMAND", id = 518_070, namespace = %ns, "CMD: drop");
     let dropped = db.drop_collection(&ns)?;
     let ns = match dropped.state().options.time_series {
         // With its buckets goes the collection that clients know.

@@ -8,8 +8,10 @@ use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::catalog_log::append_uuid;
 use crate::collection_uuid;
 use crate::context::Context;
+use crate::log::attributes;
 use crate::request::Request;
 use crate::time_series::index::{self, key_of_buckets};
 use crate::writes;
@@ -76,6 +78,7 @@ fn run(
     if collection.state().indexes.len() > 1 {
         context.user_writes().check(ns.db())?;
     }
+    log(&ns, &collection, request);
     let was = match db.buckets_of(&collection)? {
         Some(buckets) => drop_of_buckets(db, &buckets, &selector, request)?,
         None => {
@@ -88,6 +91,17 @@ fn run(
         reply.append("msg", "non-_id indexes dropped for collection");
     }
     Ok(Outcome::Done)
+}
+
+fn log(ns: &Namespace, collection: &Collection, request: &Request<'_>) {
+    let attr = attributes(|out| {
+        out.append("namespace", ns.as_str());
+        append_uuid("uuid", collection.uuid(), out);
+        if let Some(indexes) = request.arg("index") {
+            out.append("indexes", indexes);
+        }
+    });
+    tracing::info!(target: "COMMAND", id = 51_806, attr, "CMD: dropIndexes");
 }
 
 fn selector<'a>(request: &Request<'a>) -> DropSelector<'a> {

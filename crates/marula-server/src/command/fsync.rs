@@ -33,7 +33,9 @@ fn lock(
 ) -> Result<Outcome> {
     let server = context.server;
     let db = &server.db;
-    if !request.flag("lock") {
+    let lock = request.flag("lock");
+    tracing::info!(target: "COMMAND", id = 20_461, lock, "CMD fsync");
+    if !lock {
         db.sync(db.moment())?;
         reply.append("numFiles", 1);
         return Ok(Outcome::Done);
@@ -47,6 +49,7 @@ fn lock(
         }
         return Err(error);
     }
+    tracing::info!(target: "COMMAND", id = 20_462, lockCount = count, "mongod is locked and no writes are allowed");
     reply.append("info", "now locked against writes, use db.fsyncUnlock() to unlock");
     reply.append("lockCount", count);
     reply.append("seeAlso", "http://dochub.mongodb.org/core/fsynccommand");
@@ -64,6 +67,7 @@ fn unlock(
             if left == 0 {
                 context.server.db.release_files()?;
             }
+            tracing::info!(target: "COMMAND", id = 20_466, lockCount = left, "fsyncUnlock complete");
             reply.append("info", "fsyncUnlock completed").append("lockCount", left);
             Ok(Outcome::Done)
         }

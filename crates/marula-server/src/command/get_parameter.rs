@@ -85,7 +85,7 @@ fn set(
         let name = element.name;
         match context.server.set_parameter(name, element.value.get()) {
             Ok(value) => {
-                tracing::info!(parameter = %name, value = %element.value.get(), "server parameter set");
+                tracing::info!(target: "COMMAND", id = 23_435, parameterName = %name, newValue = %element.value.get(), oldValue = %value.get(), "Successfully set parameter to new value");
                 was.get_or_insert(value);
             }
             Err(Refused::Value(error)) => return Err(error),

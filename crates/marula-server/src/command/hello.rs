@@ -18,6 +18,7 @@ use super::fields::{Field, Fields, Types};
 use super::{Auth, Command, Outcome, Place, sasl};
 use crate::context::{Context, ELECTION_ID};
 use crate::dispatch;
+use crate::log::attributes;
 use crate::net::service::Reason;
 use crate::request::Request;
 use crate::server::Server;
@@ -140,6 +141,7 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
     if context.call.reason == Reason::Streaming {
         return Ok(());
     }
+    let mut is_new = false;
     let is_first = !std::mem::replace(&mut context.connection.has_said_hello, true);
     if let Some(client) = request.args.iter().find(|element| element.name == "client") {
         if !is_first {
@@ -147,9 +149,9 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
         }
         let Value::Document(metadata) = client.value.get() else { return Err(metadata_type()) };
         check_metadata(metadata)?;
-        tracing::info!(connection = context.connection.id, %metadata, "client metadata");
         context.connection.operation.set_metadata(metadata.to_buf());
         context.connection.metadata = Some(metadata.to_buf());
+        is_new = true;
     }
     match request.arg("saslSupportedMechs") {
         Some(Value::String(user)) if !user.contains(&b'.') => return Err(bad_user_name()),
@@ -186,14 +188,43 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
             }
         }
     }
+    if is_new {
+        tell_metadata(context);
+    }
     Ok(())
+}
+
+/// Tells the log and the audit log which client a connection has.
+fn tell_metadata(context: &Context<'_>) {
+    let (server, connection) = (context.server, &*context.connection);
+    let Some(metadata) = &connection.metadata else { return };
+    if let (Some(audit), Some(actor)) = (&server.options.audit, &connection.actor) {
+        audit.write(actor, "clientMetadata", 0, |param| {
+            actor.write_end("localEndpoint", param);
+            param.append("clientMetadata", metadata);
+        });
+    }
+    if server.log.is_quiet() {
+        return;
+    }
+    let attr = attributes(|out| {
+        out.append("remote", dispatch::address_text(connection.peer.remote).as_str());
+        out.append("client", format!("conn{}", connection.id).as_str());
+        let mut names = out.begin_array("negotiatedCompressors");
+        connection.compressors.iter().for_each(|compressor| {
+            names.push(compressor.name());
+        });
+        drop(names);
+        out.append("doc", metadata);
+    });
+    tracing::info!(target: "NETWORK", id = 51_800, attr, "client metadata");
 }
 
 /// Checks what a client says of itself.
 pub(crate) fn check_metadata(metadata: Doc<'_>) -> Result<()> {
     if metadata.as_bytes().len() > METADATA_BYTES_MAX && metadata.get("mongos").is_none() {
         // mongod cuts what is long in others' metadata; what must be there is small.
-        tracing::debug!(bytes = metadata.as_bytes().len(), "long client metadata");
+        tracing::debug!(target: "NETWORK", bytes = metadata.as_bytes().len(), "long client metadata");
     }
     if metadata.as_bytes().len() > METADATA_BYTES_MAX * 2 {
         return Err(metadata_too_large(METADATA_BYTES_MAX));

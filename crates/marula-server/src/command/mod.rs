@@ -88,6 +88,7 @@ mod users_info;
 mod validate;
 mod validate_db_metadata;
 
+pub use build_info::{COMPARED_WITH, GIT_VERSION};
 pub(crate) use sasl::MECHANISMS;
 pub use table::find;
 

@@ -11,8 +11,10 @@ use super::fields::{self, Types};
 use super::{Auth, Command, Outcome, Place};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
+use crate::log::attributes;
 use crate::profiling::{self, Database};
 use crate::request::Request;
+use crate::server::Server;
 
 const FILTER_NOTE: &str = "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines.";
 
@@ -77,6 +79,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             settings.sample_rate = rate;
         }
     });
+    log(server, request.db, (&before, slow_ms_before, sample_rate_before));
     reply.append("was", before.level);
     reply.append("slowms", slow_ms_before);
     reply.append("sampleRate", sample_rate_before);
@@ -87,6 +90,24 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         reply.append("note", FILTER_NOTE);
     }
     Ok(Outcome::Done)
+}
+
+/// Writes the line of a change.
+fn log(server: &Server, db: &str, (from, slow_ms, sample_rate): (&Database, i32, f64)) {
+    let write = |database: &Database, slow_ms: i32, rate: f64, out: &mut DocWriter<'_>| {
+        out.append("level", database.level).append("slowms", slow_ms).append("sampleRate", rate);
+        if let Some(filter) = &database.filter {
+            out.append("filter", &filter.to_doc());
+        }
+    };
+    let settings = server.profiling.settings();
+    let attr = attributes(|out| {
+        write(from, slow_ms, sample_rate, &mut out.begin_doc("from"));
+        let to = settings.database(db);
+        write(&to, settings.slow_ms, settings.sample_rate, &mut out.begin_doc("to"));
+    });
+    drop(settings);
+    tracing::info!(target: "COMMAND", id = 48_742, attr, "Profiler settings changed");
 }
 
 /// The fields of a record that a filter may ask for. Source: mongod 6.0, asked for each.

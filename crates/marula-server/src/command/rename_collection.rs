@@ -94,7 +94,10 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         context.user_writes().check(from.db())?;
         context.user_writes().check(to.db())?;
     }
-    db.rename_collection(&from, &to, request.flag("dropTarget"))?;
+    let drops = request.flag("dropTarget");
+    let drops_text = if drops { "yes" } else { "no" };
+    tracing::info!(target: "COMMAND", id = 20_400, sourceNamespace = %from, targetNamespace = %to, dropTarget = drops_text, "renameCollectionForCommand");
+    db.rename_collection(&from, &to, drops)?;
     Ok(Outcome::Done)
 }
 

@@ -5,21 +5,26 @@
 //! connection is that user's until `logout`.
 //! Source: driver specification "Authentication"; errors recorded from mongod 6.0.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Type, Value};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, codes, errors};
 
 use super::fields::{self, Field, Types};
 use super::update_user::no_such_user;
 use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::EXTERNAL;
 use crate::auth::access::Access;
+use crate::auth::attempt::Attempt;
 use crate::auth::credentials::Mechanism;
 use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
-use crate::auth::scram::{Conversation, failed};
+use crate::auth::scram::{Conversation, Rejected, failed};
 use crate::context::Context;
+use crate::dispatch;
+use crate::log::attributes;
 use crate::request::Request;
 
 errors! {
@@ -45,6 +50,9 @@ const X509: &str = "MONGODB-X509";
 /// The mechanisms that mongod takes unless it is told otherwise. Certificates need TLS.
 pub(crate) const MECHANISMS: &[&str] = &[X509, "SCRAM-SHA-1", "SCRAM-SHA-256"];
 
+/// How many milliseconds the answer to a failed login is held back.
+const DELAY_PARAMETER: &str = "authFailedDelayMs";
+
 /// There is one conversation on a connection at a time, and this is its number.
 const CONVERSATION_ID: i32 = 1;
 
@@ -63,6 +71,9 @@ pub(super) static START: Command = Command {
     fields: Fields::Strict { place: "saslStart", fields: START_FIELDS },
     secrets: &["payload"],
     run: |ctx, request, reply| {
+        if let Some(refused) = delayed(ctx) {
+            return Err(refused);
+        }
         let start = Start {
             mechanism: request.text("mechanism").map(|name| name.to_string()).unwrap_or_default(),
             payload: Payload::parse(request.arg("payload"))?,
@@ -70,8 +81,7 @@ pub(super) static START: Command = Command {
             db: request.db,
             is_speculative: false,
         };
-        start.run(ctx, reply)?;
-        Ok(Outcome::Done)
+        start.run(ctx, reply).map(|()| Outcome::Done).or_else(|error| refuse(ctx, error))
     },
     auth: Auth::Anyone,
     ..Command::DEFAULT
@@ -90,7 +100,10 @@ pub(super) static CONTINUE: Command = Command {
         ],
     },
     secrets: &["payload"],
-    run: go_on,
+    run: |ctx, request, reply| match delayed(ctx) {
+        Some(refused) => Err(refused),
+        None => go_on(ctx, request, reply).or_else(|error| refuse(ctx, error)),
+    },
     auth: Auth::Anyone,
     ..Command::DEFAULT
 };
@@ -182,16 +195,26 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
+    /// Tells of an attempt by a mechanism that is not there.
+    fn unavailable(&self, error: Error, ctx: &Context<'_>) -> Error {
+        let (mechanism, user) = (self.mechanism.as_str(), &Name::new("", self.db));
+        let is_speculative = self.is_speculative;
+        Attempt { mechanism, user, is_speculative, cause: Some(&error) }.tell(ctx);
+        error
+    }
+
     fn run(&self, ctx: &mut Context<'_>, reply: &mut DocWriter<'_>) -> Result<()> {
         ctx.connection.conversation = None;
         let name = self.mechanism.as_str();
         let mechanism = match Mechanism::of_name(name) {
             Some(_) if !ctx.server.parameters.takes_mechanism(name) => {
-                return Err(not_enabled(name));
+                return Err(self.unavailable(not_enabled(name), ctx));
             }
             Some(mechanism) if self.db != EXTERNAL => mechanism,
-            _ if MECHANISMS.contains(&name) => return Err(not_there(name, self.db)),
-            _ => return Err(not_enabled(name)),
+            _ if MECHANISMS.contains(&name) => {
+                return Err(self.unavailable(not_there(name, self.db), ctx));
+            }
+            _ => return Err(self.unavailable(not_enabled(name), ctx)),
         };
         let skips_empty = match self.options.and_then(|options| options.get("skipEmptyExchange")) {
             None => false,
@@ -207,15 +230,11 @@ impl Start<'_> {
         let documents = Documents::new(&ctx.server.db, ctx.now_ms);
         let bytes = &self.payload.bytes;
         let begun = Conversation::begin(&documents, mechanism, self.db, bytes, skips_empty);
-        if begun.is_err() {
-            tracing::info!(
-                connection = ctx.connection.id,
-                db = self.db,
-                mechanism = name,
-                "authentication failed"
-            );
-        }
-        let (mut conversation, answer) = begun?;
+        let (mut conversation, answer) = begun.map_err(|Rejected { user, cause }| {
+            let (user, is_speculative) = (&user, self.is_speculative);
+            Attempt { mechanism: name, user, is_speculative, cause: Some(&cause) }.tell(ctx);
+            shown(cause)
+        })?;
         conversation.is_speculative = self.is_speculative;
         ctx.connection.conversation = Some(Box::new(conversation));
         reply.append("conversationId", CONVERSATION_ID).append("done", false);
@@ -236,9 +255,12 @@ fn go_on(
     if request.arg("conversationId") != Some(Value::Int32(CONVERSATION_ID)) {
         return Err(other_conversation());
     }
+    let (mechanism, is_speculative) = (conversation.mechanism.name(), conversation.is_speculative);
     let answer = conversation.go_on(&payload.bytes).and_then(|answer| {
         if conversation.is_done() {
-            sign_in(ctx, &conversation.user)?;
+            let user = &conversation.user;
+            sign_in(ctx, user)?;
+            Attempt { mechanism, user, is_speculative, cause: None }.tell(ctx);
             if let Some(logins) = ctx.server.logins.of(conversation.mechanism.name()) {
                 logins.all.successful.add(1);
                 if conversation.is_speculative {
@@ -248,10 +270,11 @@ fn go_on(
         }
         Ok(answer)
     });
-    if answer.is_err() {
-        tracing::info!(connection = ctx.connection.id, user = %conversation.user, "authentication failed");
-    }
-    let answer = answer?;
+    let answer = answer.map_err(|cause| {
+        let user = &conversation.user;
+        Attempt { mechanism, user, is_speculative, cause: Some(&cause) }.tell(ctx);
+        shown(cause)
+    })?;
     reply.append("conversationId", CONVERSATION_ID).append("done", conversation.is_done());
     payload.append(&answer, reply);
     if !conversation.is_done() {
@@ -286,13 +309,37 @@ fn by_certificate(
         None => Err(no_such_user(&subject, EXTERNAL)),
         Some(_) => sign_in(ctx, &user),
     };
-    if signed_in.is_err() {
-        tracing::info!(connection = ctx.connection.id, user = %user, "authentication failed");
-    }
+    let cause = signed_in.as_ref().err();
+    Attempt { mechanism: X509, user: &user, is_speculative: false, cause }.tell(ctx);
     signed_in?;
     logins.inspect(|logins| logins.all.successful.add(1));
     reply.append("dbname", EXTERNAL).append("user", subject.as_str());
     Ok(())
+}
+
+/// Answers a login that has failed, after as long as `authFailedDelayMs` says: no thread waits.
+fn refuse(ctx: &mut Context<'_>, error: Error) -> Result<Outcome> {
+    let delay_ms = u64::try_from(ctx.server.parameters.number(DELAY_PARAMETER)).unwrap_or(0);
+    if delay_ms == 0 || error.code() != codes::AuthenticationFailed {
+        return Err(error);
+    }
+    ctx.connection.refused = Some(error);
+    let delay = Duration::from_millis(delay_ms);
+    Ok(Outcome::Retry(Box::new(|_| ()), dispatch::after(delay)))
+}
+
+/// The error of a login that has failed before and whose answer was held back.
+fn delayed(ctx: &mut Context<'_>) -> Option<Error> {
+    if dispatch::is_first(ctx.call) { None } else { ctx.connection.refused.take() }
+}
+
+/// What a client is told of a failure: that it has not logged in, or that it may not do so again.
+fn shown(cause: Error) -> Error {
+    if matches!(cause.code(), codes::AuthenticationFailed | codes::UserNotFound) {
+        failed()
+    } else {
+        cause
+    }
 }
 
 /// Makes the connection this user's.
@@ -308,7 +355,6 @@ fn sign_in(ctx: &mut Context<'_>, user: &Name) -> Result<()> {
     let loaded = Access::load(&documents, user, &ctx.connection.peer);
     // Where a stored restriction cannot be read, nobody can be said to meet it.
     let access = loaded.ok().flatten().ok_or_else(failed)?;
-    tracing::info!(connection = ctx.connection.id, user = %access.user, "authenticated");
     ctx.connection.set_access(Some(access));
     Ok(())
 }
@@ -325,7 +371,15 @@ pub(super) fn append_to_hello(
         ctx.server.logins.mechanisms_asked.add(1);
         let user = hello_user(user)?;
         let documents = Documents::new(&ctx.server.db, ctx.now_ms);
-        if let Some(doc) = documents.find(Of::User, &user)? {
+        let doc = documents.find(Of::User, &user)?;
+        if doc.is_none() {
+            let attr = attributes(|out| {
+                let mut out = out.begin_doc("user");
+                out.append("user", user.name.as_str()).append("db", user.db.as_str());
+            });
+            tracing::info!(target: "ACCESS", id = 20_251, attr, "Supported SASL mechanisms requested for unknown user");
+        }
+        if let Some(doc) = doc {
             let credentials = doc.as_doc().get("credentials").and_then(|all| all.as_doc());
             let has = |name: &str| {
                 credentials.is_some_and(|all| all.get(name).is_some())

@@ -78,11 +78,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     }
     ctx.server.db.set_feature_version(version, ctx.now_ms)?;
     if version != current {
-        tracing::info!(
-            from = current.name(),
-            to = version.name(),
-            "feature compatibility version set"
-        );
+        let (from, to) = (current.name(), version.name());
+        tracing::info!(target: "REPL", id = 20_459, currentVersion = from, newVersion = to, "Setting featureCompatibilityVersion");
     }
     Ok(Outcome::Done)
 }

@@ -39,6 +39,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
         false => UserWrites::Allowed,
     };
     server.user_write_block.set(&server.db, writes, ctx.now_ms)?;
-    tracing::info!(?writes, "the mode of users' writes was set");
+    let blocked = writes == UserWrites::Blocked;
+    tracing::info!(blocked, "the mode of users' writes was set");
     Ok(Outcome::Done)
 }

@@ -18,8 +18,9 @@ pub(super) static COMMAND: Command = Command {
 };
 
 fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
-    tracing::info!(connection = context.connection.id, "asked to end by a command");
-    match request.flag("force") {
+    let force = request.flag("force");
+    tracing::info!(target: "COMMAND", id = 4_695_400, force, "Terminating via shutdown command");
+    match force {
         true => context.server.shutdown.force(),
         false => context.server.shutdown.request(),
     }

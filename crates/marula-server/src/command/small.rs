@@ -130,7 +130,7 @@ pub(super) static DRIVER_OID_TEST: Command = Command {
 
 pub(super) static LOG_ROTATE: Command = Command {
     name: "logRotate",
-    help: "Rotates the log file: renames it, or opens it again after it was moved away.",
+    help: "Rotates the files of the log and of the audit log: renames them, or opens them again after they were moved away.",
     fields: Fields::Strict { place: "logRotate", fields: &[] },
     run: log_rotate,
     place: Place::Pool,
@@ -199,20 +199,24 @@ fn conn_pool_stats(
     Ok(Outcome::Done)
 }
 
-/// The only log that can be rotated: there is no audit log.
+/// The logs that can be rotated.
 const SERVER_LOG: &str = "server";
+const AUDIT_LOG: &str = "audit";
 
 fn log_rotate(
     context: &mut Context<'_>,
     request: &Request<'_>,
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
+    let server = context.server;
     match request.first.value.get() {
-        Value::String(name) if name != SERVER_LOG => return Err(no_such_log()),
-        Value::String(_) => {}
-        flag if Types::FLAG.accepts(flag.kind()) => {}
+        Value::String(name) if name == SERVER_LOG => server.rotate_log()?,
+        Value::String(name) if name == AUDIT_LOG && server.options.audit.is_some() => {
+            server.rotate_audit()?;
+        }
+        Value::String(_) => return Err(no_such_log()),
+        flag if Types::FLAG.accepts(flag.kind()) => server.rotate_logs()?,
         other => return Err(log_name_type(other.kind().alias())),
     }
-    context.server.rotate_log()?;
     Ok(Outcome::Done)
 }

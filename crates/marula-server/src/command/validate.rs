@@ -47,6 +47,8 @@ fn run(
     if collection.state().options.view.is_some() {
         return Err(view());
     }
+    let flag = |name| request.flag(name);
+    tracing::info!(target: "COMMAND", id = 20_514, namespace = %ns, background = flag("background"), full = flag("full"), repair = flag("repair"), "CMD: validate");
     let report = validate::check(db, &collection, &mut || context.check_interrupt())?;
     let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
     reply.append("ns", ns.as_str());
@@ -69,6 +71,14 @@ fn run(
         }
     }
     reply.append("valid", report.is_valid());
+    match report.is_valid() {
+        true => {
+            tracing::info!(target: "INDEX", id = 20_306, namespace = %ns, "Validation complete for collection. No corruption found");
+        }
+        false => {
+            tracing::error!(target: "INDEX", id = 20_307, namespace = %ns, "Validation complete for collection. Corruption found");
+        }
+    }
     reply.append("repaired", false);
     reply.begin_array("warnings").finish();
     let mut errors = reply.begin_array("errors");

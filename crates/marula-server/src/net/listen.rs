@@ -47,14 +47,13 @@ impl Listener {
         Ok(Listener(Kind::Tcp(mio::net::TcpListener::from_std(socket.into()))))
     }
 
-    /// Listens on a Unix socket, readable and writable by its owner; a socket that lies there is
-    /// replaced.
-    pub fn unix(path: &Path) -> io::Result<Listener> {
+    /// Listens on a Unix socket whose file has this mode; a socket that lies there is replaced.
+    pub fn unix(path: &Path, mode: u32) -> io::Result<Listener> {
         if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
             fs::remove_file(path)?;
         }
         let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         listener.set_nonblocking(true)?;
         let listener = mio::net::UnixListener::from_std(listener);
         Ok(Listener(Kind::Unix { listener, path: path.to_path_buf() }))

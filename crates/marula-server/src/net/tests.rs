@@ -741,7 +741,7 @@ fn a_unix_socket_serves_and_is_removed() {
 
     let path = std::env::temp_dir().join(format!("marula-net-{}.sock", std::process::id()));
     let script = Arc::new(Script::default());
-    let listener = Listener::unix(&path).unwrap();
+    let listener = Listener::unix(&path, 0o700).unwrap();
     let options = Options::for_this_machine();
     let handle = start(vec![listener], Arc::new(Arc::clone(&script)), options).unwrap();
     let mut stream = UnixStream::connect(&path).unwrap();

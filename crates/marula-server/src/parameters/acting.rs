@@ -9,7 +9,8 @@ use super::row::Initial::{self, Bool, Int, Long, Made, Text};
 use super::row::Settable::{self, Always, AtRuntime, AtStartup, Never};
 use super::row::{Row, any, at_least, more_than};
 use crate::auth::documents::array;
-use crate::{fail_point, host, log_components, session, snapshots, transactions};
+use crate::log::components as log_components;
+use crate::{fail_point, host, session, snapshots, transactions};
 
 const MEMORY: i32 = 100 * 1024 * 1024;
 
@@ -36,6 +37,18 @@ pub(super) static ROWS: &[Row] = &[
         Bool(true),
         Always,
         "whether sorts and groups go on on the disk where a request does not say `allowDiskUse`",
+    ),
+    row(
+        "auditAuthorizationSuccess",
+        Bool(false),
+        Always,
+        "whether the audit log tells of requests that were allowed, too",
+    ),
+    row(
+        "authFailedDelayMs",
+        Int(0, at_least(0).at_most(5_000)),
+        AtStartup,
+        "how long the answer to a failed login is held back",
     ),
     row(
         "authSchemaVersion",
@@ -173,6 +186,7 @@ pub(super) static ROWS: &[Row] = &[
         "bytes that all operations may use together; 0 stands for a share of the machine's. \
          Marula's own",
     ),
+    row("quiet", Bool(false), Always, "whether the log says nothing of single connections"),
     row("saslHostName", Made(host_name), Never, "tells the name of the machine"),
     row(
         "scramIterationCount",

@@ -7,7 +7,7 @@ use marula_error::{Result, errors};
 
 use super::LOG_LEVEL;
 use crate::auth::documents::array;
-use crate::log_components;
+use crate::log::components as log_components;
 
 errors! {
     not_integral(name: &str) = BadValue, "Failed validating {name}: Unable to coerce value to integral type";

@@ -247,7 +247,6 @@ pub(super) static ROWS: &[Row] = &[
     row("periodicNoopIntervalSecs", Int(10, more_than(0).at_most(10)), AtStartup),
     row("persistedChunkCacheUpdateMaxBatchSize", Int(1_000, at_least(1)), Always),
     row("processUmask", Int(63, any()), AtStartup),
-    row("quiet", Bool(false), Always),
     row("rangeDeleterBatchDelayMS", Int(20, at_least(0)), Always),
     row("rangeDeleterBatchSize", Int(2_147_483_647, at_least(0)), Always),
     row("readHedgingMode", OneOf(&["on", "off"]), Always),

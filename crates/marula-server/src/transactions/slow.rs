@@ -5,13 +5,12 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use marula_bson::ext_json::{self, Mode};
-use marula_bson::{Doc, DocBuf, DocWriter};
+use marula_bson::{Doc, DocWriter};
 use marula_db::unit::{Examined, KeyChanges};
 
 use super::Entry;
 use super::told::write_parameters;
-use crate::log::SLOW_TRANSACTION;
+use crate::log::attributes;
 use crate::request::Request;
 use crate::row::Kind;
 use crate::session::Lsid;
@@ -102,7 +101,7 @@ pub(super) fn log(lsid: &Lsid, entry: &Entry, cause: &str) {
     let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
     let (open, active) = (micros(entry.clock.began.elapsed()), micros(entry.clock.active()));
     let time = entry.read_time;
-    let attributes = DocBuf::build(|out| {
+    let attr = attributes(|out| {
         let mut parameters = out.begin_doc("parameters");
         lsid.write(&mut parameters.begin_doc("lsid"));
         write_parameters(entry.number, &entry.read_concern, &mut parameters);
@@ -119,6 +118,5 @@ pub(super) fn log(lsid: &Lsid, entry: &Entry, cause: &str) {
         out.append("wasPrepared", false);
         out.append("durationMillis", open / 1_000);
     });
-    let json = ext_json::to_string(attributes.as_doc(), Mode::Relaxed);
-    tracing::info!(target: SLOW_TRANSACTION, json, "transaction");
+    tracing::info!(target: "TXN", id = 51_802, attr, "transaction");
 }

@@ -126,7 +126,6 @@ impl<S: Service> Worker<S> {
             self.forget_one();
             return;
         };
-        tracing::debug!(connection = id, ?remote, "connection accepted");
         // What came before the registration makes an event too.
         let connection = Connection::new(id, stream, state, disconnected, place);
         self.slots[slot] = Some(Box::new(connection));
@@ -152,7 +151,6 @@ impl<S: Service> Worker<S> {
         if let Err(error) = connection.stream.deregister(self.poll.registry()) {
             tracing::debug!(connection = connection.id, %error, "could not deregister");
         }
-        tracing::debug!(connection = connection.id, "connection ended");
         self.free.push(slot);
         self.forget_one();
         if let Some(state) = connection.state {

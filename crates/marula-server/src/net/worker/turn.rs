@@ -314,6 +314,7 @@ impl<S: Service> Worker<S> {
 
 fn log_refusal<S: Service>(connection: &Connection<S>, refusal: &Refusal) {
     if let Refusal::Close(why) = refusal {
-        tracing::info!(connection = connection.id, why, "closing the connection: broken message");
+        // MongoDB's number for a request that is none.
+        tracing::info!(target: "NETWORK", id = 22_988, error = why, connectionId = connection.id, "Error receiving request from client. Ending connection from remote");
     }
 }

@@ -1,11 +1,16 @@
-//! `logComponentVerbosity`: how much each part of mongod is to say in the log, and what is in its
-//! place here.
+//! The components of the log, and how much each says: `logComponentVerbosity`.
 //!
-//! The levels are kept and shown as mongod does; this server's log has one level for all its parts.
+//! The components are mongod's, those of parts that this server does not have among them: their
+//! levels are kept and shown. A component without a level of its own says as much as the one it is
+//! part of.
 //! Source: manual "Log Messages"; components and errors recorded from mongod 6.0.
 
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+
+use super::STARTUP_WARNING;
 
 errors! {
     /// It is set to something else than a document.
@@ -19,21 +24,99 @@ errors! {
 pub(crate) const LEVEL_MAX: i32 = 5;
 
 /// A component and its own.
-struct Component {
+struct Part {
     name: &'static str,
-    parts: &'static [Component],
+    parts: &'static [Part],
 }
 
-const fn one(name: &'static str) -> Component {
+const fn one(name: &'static str) -> Part {
     of(name, &[])
 }
 
-const fn of(name: &'static str, parts: &'static [Component]) -> Component {
-    Component { name, parts }
+const fn of(name: &'static str, parts: &'static [Part]) -> Part {
+    Part { name, parts }
+}
+
+/// A component that this server logs under.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Component(usize);
+
+/// Tags in lines, the names of the components, and the modules that log under them without saying
+/// so. Of two modules that fit, the first row's counts.
+const LOGGED: &[(&str, &str, &[&str])] = &[
+    ("ACCESS", "accessControl", &["marula_server::auth"]),
+    ("NETWORK", "network", &["marula_server::net"]),
+    ("COMMAND", "command", &["marula_server::command"]),
+    ("TXN", "transaction", &["marula_server::transactions"]),
+    ("REPL", "replication", &["marula_server::replica_set", "marula_server::oplog_keeper"]),
+    ("INDEX", "index", &["marula_server::ttl", "marula_db::catalog::indexes"]),
+    ("RECOVERY", "storage.recovery", &["marula_embedded::loss"]),
+    ("JOURNAL", "storage.journal", &["marula_embedded::sync"]),
+    ("STORAGE", "storage", &["marula_embedded", "marula_storage", "marula_db"]),
+    ("QUERY", "query", &["marula_plan", "marula_query"]),
+    ("WRITE", "write", &[]),
+    ("CONTROL", "control", &[""]),
+];
+
+impl Component {
+    /// The component that an event belongs to: its target is a tag, or the module that raised it.
+    pub(super) fn of_target(target: &str) -> Self {
+        let target = if target == STARTUP_WARNING { "CONTROL" } else { target };
+        let by_tag = LOGGED.iter().position(|(tag, ..)| *tag == target);
+        let by_module = || {
+            let fits = |modules: &[&str]| modules.iter().any(|module| target.starts_with(module));
+            LOGGED.iter().position(|(.., modules)| fits(modules))
+        };
+        Component(by_tag.or_else(by_module).unwrap_or(LOGGED.len() - 1))
+    }
+
+    /// What lines call it.
+    pub(super) fn tag(self) -> &'static str {
+        LOGGED[self.0].0
+    }
+}
+
+/// How much the components say.
+#[derive(Default)]
+pub(super) struct Levels([i32; LOGGED.len()]);
+
+impl Levels {
+    /// The levels of a value of `logComponentVerbosity`.
+    pub(super) fn of(verbosity: Doc<'_>) -> Self {
+        let mut levels = Levels::default();
+        for (found, (_, path, _)) in levels.0.iter_mut().zip(LOGGED) {
+            let own = |doc: Doc<'_>| doc.get("verbosity").and_then(level).filter(|own| *own >= 0);
+            *found = own(verbosity).unwrap_or(0);
+            let mut place = Some(verbosity);
+            for name in path.split('.') {
+                place = place.and_then(|place| place.get(name)?.as_doc());
+                *found = place.and_then(own).unwrap_or(*found);
+            }
+        }
+        levels
+    }
+
+    /// Whether a component says what is of this level.
+    pub(super) fn allow(&self, Component(at): Component, level: Level) -> bool {
+        level <= filter(self.0[at])
+    }
+
+    /// The most that any says.
+    pub(super) fn most(&self) -> LevelFilter {
+        filter(self.0.iter().copied().max().unwrap_or(0))
+    }
+}
+
+fn filter(level: i32) -> LevelFilter {
+    match level {
+        ..=0 => LevelFilter::INFO,
+        1 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
 }
 
 /// The whole log; messages call it so.
-const ROOT: Component = of(
+const ROOT: Part = of(
     "default",
     &[
         one("accessControl"),
@@ -127,7 +210,7 @@ pub(crate) fn level(number: Value<'_>) -> Option<i32> {
     }
 }
 
-impl Component {
+impl Part {
     fn check(&self, change: Doc<'_>, place: &str) -> Result<()> {
         for element in change {
             let value = element.value.get();
@@ -178,6 +261,32 @@ mod tests {
     use marula_bson::doc;
 
     use super::*;
+
+    #[test]
+    fn events_belong_to_the_component_of_their_tag_or_module() {
+        for (target, tag) in [
+            ("STORAGE", "STORAGE"),
+            (STARTUP_WARNING, "CONTROL"),
+            ("marula_server::net::worker::turn", "NETWORK"),
+            ("marula_server::command::sasl", "COMMAND"),
+            ("marula_embedded::sync", "JOURNAL"),
+            ("marula_embedded::engine", "STORAGE"),
+            ("marula", "CONTROL"),
+            ("elsewhere", "CONTROL"),
+        ] {
+            assert_eq!(Component::of_target(target).tag(), tag, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_component_without_a_level_goes_with_what_it_is_part_of() {
+        let change = doc! { "verbosity": 1, "storage": { "verbosity": 2, "journal": 0 } };
+        let whole = changed(initial().as_doc(), Value::Document(change.as_doc())).unwrap();
+        let levels = Levels::of(whole.as_doc());
+        let of = |tag: &str| levels.0[Component::of_target(tag).0];
+        assert_eq!(["NETWORK", "STORAGE", "RECOVERY", "JOURNAL"].map(of), [1, 2, 2, 0]);
+        assert_eq!(levels.most(), LevelFilter::TRACE);
+    }
 
     #[test]
     fn levels_are_changed_where_they_are_named() {
