@@ -18,8 +18,7 @@ use parking_lot::RwLock;
 use crate::log::components as log_components;
 use crate::net::tls::Mode;
 use crate::server::Server;
-use crate::transactions;
-use crate::{fail_point, log_components};
+use crate::{fail_point, transactions};
 
 pub use row::{Initial, Row, Settable};
 
