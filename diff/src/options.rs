@@ -1,8 +1,8 @@
-//! The options that a command takes in addition to its filter, and the commands `count`, `distinct` and
-//! `delete`.
+//! The options that a command takes in addition to its filter, and the commands `count`, `distinct`
+//! and `delete`.
 //!
 //! An option has a right value most of the time and one of a wrong type now and then. A command
-//! gets one option: of two mistakes servers may tell another first.
+//! gets one option: of two mistakes servers may report another first.
 
 use marula_bson::Value;
 

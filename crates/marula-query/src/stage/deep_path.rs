@@ -1,7 +1,7 @@
 //! Paths that are as long as a path may be, in stages that read or write one field of a document.
 //!
-//! A path of 200 parts can be parsed, and a stage that meets no document accepts it. mongod's access to a
-//! nested field is bounded by one part less: the first document is an error.
+//! A path of 200 parts can be parsed, and a stage that meets no document accepts it. mongod's
+//! access to a nested field is bounded by one part less: the first document is an error.
 
 use marula_bson::Doc;
 use marula_error::{Result, errors};
