@@ -79,6 +79,13 @@ def test_a_bulk_with_an_error_in_it(c, ordered, done):
     assert "Cannot apply $inc to a value of non-numeric type" in error.value.details["writeErrors"][0]["errmsg"]
 
 
+def test_the_only_document_of_an_id_is_skipped_too(c):
+    c.insert_one({"_id": 1, "x": 2})
+    assert list(c.find({"_id": 1})) == [{"_id": 1, "x": 2}]
+    assert list(c.find({"_id": 1}).skip(1)) == []
+    assert list(c.find({"_id": 1}, {"x": 1}).skip(1)) == []
+
+
 def test_find_with_filter_sort_skip_limit_projection(c):
     c.insert_many([{"_id": i, "a": i % 3, "b": {"c": [i, i + 1]}} for i in range(20)])
     assert ids(c.find({"a": 1, "_id": {"$gt": 5}}).sort("_id", -1).skip(1).limit(2)) == [16, 13]

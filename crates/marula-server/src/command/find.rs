@@ -368,6 +368,7 @@ impl<'a> FindArgs<'a> {
     /// Whether documents are given as they are, by no way that the client names.
     fn is_plain(&self, request: &Request<'_>) -> bool {
         self.projection.is_empty()
+            && self.skip == 0
             && self.hint.is_none()
             && self.tail == Tail::No
             && self.sort.is_empty()
