@@ -13,6 +13,7 @@ pub(crate) fn tell(settings: &Settings, port: u16) {
         EngineKind::Memory => "memory",
         EngineKind::Sim => "sim",
         EngineKind::Etcd => "etcd",
+        EngineKind::Fdb => "fdb",
     };
     let host = host::host_name();
     let attr = attributes(|out| {
