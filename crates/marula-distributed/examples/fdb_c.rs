@@ -82,7 +82,7 @@ fn code_of(error: KvError) -> Code {
         KvError::TooOld => 1007,
         KvError::TooLarge => 2101,
         KvError::Unknown => 1021,
-        // process_behind
+        // `process_behind`, by its number in the client library.
         KvError::Unavailable(_) => 1037,
         KvError::Corrupt(_) => 4100,
     }

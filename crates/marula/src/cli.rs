@@ -100,7 +100,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster_file: Option<PathBuf>,
 
-    /// Memory that the server may take, all together, such as 1GB or 512MB [default: no limit]
+    /// Memory to divide among caches, memtables and operations, such as 1GB or 512MB [default: no
+    /// limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<String>,
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Without a limit the cache is half of the machine's memory beyond the first gigabyte, and
-//! operations have three quarters of what it leaves. With one, every part is bounded by it, at some
+//! operations have three quarters of what it leaves. With one, its parts are sized by it, at some
 //! cost: indexes and filters of table files lie in the cache, where blocks compete with them, and
 //! freed memory goes back to the system soon.
 
