@@ -235,13 +235,14 @@ def test_a_run_without_backups_is_a_hole(tmp_path):
     folder = str(tmp_path / "data")
     moments = []
     for number, options in enumerate((schedule(target), [], schedule(target))):
-        with server.Server(*options, dbpath=folder) as own, pymongo.MongoClient(own.uri) as client:
-            if options:
-                wait_for(lambda: "lastBackup" in client.admin.command("backupStatus")["schedule"])
-            client.db.c.insert_one({"_id": number})
-            time.sleep(0.01)
-            moments.append(now_us())
-            time.sleep(0.01)
+        with server.Server(*options, dbpath=folder) as own:
+            with pymongo.MongoClient(own.uri) as client:
+                if options:
+                    wait_for(lambda: "lastBackup" in client.admin.command("backupStatus")["schedule"])
+                client.db.c.insert_one({"_id": number})
+                time.sleep(0.01)
+                moments.append(now_us())
+                time.sleep(0.01)
             assert own.terminate() == 0
     for number, moment in enumerate(moments):
         to = tmp_path / str(number)
@@ -284,6 +285,7 @@ def test_an_object_store_holds_backups(tmp_path, keys, s3, monkeypatch, form):
         client.one.c.delete_many({})
         backup("create", target, "--host", "127.0.0.1:%d" % own.port, *key)
         after = state(own.uri)
+        client.close()
         assert own.terminate() == 0
     assert len(ids(target, *key)) == 2
     with restored(target, tmp_path / "moment", "--at", at(moment), *key) as copy:
@@ -324,6 +326,7 @@ def test_damage_is_told(tmp_path, keys):
         with server.Server(*options, dbpath=str(folder)) as own, pymongo.MongoClient(own.uri) as client:
             wait_for(lambda: "lastBackup" in client.admin.command("backupStatus")["schedule"])
             fill(client.one, 50)
+            client.close()
             assert own.terminate() == 0
         assert "0 faults" in backup("verify", target, *key, "--temp", tmp_path)
         files = [path for path in target.rglob("*") if path.is_file()]
@@ -447,6 +450,7 @@ def test_the_schedule_prunes_by_itself(tmp_path):
             seen.update(ids(target) if (target / "repository.json").exists() else [])
             return len(seen) >= 5
         wait_for(many, 120)
+        client.close()
         assert own.terminate() == 0
     assert len(ids(target)) < 5
     assert "0 faults" in backup("verify", target, "--temp", tmp_path)

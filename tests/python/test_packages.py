@@ -76,7 +76,7 @@ def wait_until(condition, seconds=30):
 
 def test_the_version_names_the_commit():
     said = subprocess.run([BINARY, "--version"], check=True, capture_output=True, text=True).stdout
-    assert re.fullmatch(r"marula \d+\.\d+\.\d+ \(commit ([0-9a-f]{12}|unknown)\)\n", said), said
+    assert re.fullmatch(r"marula \d+\.\d+\.\d+ \(commit ([0-9a-f]{12}|unknown)\)\ndb version v6\.0\.27\n", said), said
 
 
 @pytest.mark.skipif("release" not in BINARY, reason="sizes are those of the release build")
