@@ -95,7 +95,7 @@ def test_lines_are_in_the_other_file(packages):
     program = os.path.join(packages, "marula")
     sections = subprocess.run(["objdump", "-h", program], check=True, capture_output=True, text=True).stdout
     assert ".gnu_debuglink" in sections and ".debug_line" not in sections
-    symbols = subprocess.run(["nm", program], check=True, capture_output=True, text=True).stdout
+    symbols = subprocess.run(["nm", os.path.join(packages, "marula.debug")], check=True, capture_output=True, text=True).stdout
     address = next(line.split()[0] for line in symbols.splitlines()
                    if re.search(r" [tT] .*marula_server.*dispatch", line))
     found = subprocess.run(["addr2line", "-Cfe", os.path.join(packages, "marula.debug"), "0x" + address], check=True,
@@ -153,7 +153,7 @@ def test_a_start_that_fails_says_why(marula_server):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(marula_server.StartError, match="another process does"):
+        with pytest.raises(marula_server.StartError, match="in use by another process"):
             marula_server.start(port=taken.getsockname()[1])
 
 
