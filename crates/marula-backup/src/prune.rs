@@ -57,6 +57,16 @@ pub fn prune(
         true => None,
         false => Some(Announcement::make(repository, Work::Pruning, &id)?),
     };
+    // Before the backups are listed: one that ends after this question is in the list then. The other
+    // way round a backup that ends in between would be neither under way nor listed, and its objects
+    // would go.
+    let meets_backup = match &announcement {
+        Some(announcement) => {
+            announcement.clear_old()?;
+            announcement.meets(Work::Backup)?
+        }
+        None => false,
+    };
     let listing = repository.list()?;
     let (gone, kept) = parted(&listing.backups, retention, now_us);
     let mut pruned = Pruned {
@@ -64,16 +74,15 @@ pub fn prune(
         kept: kept.len(),
         ..Pruned::default()
     };
-    if let Some(announcement) = &announcement {
-        announcement.clear_old()?;
+    if announcement.is_some() {
         for backup in &gone {
             repository.forget(&backup.id)?;
         }
-        if announcement.meets(Work::Backup)? {
-            let reason = "a backup is being made; the next pruning removes what nobody needs";
-            pruned.left = Some(reason.to_owned());
-            return Ok(pruned);
-        }
+    }
+    if meets_backup {
+        let reason = "a backup is being made; the next pruning removes what nobody needs";
+        pruned.left = Some(reason.to_owned());
+        return Ok(pruned);
     }
     if let Some((name, _)) = listing.unreadable.first() {
         pruned.left = Some(format!("'{name}' cannot be read, so what it needs is not known"));
