@@ -9,7 +9,7 @@ from pymongo.errors import OperationFailure
 
 MAX_TIME_EXPIRED, INTERRUPTED = 50, 11601
 #: Enough documents that each of the commands takes far longer than it may.
-COUNT, MAX_TIME_MS = 40_000, 40
+COUNT, MAX_TIME_MS = 100_000, 40
 
 
 @pytest.fixture(scope="module")
