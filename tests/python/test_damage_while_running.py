@@ -182,7 +182,7 @@ def test_a_damaged_collection_can_be_dropped(folder, tmp_path):
         try:
             db.c.insert_one({"_id": 1})
         except OperationFailure as refused:
-            # The ranges of a dropped collection are compacted in the background. Where that meets the
+            # Ranges of a dropped collection are compacted in the background. Where that meets the
             # damage before this write, the write is refused with the cause, as below.
             assert any(os.path.basename(table) in str(refused) for table in damaged)
 

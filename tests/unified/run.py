@@ -49,6 +49,7 @@ LEFT_OUT = {
     "TestUnifiedMongosRecoveryToken": CLUSTER,
     "TestUnifiedPinMongos": CLUSTER,
     "TestUnifiedMongosPinAuto": CLUSTER,
+    "test_batch_splitting_retry_fails": "its fail point skips documents; Marula's skips commands (docs/differences.md)",
     "test_Running_a_command_that_is_not_part_of_the_versioned_API": "sends `testVersion2`, a command for this test alone",
 }
 
