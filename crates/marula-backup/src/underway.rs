@@ -4,8 +4,8 @@
 //! names yet. Each first announces itself under a name of its own, and then looks for the other: of
 //! two that begin at once, one at least sees the other. A backup waits for prunings; a pruning that
 //! meets a backup leaves objects alone. An announcement is renewed while the work goes on, so one
-//! that is old is of a process that has ended. On the machine where that process ran its end is seen
-//! at once: the name of an announcement ends with its process.
+//! that is old is of a process that has ended. The name of an announcement ends with its process,
+//! so that on the machine where that ran its end is seen at once.
 
 use std::fs;
 use std::thread;
