@@ -57,9 +57,9 @@ pub fn prune(
         true => None,
         false => Some(Announcement::make(repository, Work::Pruning, &id)?),
     };
-    // Before the backups are listed: one that ends after this question is in the list then. The other
-    // way round a backup that ends in between would be neither under way nor listed, and its objects
-    // would go.
+    // Before the backups are listed: one that ends after this question is in the list then. In the
+    // other order a backup that ends in between would be neither under way nor listed, and its
+    // objects would go.
     let meets_backup = match &announcement {
         Some(announcement) => {
             announcement.clear_old()?;
