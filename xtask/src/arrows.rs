@@ -15,7 +15,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("marula-backup", &[]),
     ("marula-db", &["storage", "query", "bson", "error"]),
     ("marula-plan", &["db", "query", "bson", "error", "storage"]),
-    ("marula-server", &["plan", "db", "wire", "query", "bson", "error", "storage"]),
+    ("marula-operation", &["plan", "db", "query", "bson", "error"]),
+    ("marula-server", &["operation", "plan", "db", "wire", "query", "bson", "error", "storage"]),
     (
         "marula",
         &["server", "embedded", "distributed", "backup", "storage", "wire", "bson", "error", "db"],

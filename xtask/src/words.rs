@@ -13,6 +13,7 @@ const DONE: &[&str] = &[
     "crates/marula-distributed/",
     "crates/marula-embedded/",
     "crates/marula-error/",
+    "crates/marula-operation/",
     "crates/marula-query/",
     "crates/marula-storage/",
     "crates/marula-wire/",

@@ -14,11 +14,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use marula_bson::{ArrayWriter, DocBuf};
 use marula_db::Namespace;
 use marula_error::{Error, Result, errors};
+use marula_operation::Progress;
+use marula_operation::documents::FindDocuments;
 use parking_lot::Mutex;
 
 use crate::auth::check::Need;
 use crate::auth::name::Name;
-use crate::context::Context;
+use crate::context::{Context, Watch};
 use crate::session::Lsid;
 use crate::snapshots::Snapshot;
 
@@ -28,10 +30,9 @@ pub const TIMEOUT_MS: i64 = 600_000;
 /// end.
 const CURSORS_MAX: usize = 1_000_000;
 const SHARDS: usize = 16;
-/// The most bytes of documents in one batch.
-pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 pub use life::{LIFESPANS, Life, Lives};
+pub use marula_operation::documents::{BATCH_BYTES_MAX, Filled};
 
 errors! {
     /// A getMore names a cursor that was closed or timed out.
@@ -62,13 +63,24 @@ pub trait Source: Send {
     fn as_any(&mut self) -> &mut dyn std::any::Any;
 }
 
-/// Whether a source has more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Filled {
-    /// The batch is full; there may be more.
-    More,
-    /// There is nothing more.
-    Exhausted,
+impl Source for FindDocuments {
+    fn fill(
+        &mut self,
+        ctx: &Context<'_>,
+        documents_max: usize,
+        batch: &mut ArrayWriter<'_>,
+    ) -> Result<Filled> {
+        Watch::renew(&self.execution().query().context, ctx);
+        Ok(match FindDocuments::fill(self, &ctx.env(), documents_max, batch)? {
+            Progress::Done(filled) => filled,
+            // The next batch continues from there.
+            Progress::NeedsPool => Filled::More,
+        })
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
 }
 
 /// A source of documents that are at hand.

@@ -9,6 +9,7 @@ use marula_db::catalog::time_series::no_buckets;
 use marula_db::index::entry;
 use marula_db::{Collection, Db, Namespace};
 use marula_error::Result;
+use marula_operation::args;
 use marula_plan::{
     Emit, End, Execution, Hint, Patience, Query, Reads, Shown, Wanted, WordedCollation, Wording,
     choice,
@@ -32,7 +33,6 @@ use crate::context::{Context, Watch, Work};
 use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
 use crate::geo_near::{self, Search};
 use crate::pipeline_writes::Writer;
-use crate::query_args;
 use crate::report::{self, Sight};
 use crate::server::Server;
 use crate::time_series;
@@ -380,7 +380,7 @@ fn start_resolved(
     }
     let Some(collection) = collection else {
         if let Some(Kind::Match(filter)) = pipeline.stages().first().map(|stage| stage.kind()) {
-            query_args::check_text_without_collection(filter, ns)?;
+            args::check_text_without_collection(filter, ns)?;
         }
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env).map(Started::from);
     };

@@ -8,6 +8,7 @@ use marula_db::storage_error;
 use marula_db::write::{Written, check_id, new_id};
 use marula_db::{Change, Collection, Namespace, RecordKey, Unit, WriteOp};
 use marula_error::{Error, Result, codes};
+use marula_operation::args;
 use marula_plan::{Emit, End, Execution, Patience, Query, Wording, choice, planner, query};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate, Purpose};
@@ -15,7 +16,6 @@ use marula_query::text;
 use marula_query::update::{Matched, Origin, Update, UpdateOptions};
 
 use crate::context::Context;
-use crate::query_args;
 use crate::statements::{self, Attempt};
 use crate::time_series;
 use crate::writes::{self, multi_not_retryable};
@@ -103,12 +103,8 @@ impl Statement<'_> {
             op.user_writes.check(ns.db())?;
             collection = Some(ctx.unit.collection_or_create(ns)?);
         }
-        let mut context = query_args::query_context(
-            ctx,
-            collection.as_deref(),
-            self.collation,
-            self.let_variables,
-        )?;
+        let mut context =
+            ctx.env().context(collection.as_deref(), self.collation, self.let_variables)?;
         context.has_text_score = self.sort.is_some() && text::has_search(self.query);
         context.has_distance = self.sort.is_some() && text::has_near(self.query);
         let options = UpdateOptions {
@@ -122,7 +118,7 @@ impl Statement<'_> {
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
         let filter = Filter::draft(self.query, purpose, &context)?.finish(&context)?;
         let Some(collection) = collection else {
-            query_args::check_text_without_collection(&filter, ns)?;
+            args::check_text_without_collection(&filter, ns)?;
             let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
             op.record_only(&[(self.number, nothing)])?;
             return Ok(Some(Updated::default()));
@@ -254,9 +250,9 @@ impl Job<'_> {
             return Ok(Some(Execution::new(collection.clone(), plan, query)));
         }
         let mut query = Query::new(self.filter.clone(), self.context.clone());
-        query.hint = query_args::parse_hint(statement.hint)?;
+        query.hint = args::parse_hint(statement.hint)?;
         if let Some(sort) = statement.sort {
-            query_args::apply_sort(&mut query, sort)?;
+            args::apply_sort(&mut query, sort)?;
             query.wants_score = text::asks_for(sort, "textScore");
         }
         let mut interrupt = || ctx.check_interrupt();

@@ -3,12 +3,10 @@
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{Collection, Namespace, WriteOp, current};
 use marula_error::{Error, Result, codes, errors};
-use marula_plan::Patience;
 use marula_query::update::EmptyTimestamps;
 
 use crate::context::Context;
 use crate::fields::{Field, Types};
-use crate::net::service::Place;
 use crate::request::Request;
 
 /// The field that keeps empty timestamps.
@@ -25,26 +23,6 @@ errors! {
     not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
     /// A write of many documents is numbered, which only one of one document may be.
     pub multi_not_retryable(multi: &str) = InvalidOptions, "Cannot use (or request) retryable writes with multi={multi}";
-}
-
-impl Context<'_> {
-    /// Whether this thread may wait for others and may take its time.
-    pub fn may_wait(&self) -> bool {
-        self.call.place == Place::Pool
-    }
-
-    /// How long a plan may take on this thread. What may have to be told of an operation is not
-    /// known of one that is only tried.
-    pub fn patience(&self) -> Patience {
-        let time = self.call.patience;
-        if self.may_wait() {
-            Patience::Timed
-        } else if self.server.profiling.concerns(Patience::longest(time)) {
-            Patience::Short
-        } else {
-            Patience::UpTo(time)
-        }
-    }
 }
 
 /// Starts a write: with the session's record where the request is numbered. `None` where an earlier

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use marula_bson::{ArrayWriter, BStr, Doc, DocBuf, DocWriter, Type, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
+use marula_operation::args;
 use marula_query::context::{Context as QueryContext, Subject};
 use marula_query::stage::{Kind as StageKind, Pipeline};
 
@@ -16,8 +17,8 @@ use crate::change_stream;
 use crate::collection_uuid;
 use crate::concern::ReadLevel;
 use crate::context::Context;
+use crate::environment;
 use crate::pipeline_source::{PipelineOptions, PipelineSource};
-use crate::query_args;
 use crate::request::Request;
 use crate::view;
 use crate::write_lock::WriteLock;
@@ -134,13 +135,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Pipeline::check_form(stages, ctx.server.db.feature_version())?;
         return Err(error);
     }
-    let mut context = query_args::query_context(
-        ctx,
-        collection.as_deref(),
-        request.arg("collation"),
-        request.arg("let"),
-    )?;
-    context.limits = query_args::limits(ctx, request);
+    let mut context =
+        ctx.env().context(collection.as_deref(), request.arg("collation"), request.arg("let"))?;
+    context.limits = environment::limits(ctx, request);
     context.subject = Some(subject(&ns, is_collectionless));
     view::check_joined(&ctx.server.db, ns.db(), stages, &context)?;
     let below = || view::check_constants(&ctx.server.db, &ns, &context);
@@ -169,7 +166,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if is_collectionless && !pipeline.is_origin() {
         return Err(collection_required(&first_name(stages)));
     }
-    let hint = query_args::parse_hint(request.arg("hint"))?;
+    let hint = args::parse_hint(request.arg("hint"))?;
     let bypass_validation = request.flag("bypassDocumentValidation");
     let options = PipelineOptions { hint, bypass_validation };
     let source = PipelineSource::start(ctx, &ns, pipeline, context, options)?;
@@ -226,7 +223,7 @@ fn batch_size(cursor: Doc<'_>) -> Result<Option<usize>> {
     match cursor.get("batchSize").filter(|size| !size.is_nullish()) {
         None => Ok(None),
         Some(size) if size.kind().is_number() => {
-            let size = query_args::count_or_zero("batchSize", Some(size))?;
+            let size = args::count_or_zero("batchSize", Some(size))?;
             Ok(Some(usize::try_from(size).unwrap_or(usize::MAX)))
         }
         Some(other) => Err(batch_size_type(other.kind().alias())),
@@ -303,25 +300,21 @@ pub(super) fn find_on_view(
 ) -> Result<Outcome> {
     let collection = ctx.unit.collection(ns);
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
-    let mut context = query_args::query_context(
-        ctx,
-        collection.as_deref(),
-        request.arg("collation"),
-        request.arg("let"),
-    )?;
-    context.limits = query_args::limits(ctx, request);
+    let mut context =
+        ctx.env().context(collection.as_deref(), request.arg("collation"), request.arg("let"))?;
+    context.limits = environment::limits(ctx, request);
     context.subject = Some(subject(ns, false));
     let stages = stages_of_find(request)?;
     let below = || view::check_constants(&ctx.server.db, ns, &context);
     let pipeline = Pipeline::parse_after(stages.as_doc(), &context, below)?;
-    let hint = query_args::parse_hint(request.arg("hint"))?;
+    let hint = args::parse_hint(request.arg("hint"))?;
     let options = PipelineOptions { hint, ..PipelineOptions::default() };
     let source = PipelineSource::start(ctx, ns, pipeline, context, options)?;
     let batch_size = match request.arg("batchSize") {
         None => None,
-        size => Some(
-            usize::try_from(query_args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX),
-        ),
+        size => {
+            Some(usize::try_from(args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX))
+        }
     };
     reply_cursor(ctx, request, ns, Box::new(source), batch_size, EXECUTING, reply)?;
     Ok(Outcome::Done)
@@ -347,7 +340,7 @@ pub(super) fn check_find_options(request: &Request<'_>) -> Result<()> {
     }
     asked(&["noCursorTimeout", "allowPartialResults"])?;
     // One document is one batch: so a driver asks for it.
-    if query_args::count_or_zero("limit", request.arg("limit"))? != 1 {
+    if args::count_or_zero("limit", request.arg("limit"))? != 1 {
         asked(&["singleBatch"])?;
     }
     asked(&["readOnce", "allowSpeculativeMajorityRead"])
@@ -355,13 +348,13 @@ pub(super) fn check_find_options(request: &Request<'_>) -> Result<()> {
 
 /// The stages, as an array, that say what a `find` says.
 pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
-    let doc = |name: &str| query_args::doc_or_empty(name, request.arg(name));
+    let doc = |name: &str| args::doc_or_empty(name, request.arg(name));
     let (filter, sort, projection) = (doc("filter")?, doc("sort")?, doc("projection")?);
     // The order of the records is that of a view's documents too, unless its pipeline makes
     // another.
     let sort = if sort.get("$natural").is_some() { Doc::EMPTY } else { sort };
-    let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
-    let limit = query_args::count_or_zero("limit", request.arg("limit"))?;
+    let skip = args::count_or_zero("skip", request.arg("skip"))?;
+    let limit = args::count_or_zero("limit", request.arg("limit"))?;
     let count = |count: u64| Value::whole(i64::try_from(count).unwrap_or(i64::MAX));
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);
@@ -392,10 +385,9 @@ pub(super) fn count_on_view(
     }
     let collection = ctx.unit.collection(ns);
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
-    let mut context =
-        query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
-    context.limits = query_args::limits(ctx, request);
-    let hint = query_args::parse_hint(request.arg("hint"))?;
+    let mut context = ctx.env().context(collection.as_deref(), request.arg("collation"), None)?;
+    context.limits = environment::limits(ctx, request);
+    let hint = args::parse_hint(request.arg("hint"))?;
     let options = PipelineOptions { hint, ..PipelineOptions::default() };
     let mut counted = 0;
     scan(ctx, ns, stages, context, options, &mut |doc| {

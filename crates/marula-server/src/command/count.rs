@@ -2,12 +2,13 @@
 
 use marula_bson::{ArrayWriter, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
+use marula_operation::{Host, args};
 use marula_plan::{Wanted, Wording, choice};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Named, Outcome, Place};
 use crate::context::Context;
-use crate::query_args;
+use crate::environment;
 use crate::request::Request;
 
 errors! {
@@ -43,15 +44,14 @@ pub(super) static COMMAND: Command = Command {
 };
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
-    let ns = query_args::readable_namespace(request)?;
-    let filter = query_args::doc_or_empty("query", request.arg("query"))?;
-    let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
+    let ns = environment::readable_namespace(request)?;
+    let filter = args::doc_or_empty("query", request.arg("query"))?;
+    let skip = args::count_or_zero("skip", request.arg("skip"))?;
     let limit = limit_of(request)?;
     let collection = ctx.unit.touched(&ns)?;
-    let context =
-        query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
-    let mut query = query_args::parse_query(filter, context)?;
-    query.hint = query_args::parse_hint(request.arg("hint"))?;
+    let context = ctx.env().context(collection.as_deref(), request.arg("collation"), None)?;
+    let mut query = args::parse_query(filter, context)?;
+    query.hint = args::parse_hint(request.arg("hint"))?;
     let Some(collection) = collection else {
         reply.append("n", 0);
         return Ok(Outcome::Done);
@@ -67,8 +67,14 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         query.wanted = Wanted::Count;
         let mut interrupt = || ctx.check_interrupt();
         let wording = Wording::of(filter, request.arg("collation"));
-        let chosen =
-            choice::choose(ctx.unit, &collection, query, &wording, ctx.patience(), &mut interrupt)?;
+        let chosen = choice::choose(
+            ctx.unit,
+            &collection,
+            query,
+            &wording,
+            ctx.time_budget(),
+            &mut interrupt,
+        )?;
         let Some(mut execution) = chosen else { return Ok(Outcome::ToPool) };
         let enough = limit.map_or(u64::MAX, |limit| limit.saturating_add(skip));
         match execution.count(ctx.unit, enough, &mut || ctx.check_interrupt())? {
@@ -107,8 +113,8 @@ pub(super) const COUNTED: &str = "count";
 
 /// The stages, as an array, that say what a `count` says: those that count on a view.
 pub(super) fn stages_of_count(request: &Request<'_>) -> Result<DocBuf> {
-    let filter = query_args::doc_or_empty("query", request.arg("query"))?;
-    let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
+    let filter = args::doc_or_empty("query", request.arg("query"))?;
+    let skip = args::count_or_zero("skip", request.arg("skip"))?;
     let number = |number: u64| Value::whole(i64::try_from(number).unwrap_or(i64::MAX));
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);

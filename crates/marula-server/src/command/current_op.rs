@@ -9,7 +9,6 @@ use crate::auth::access::Access;
 use crate::auth::check::{self, Check, Target};
 use crate::context::Context;
 use crate::operation::{Progress, Report};
-use crate::query_args;
 use crate::request::Request;
 use crate::server::Server;
 use crate::transactions::date_text;
@@ -56,8 +55,7 @@ fn current(
             }
         }
     });
-    let filter =
-        Filter::parse(conditions.as_doc(), &query_args::query_context(context, None, None, None)?)?;
+    let filter = Filter::parse(conditions.as_doc(), &context.env().context(None, None, None)?)?;
     let own = context.restrained().filter(|_| request.flag("$ownOps"));
     let own = own.map(|access| access.user.clone());
     let mut operations = reply.begin_array("inprog");

@@ -6,6 +6,7 @@ use marula_bson::{Doc, DocWriter, Value, doc};
 use marula_db::session::Done;
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Result, errors};
+use marula_operation::args;
 use marula_plan::{End, Execution, Patience, Query, Wording, choice, planner, query};
 use marula_query::expression::short_double_text;
 use marula_query::filter::Filter;
@@ -15,7 +16,6 @@ use super::{Auth, Command, Fields, Kind, Outcome, Place};
 use crate::collection_uuid;
 use crate::context::Context;
 use crate::ended::Counts;
-use crate::query_args;
 use crate::request::Request;
 use crate::statements;
 use crate::time_series;
@@ -176,15 +176,14 @@ impl Statement<'_> {
         if self.multi && op.numbered.is_some() {
             return Err(multi_not_retryable("true"));
         }
-        let context = query_args::query_context(
-            ctx,
+        let context = ctx.env().context(
             collection.map(|collection| &**collection),
             self.collation,
             self.let_variables,
         )?;
         let filter = Filter::parse(self.query, &context)?;
         let Some(collection) = collection else {
-            query_args::check_text_without_collection(&filter, ns)?;
+            args::check_text_without_collection(&filter, ns)?;
             op.record_only(&[(self.number, Done::Deleted(0))])?;
             return Ok(Some(0));
         };
@@ -213,7 +212,7 @@ impl Statement<'_> {
             }
             _ => {
                 let mut query = Query::new(filter.clone(), context);
-                query.hint = query_args::parse_hint(self.hint)?;
+                query.hint = args::parse_hint(self.hint)?;
                 let mut interrupt = || ctx.check_interrupt();
                 let wording = Wording::of(self.query, self.collation);
                 let may_wait = op.may_wait;

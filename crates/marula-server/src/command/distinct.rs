@@ -13,6 +13,7 @@ use marula_db::Index;
 use marula_db::collection::State;
 use marula_db::index::IndexKind;
 use marula_error::{Result, errors};
+use marula_operation::args;
 use marula_plan::planner::Told;
 use marula_plan::{Emit, Execution, Found, Patience, Query, Shown, Wording, choice, planner};
 use marula_query::expression::path::Path;
@@ -23,8 +24,8 @@ use marula_query::values_at_path;
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Named, Outcome, ReadConcernLevels};
 use crate::context::Context;
+use crate::environment;
 use crate::pipeline_source::PipelineOptions;
-use crate::query_args;
 use crate::request::Request;
 use crate::view;
 
@@ -62,7 +63,7 @@ pub(super) static COMMAND: Command = Command {
 };
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
-    let ns = query_args::readable_namespace(request)?;
+    let ns = environment::readable_namespace(request)?;
     let key = request.text("key").unwrap_or_default();
     if key.contains(&0) {
         return Err(key_with_nul());
@@ -71,11 +72,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let has_view = collection.as_ref().is_some_and(|found| found.state().options.view.is_some());
     check_key(key.as_bytes(), has_view)?;
     let path = FieldPath::new(key.as_bytes());
-    let context =
-        query_args::query_context(ctx, collection.as_deref(), request.arg("collation"), None)?;
-    let filter = query_args::doc_or_empty("query", request.arg("query"))?;
-    let mut query = query_args::parse_query(filter, context.clone())?;
-    query.hint = query_args::parse_hint(request.arg("hint"))?;
+    let context = ctx.env().context(collection.as_deref(), request.arg("collation"), None)?;
+    let filter = args::doc_or_empty("query", request.arg("query"))?;
+    let mut query = args::parse_query(filter, context.clone())?;
+    query.hint = args::parse_hint(request.arg("hint"))?;
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
     let mut values = Values::new(context.collator());
     let mut is_view = false;
@@ -186,7 +186,7 @@ const UNWOUND: &str = "_internalUnwoundArray";
 /// The stages, as an array, that say what a `distinct` says: those that mongod makes of one on a
 /// view.
 pub(super) fn stages_of_distinct(request: &Request<'_>) -> Result<DocBuf> {
-    let filter = query_args::doc_or_empty("query", request.arg("query"))?;
+    let filter = args::doc_or_empty("query", request.arg("query"))?;
     let key = request.text("key").unwrap_or_default();
     check_key(key.as_bytes(), true)?;
     let unwound = format!("${UNWOUND}");

@@ -10,6 +10,8 @@ mod asked;
 use marula_bson::{Doc, DocBuf, DocWriter, Type, Value, doc, doc_fields};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
+use marula_operation::args;
+use marula_operation::find::FindOp;
 use marula_query::context::Context as QueryContext;
 use marula_query::stage::{Kind, Pipeline, Stage};
 
@@ -18,11 +20,11 @@ use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
+use crate::environment;
 use crate::geo_near;
 use crate::pipeline_source::{
     Front, count_given, front_projection, of_first_of_each, projection_of, push_down,
 };
-use crate::query_args;
 use crate::request::{self, Request};
 use crate::{host, time_series, view, writes};
 use asked::Asked;
@@ -86,14 +88,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     let name = body.iter().next().map(|first| first.name.to_string()).unwrap_or_default();
     let inner = request.nested(body)?.ok_or_else(|| unknown(&name))?;
-    match inner.command.name {
-        "find" => {
-            query_args::count_or_zero("limit", inner.arg("limit"))?;
-        }
-        "count" => {
-            super::count::limit_of(&inner)?;
-        }
-        _ => {}
+    if inner.command.name == "count" {
+        super::count::limit_of(&inner)?;
     }
     if inner.command.name == "explain" {
         return Err(explains_itself());
@@ -145,7 +141,8 @@ fn explain(
             Some(stages.unwrap_or(Doc::EMPTY).to_buf())
         }
         "find" if is_view => {
-            super::find::check_on_view(ctx, request)?;
+            FindOp::parse(request)?.check_on_view(&ctx.env())?;
+            super::aggregate::check_find_options(request)?;
             Some(super::aggregate::stages_of_find(request)?)
         }
         "count" if is_view => Some(super::count::stages_of_count(request)?),
@@ -198,7 +195,7 @@ fn command_below(
 ) -> Result<DocBuf> {
     let collection = ctx.server.db.collection(ns);
     let collation = request.arg("collation");
-    let context = query_args::query_context(ctx, collection.as_deref(), collation, None)?;
+    let context = ctx.env().context(collection.as_deref(), collation, None)?;
     let (below, views) = views_under(ctx, ns.clone())?;
     Ok(DocBuf::build(|out| {
         out.append("aggregate", below.collection());
@@ -349,9 +346,8 @@ fn pipeline(
     let collection = ctx.server.db.collection(ns);
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
     let collation = request.arg("collation");
-    let mut context =
-        query_args::query_context(ctx, collection.as_deref(), collation, request.arg("let"))?;
-    context.limits = query_args::limits(ctx, request);
+    let mut context = ctx.env().context(collection.as_deref(), collation, request.arg("let"))?;
+    context.limits = environment::limits(ctx, request);
     let is_collectionless = request.first.value.get().as_str().is_none();
     context.subject = Some(super::aggregate::subject(ns, is_collectionless));
     let whole = Pipeline::parse(stages, &context)?;
@@ -370,7 +366,7 @@ fn pipeline(
         };
         front.query.hint = match &time_series {
             Some(options) => time_series::write::hint_of_buckets(options, request.arg("hint"))?,
-            None => query_args::parse_hint(request.arg("hint"))?,
+            None => args::parse_hint(request.arg("hint"))?,
         };
         Ok(front)
     };

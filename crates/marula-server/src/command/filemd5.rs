@@ -8,6 +8,7 @@ use marula_bson::{Binary, Doc, DocBuf, DocWriter, Value, doc, hex};
 use marula_db::index::IndexKind;
 use marula_db::{Collection, Namespace};
 use marula_error::{Error, Result, errors};
+use marula_operation::args;
 use marula_plan::{Emit, Execution, Hint, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
@@ -16,7 +17,6 @@ use md5::{Digest, Md5};
 use super::{Auth, Command, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
-use crate::query_args;
 use crate::request::Request;
 
 errors! {
@@ -97,7 +97,7 @@ impl Sum {
         let index = index(collection).ok_or_else(|| no_index(&collection.namespace()))?;
         let mut query = Query::new(Filter::parse(filter.as_doc(), &context)?, context);
         query.hint = Some(Hint::Name(index));
-        query_args::apply_sort(&mut query, doc! { "files_id": 1, "n": 1 }.as_doc())?;
+        args::apply_sort(&mut query, doc! { "files_id": 1, "n": 1 }.as_doc())?;
         let plan = planner::plan(&collection.state(), &query)?;
         let mut execution = Execution::new(collection.clone(), plan, query);
         execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {

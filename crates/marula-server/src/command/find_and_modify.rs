@@ -7,6 +7,8 @@ use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
+use marula_operation::args;
+use marula_operation::find::draft_projection;
 use marula_plan::{Execution, Hint, Patience, Query, Wording, choice, query};
 use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
@@ -17,12 +19,10 @@ use marula_query::text;
 use marula_query::update::{Update, UpdateOptions, check_array_filters};
 
 use super::fields::{self, Field, Types};
-use super::find::draft_projection;
 use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
 use crate::context::Context;
-use crate::query_args;
 use crate::request::Request;
 use crate::statements::{self, Attempt};
 use crate::update_one::{change_if_matching, may_match_now, next_record, upsert};
@@ -131,7 +131,7 @@ struct Args<'a> {
 
 impl<'a> Args<'a> {
     fn parse(request: &Request<'a>) -> Result<Self> {
-        let doc = |name: &str| query_args::doc_or_empty(name, request.arg(name));
+        let doc = |name: &str| args::doc_or_empty(name, request.arg(name));
         let args = Args {
             query: doc("query")?,
             fields: doc("fields")?,
@@ -177,16 +177,12 @@ impl<'a> Args<'a> {
         if is_made && !op.may_wait {
             return Ok(None);
         }
-        let mut context = query_args::query_context(
-            ctx,
-            collection.as_deref(),
-            self.collation,
-            self.let_variables,
-        )?;
+        let mut context =
+            ctx.env().context(collection.as_deref(), self.collation, self.let_variables)?;
         context.has_text_score = text::has_search(self.query);
         context.has_distance = text::has_near(self.query);
         // In the order in which mongod reads them: of several mistakes, the first is told.
-        let hint = query_args::parse_hint(self.hint)?;
+        let hint = args::parse_hint(self.hint)?;
         let options = UpdateOptions {
             array_filters: self.array_filters,
             empty_timestamps: op.empty_timestamps,
@@ -221,7 +217,7 @@ impl<'a> Args<'a> {
         };
         let mut ordered = Query::new(Filter::everything(&context), context.clone());
         ordered.hint = hint;
-        query_args::apply_sort(&mut ordered, sort)?;
+        args::apply_sort(&mut ordered, sort)?;
         let filter = draft.finish_for_positions(&context)?;
         if is_made {
             // From here on the collection is there even when the command then fails.
@@ -248,7 +244,7 @@ impl<'a> Args<'a> {
             context: &context,
         };
         let Some(collection) = collection else {
-            query_args::check_text_without_collection(&filter, ns)?;
+            args::check_text_without_collection(&filter, ns)?;
             return job.nothing(op).map(Some);
         };
         writes::check_not_view(&collection)?;
@@ -281,7 +277,7 @@ impl Args<'_> {
         if self.collation.is_none() {
             return Ok(true);
         }
-        let own = query_args::query_context(ctx, Some(collection), None, None)?.collation;
+        let own = ctx.env().context(Some(collection), None, None)?.collation;
         let own = own.as_ref().map(Collation::to_doc);
         Ok(own == context.collation.as_ref().map(Collation::to_doc))
     }

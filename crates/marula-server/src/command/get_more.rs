@@ -7,6 +7,8 @@ use marula_bson::{DocBuf, DocWriter, Type, Value};
 use marula_db::unit::Detail;
 use marula_db::{Db, Namespace};
 use marula_error::{Code, Error, Result, codes, errors};
+use marula_operation::args;
+use marula_operation::documents::{FindDocuments, Tail};
 
 use super::fields::{self, Field, Types};
 use super::find::followed;
@@ -18,10 +20,8 @@ use crate::context::Context;
 use crate::cursor::{self, Filled, Parked};
 use crate::error_labels;
 use crate::fail_point::FAIL_GET_MORE;
-use crate::find_source::{FindSource, Tail};
 use crate::net::service::{Arm, Reason};
 use crate::pipeline_source::PipelineSource;
-use crate::query_args;
 use crate::request::Request;
 use crate::server::Server;
 use crate::stable_api;
@@ -82,7 +82,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let documents_max = match request.arg("batchSize") {
         None => usize::MAX,
         // Zero is no bound here.
-        size => match query_args::count_or_zero("batchSize", size)? {
+        size => match args::count_or_zero("batchSize", size)? {
             0 => usize::MAX,
             size => usize::try_from(size).unwrap_or(usize::MAX),
         },
@@ -208,8 +208,8 @@ fn tail_of(cursor: &mut Parked) -> Tail {
     if followed(&mut *cursor.source).is_some() {
         return Tail::AwaitData;
     }
-    let source: Option<&mut FindSource> = cursor.source.as_any().downcast_mut();
-    source.map_or(Tail::No, |source| source.tail)
+    let source: Option<&mut FindDocuments> = cursor.source.as_any().downcast_mut();
+    source.map_or(Tail::No, |source| source.tail())
 }
 
 /// Whether what it reads is a query, and no longer pipeline.
@@ -220,8 +220,8 @@ fn is_query(cursor: &mut Parked) -> bool {
 
 /// Whether it came to the end and looks behind it for more.
 fn tails_on(cursor: &mut Parked) -> bool {
-    let source: Option<&mut FindSource> = cursor.source.as_any().downcast_mut();
-    source.is_some_and(|source| source.tail != Tail::No && source.execution().is_exhausted())
+    let source: Option<&mut FindDocuments> = cursor.source.as_any().downcast_mut();
+    source.is_some_and(|source| source.tail() != Tail::No && source.execution().is_exhausted())
 }
 
 /// What wakes the request when documents come in. Only documents after this call wake it.
@@ -232,7 +232,7 @@ fn listen(db: &Arc<Db>, cursor: &mut Parked, until: Instant) -> Option<Arm> {
             db.oplog().on_change(scope, seen, until, Box::new(move || wake.wake()));
         }));
     }
-    let source: &mut FindSource = cursor.source.as_any().downcast_mut()?;
+    let source: &mut FindDocuments = cursor.source.as_any().downcast_mut()?;
     let collection = source.execution().collection().clone();
     let seen = collection.arrivals();
     Some(Box::new(move |wake| collection.on_insert(seen, until, Box::new(move || wake.wake()))))

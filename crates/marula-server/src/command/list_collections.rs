@@ -12,7 +12,6 @@ use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::listing;
-use crate::query_args;
 use crate::request::Request;
 use crate::time_series;
 
@@ -43,7 +42,7 @@ fn run(
     let name_only = request.flag("nameOnly");
     let filter = match request.arg("filter") {
         Some(Value::Document(filter)) if !filter.is_empty() => {
-            Some(Filter::parse(filter, &query_args::query_context(context, None, None, None)?)?)
+            Some(Filter::parse(filter, &context.env().context(None, None, None)?)?)
         }
         _ => None,
     };

@@ -8,7 +8,6 @@ use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome, Place};
 use crate::auth::check::Target;
 use crate::context::Context;
-use crate::query_args;
 use crate::request::Request;
 use crate::storage_size;
 
@@ -43,7 +42,7 @@ fn run(
     let name_only = request.flag("nameOnly");
     let filter = match request.arg("filter") {
         Some(Value::Document(filter)) => {
-            Some(Filter::parse(filter, &query_args::query_context(context, None, None, None)?)?)
+            Some(Filter::parse(filter, &context.env().context(None, None, None)?)?)
         }
         _ => None,
     };

@@ -18,7 +18,6 @@ use crate::auth::check::{Check, texts};
 use crate::auth::pipeline;
 use crate::context::Context;
 use crate::pipeline_source::{PipelineOptions, PipelineSource};
-use crate::query_args;
 use crate::request::Request;
 use crate::write_lock::WriteLock;
 
@@ -116,7 +115,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Ok(WriteLock::wait(ctx.server, &ctx.connection.operation, ctx.deadline));
     }
     let collation = request.arg("collation");
-    let mut context = query_args::query_context(ctx, collection.as_deref(), collation, None)?;
+    let mut context = ctx.env().context(collection.as_deref(), collation, None)?;
     context.subject = Some(subject(&ns, false));
     let internal = |error: marula_error::Error| error.caused_by(EXECUTING);
     let front = Pipeline::parse(front(request, limit).as_doc(), &context).map_err(internal)?;

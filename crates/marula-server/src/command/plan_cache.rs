@@ -9,14 +9,14 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, DocWriter, Value};
 use marula_db::Collection;
 use marula_error::{Result, errors};
+use marula_operation::{args, find};
 use marula_plan::cache::{self, PlanCache};
 use marula_plan::index_filter::AllowedIndexes;
 use marula_plan::shape::query_shape;
 use marula_plan::{Shown, Wording, planner};
 
-use super::{Auth, Command, Named, Outcome, find};
+use super::{Auth, Command, Named, Outcome};
 use crate::context::Context;
-use crate::query_args;
 use crate::request::Request;
 use crate::writes;
 
@@ -184,15 +184,17 @@ fn named_shape(
         return Err(collation_empty());
     }
     let collation = collation.map(Value::Document);
-    let context = query_args::query_context(ctx, Some(collection), collation, None)
+    let context = ctx
+        .env()
+        .context(Some(collection), collation, None)
         .map_err(|error| error.caused_by("unable to parse collation"))?;
-    let mut query = query_args::parse_query(filter, context)?;
+    let mut query = args::parse_query(filter, context)?;
     query.filter.add_index_conditions(&query.context);
     planner::prepare_search(&collection.state(), &query)?;
     if let Some(parsed) = find::parse_projection(projection, filter, &query.context)? {
         query.shown = Some(Shown::of(&parsed, projection));
     }
-    query_args::apply_sort(&mut query, sort)?;
+    args::apply_sort(&mut query, sort)?;
     let wording = Wording {
         filter: Some(filter),
         sort: Some(sort),

@@ -14,7 +14,6 @@ use crate::auth::pipeline;
 use crate::collection_uuid;
 use crate::context::Context;
 use crate::ended::Counts;
-use crate::query_args::query_context;
 use crate::request::Request;
 use crate::statements;
 use crate::update_one::{Statement, Updated};
@@ -100,7 +99,7 @@ fn check_shape(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
 fn check_stages(ctx: &Context<'_>, ns: &Namespace, statements: &[Doc<'_>]) -> Result<()> {
     let pipelines = statements.iter().filter_map(|statement| statement.get("u")?.as_array());
     for stages in pipelines {
-        let mut context = query_context(ctx, None, None, None)?;
+        let mut context = ctx.env().context(None, None, None)?;
         context.subject = Some(aggregate::subject(ns, false));
         Pipeline::check_outline(stages, &context)?;
     }

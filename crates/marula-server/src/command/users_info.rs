@@ -11,7 +11,6 @@ use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
 use crate::auth::roles;
 use crate::context::Context;
-use crate::query_args;
 use crate::request::Request;
 
 errors! {
@@ -128,7 +127,7 @@ fn users(
     if matches!(&asked, Asked::Named(names) if names.is_empty()) {
         return Err(no_names());
     }
-    let context = query_args::query_context(ctx, None, None, None)?;
+    let context = ctx.env().context(None, None, None)?;
     let filter = filter.map(|filter| Filter::parse(filter, &context)).transpose()?;
     let mut out = reply.begin_array("users");
     for user in documents.list(Of::User, &|name| asked.has(name, request.db))? {

@@ -17,7 +17,6 @@ use marula_query::update::Touched;
 use super::index::filter_of_buckets;
 use super::write::{Delete, execution_of};
 use crate::context::Context;
-use crate::query_args;
 use crate::update_one::gather;
 
 errors! {
@@ -33,12 +32,7 @@ pub(super) fn delete(
 ) -> Result<i64> {
     let state = buckets.state();
     let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
-    let context = query_args::query_context(
-        ctx,
-        Some(buckets),
-        statement.collation,
-        statement.let_variables,
-    )?;
+    let context = ctx.env().context(Some(buckets), statement.collation, statement.let_variables)?;
     let filter = Filter::parse(statement.query, &context)?;
     let of_buckets = filter_of_buckets(options, &filter, &context)?;
     let mut execution = execution_of(&state, buckets, &of_buckets, statement.hint, &context)?;

@@ -14,6 +14,7 @@ use marula_db::time_series::{TimeSeries, bucket};
 use marula_db::write::Written;
 use marula_db::{Collection, WriteOp};
 use marula_error::{Result, errors};
+use marula_operation::args;
 use marula_plan::{End, Execution, Query, Wording, planner, refusal};
 use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
@@ -23,7 +24,6 @@ use marula_query::update::{Update, UpdateOptions};
 use super::index::{key_of_buckets, meta_path};
 use super::measurements;
 use crate::context::Context;
-use crate::query_args;
 use crate::update_one::{Statement, Updated, change_if_matching, gather};
 
 errors! {
@@ -82,12 +82,7 @@ pub fn update(
     };
     let query = query_of_buckets(options, statement.query)?;
     let modifiers = modifiers_of_buckets(options, meta, modifiers)?;
-    let context = query_args::query_context(
-        ctx,
-        Some(buckets),
-        statement.collation,
-        statement.let_variables,
-    )?;
+    let context = ctx.env().context(Some(buckets), statement.collation, statement.let_variables)?;
     let update_options = UpdateOptions {
         array_filters: statement.array_filters,
         constants: statement.constants,
@@ -140,12 +135,7 @@ pub fn delete(
         }
         query => query?,
     };
-    let context = query_args::query_context(
-        ctx,
-        Some(buckets),
-        statement.collation,
-        statement.let_variables,
-    )?;
+    let context = ctx.env().context(Some(buckets), statement.collation, statement.let_variables)?;
     let filter = Filter::parse(query.as_doc(), &context)?;
     let mut execution = execution_of(&state, buckets, &filter, statement.hint, &context)?;
     let mut deleted = 0;
@@ -205,7 +195,7 @@ pub fn hint_of_buckets(
     options: &TimeSeries,
     hint: Option<Value<'_>>,
 ) -> Result<Option<marula_plan::Hint>> {
-    match query_args::parse_hint(hint)? {
+    match args::parse_hint(hint)? {
         Some(marula_plan::Hint::Key(key)) => {
             Ok(Some(marula_plan::Hint::Key(key_of_buckets(options, key.as_doc()).unwrap_or(key))))
         }

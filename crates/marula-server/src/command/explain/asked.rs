@@ -3,11 +3,11 @@
 use marula_bson::{Doc, DocBuf, FieldPath, doc};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
+use marula_operation::args;
+use marula_operation::find::{FindOp, parse_projection};
 use marula_plan::choice::{self, Choice};
 use marula_plan::shape::Shape;
-use marula_plan::{
-    Execution, Plan, Query, Shown, Stage, Wanted, WordedCollation, Wording, planner,
-};
+use marula_plan::{Execution, Plan, Query, Stage, Wanted, WordedCollation, Wording, planner};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::text;
@@ -16,9 +16,9 @@ use marula_query::update::{Update, UpdateOptions};
 use super::Verbosity;
 use super::answer::{Answer, Found, Trials};
 use crate::command::update::{self, sorted_multi};
-use crate::command::{delete, distinct, find, find_and_modify};
+use crate::command::{delete, distinct, find_and_modify};
 use crate::context::Context;
-use crate::query_args;
+use crate::environment;
 use crate::request::Request;
 use crate::{write_reply, writes};
 
@@ -88,26 +88,31 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// Reads a `find`, as the command itself reads it.
+    fn of_find(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
+        let op = FindOp::parse(request)?;
+        let collection = ctx.server.db.collection(ns);
+        let query = op.explained(&ctx.env(), collection.as_deref())?;
+        let Wording { filter, collation, batch_size, .. } = op.wording();
+        Ok(Asked { filter, collation, batch_size, ..Asked::of(query, op.sort, op.projection) })
+    }
+
     pub(super) fn read(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
-        let doc = |name: &str| query_args::doc_or_empty(name, request.arg(name));
+        if request.command.name == "find" {
+            return Asked::of_find(ctx, request, ns);
+        }
+        let doc = |name: &str| args::doc_or_empty(name, request.arg(name));
         let whole = Doc::EMPTY;
         // How documents change: the update, and the conditions on elements of arrays.
         let mut change = None;
         let (filter, sort, hint, collation, verb) = match request.command.name {
-            "find" => (
-                doc("filter")?,
-                doc("sort")?,
-                request.arg("hint"),
-                request.arg("collation"),
-                Verb::Find,
-            ),
             "distinct" => {
                 (doc("query")?, whole, request.arg("hint"), request.arg("collation"), Verb::Find)
             }
             "count" => {
                 let query = doc("query")?;
                 let is_whole = query.is_empty() && request.arg("hint").is_none();
-                let skip = query_args::count_or_zero("skip", request.arg("skip"))?;
+                let skip = args::count_or_zero("skip", request.arg("skip"))?;
                 let verb = Verb::Count { is_whole, skip, limit: limit_of(request) };
                 (query, whole, request.arg("hint"), request.arg("collation"), verb)
             }
@@ -166,7 +171,7 @@ impl<'a> Asked<'a> {
             writes::check_not_view(collection)?;
         }
         let mut context =
-            query_args::query_context(ctx, collection.as_deref(), collation, request.arg("let"))?;
+            ctx.env().context(collection.as_deref(), collation, request.arg("let"))?;
         context.has_text_score = text::has_search(filter);
         context.has_distance = text::has_near(filter);
         let update = match change {
@@ -191,31 +196,14 @@ impl<'a> Asked<'a> {
         };
         let parsed = Filter::draft(filter, purpose, &context)?.finish(&context)?;
         let mut query = Query::new(parsed, context);
-        query.hint = query_args::parse_hint(hint)?;
-        query_args::apply_sort(&mut query, sort)?;
-        query.context.limits = query_args::limits(ctx, request);
+        query.hint = args::parse_hint(hint)?;
+        args::apply_sort(&mut query, sort)?;
+        query.context.limits = environment::limits(ctx, request);
         query.wants_score = text::asks_for(sort, "textScore");
         let mut projection = Doc::EMPTY;
         let mut key = None;
         match verb {
             Verb::Find => {
-                query.skip = query_args::count_or_zero("skip", request.arg("skip"))?;
-                query.limit = limit_of(request);
-                let bound = |name: &str| {
-                    let bound = request.arg(name).and_then(|bound| bound.as_doc());
-                    bound.filter(|bound| !bound.is_empty()).map(Doc::to_buf)
-                };
-                (query.min, query.max) = (bound("min"), bound("max"));
-                projection = doc("projection")?;
-                query.wants_score |= text::asks_for(projection, "textScore");
-                query.wants_key = text::asks_for(projection, "indexKey");
-                if let Some(parsed) = find::parse_projection(projection, filter, &query.context)? {
-                    query.shown = Some(Shown::of(&parsed, projection));
-                }
-                if request.flag("returnKey") {
-                    query.wanted = Wanted::Key;
-                }
-                query.shows_record_id = request.flag("showRecordId") && query.wanted != Wanted::Key;
                 if let Some(key) = request.text("key") {
                     distinct::check_key(key, false)?;
                 }
@@ -227,14 +215,10 @@ impl<'a> Asked<'a> {
                 query.limit = (!multi && query.sort.is_some()).then_some(1);
                 if verb.returns() {
                     projection = doc("fields")?;
-                    find::parse_projection(projection, filter, &query.context)?;
+                    parse_projection(projection, filter, &query.context)?;
                 }
             }
         }
-        let batch_size = match verb {
-            Verb::Find => request.arg("batchSize"),
-            _ => None,
-        };
         Ok(Asked {
             query,
             sort,
@@ -242,9 +226,7 @@ impl<'a> Asked<'a> {
             verb,
             filter: worded,
             collation,
-            batch_size: batch_size
-                .map(|size| query_args::count_or_zero("batchSize", Some(size)))
-                .transpose()?,
+            batch_size: None,
             update,
             key,
             is_whole_pipeline: false,
@@ -366,7 +348,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The `limit` of a `find` or a `count`; a negative one is the same limit.
+/// The `limit` of a `count`; a negative one is the same limit.
 fn limit_of(request: &Request<'_>) -> Option<u64> {
     #[allow(clippy::cast_possible_truncation)]
     let limit = request.arg("limit").and_then(|limit| limit.as_f64()).unwrap_or(0.0) as i64;

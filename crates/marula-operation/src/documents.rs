@@ -1,5 +1,5 @@
-//! The documents of a `find`, for its cursor: an execution, and what the reply shows of what it
-//! finds.
+//! The documents of a `find` on their way into batches: an execution, and the projection of the
+//! documents that it finds.
 
 use std::sync::Arc;
 
@@ -11,111 +11,118 @@ use marula_query::filter::{Filter, NearTest};
 use marula_query::projection::{Meta, Metadata, Projection};
 use marula_query::sort::{DocMeta, SortPattern};
 
-use crate::context::{Context, Watch};
-use crate::cursor::{BATCH_BYTES_MAX, Filled, Source};
+use crate::env::{Env, Progress};
 
-/// Whether a cursor waits for what is added behind its end.
+/// The most bytes of documents in one batch. Source: manual "Limits": a reply fits a message.
+pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Whether there is more after a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Filled {
+    /// There is nothing more.
+    Exhausted,
+    /// The batch is full; there may be more.
+    More,
+}
+
+/// The behaviour of a cursor at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tail {
-    /// It ends with its documents.
+    /// The cursor is closed.
     No,
-    /// It stays open at the end.
+    /// The cursor stays open.
     Tailable,
-    /// It stays open at the end, and `getMore` waits there for a while.
+    /// The cursor stays open, and `getMore` waits there for new documents.
     AwaitData,
 }
 
 /// The documents of a `find`.
-pub struct FindSource {
+pub struct FindDocuments {
     execution: Execution,
     projection: Option<Arc<Projection>>,
-    /// The filter, where the projection's positional `$` needs to know which element matched.
+    /// The filter, if the projection has a positional `$`, which needs the element that matched.
     position_filter: Option<Filter>,
-    /// Shows index entries in place of documents.
-    pub return_key: bool,
-    /// Shows each document's record id.
-    pub show_record_id: bool,
-    /// What happens at the end.
-    pub tail: Tail,
-    is_overdue: bool,
+    /// Returns index entries in place of documents: `returnKey`.
+    pub(crate) return_key: bool,
+    /// Adds each document's record id: `showRecordId`.
+    pub(crate) show_record_id: bool,
+    /// The behaviour at the end.
+    pub(crate) tail: Tail,
     scratch: Vec<u8>,
 }
 
-impl FindSource {
-    /// The documents of `execution`, as they are.
-    pub fn new(execution: Execution) -> Self {
-        FindSource {
+impl FindDocuments {
+    /// The documents of `execution`, without a projection.
+    pub(crate) fn new(execution: Execution) -> Self {
+        FindDocuments {
             execution,
             projection: None,
             position_filter: None,
             return_key: false,
             show_record_id: false,
             tail: Tail::No,
-            is_overdue: false,
             scratch: Vec::new(),
         }
     }
 
-    /// Shows documents through a projection.
-    pub fn project(&mut self, projection: Arc<Projection>, position_filter: Option<Filter>) {
+    /// Applies a projection to the documents.
+    pub(crate) fn project(&mut self, projection: Arc<Projection>, position_filter: Option<Filter>) {
         if !projection.is_identity() {
             self.projection = Some(projection);
             self.position_filter = position_filter;
         }
     }
 
-    /// Whether filling a batch would have taken longer than the execution may.
-    pub fn is_overdue(&self) -> bool {
-        self.is_overdue
-    }
-
     /// The execution.
     pub fn execution(&self) -> &Execution {
         &self.execution
     }
-}
 
-impl Source for FindSource {
-    fn fill(
+    /// The behaviour at the end.
+    pub fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    /// Appends documents to a batch until it has `documents_max` or is full.
+    ///
+    /// Errors: those of the execution.
+    pub fn fill(
         &mut self,
-        ctx: &Context<'_>,
+        env: &Env<'_>,
         documents_max: usize,
         batch: &mut ArrayWriter<'_>,
-    ) -> Result<Filled> {
+    ) -> Result<Progress<Filled>> {
         if documents_max == 0 {
-            return Ok(Filled::More);
+            return Ok(Progress::Done(Filled::More));
         }
         let Self { execution, projection, position_filter, scratch, .. } = self;
         execution.expect(documents_max);
         if self.tail != Tail::No && execution.is_exhausted() {
             execution.reopen();
         }
-        let context = execution.query().context.clone();
-        Watch::renew(&context, ctx);
-        let near = match projection {
-            Some(_) => execution.query().filter.near(),
-            None => None,
-        };
+        let is_plain = projection.is_none() && !self.return_key && !self.show_record_id;
+        let query = execution.query();
+        let context = (!is_plain).then(|| query.context.clone());
+        let shown = projection.as_deref();
+        let near = shown.and_then(|_| query.filter.near());
         let near = near.map(|(path, test)| (path.clone(), test.clone()));
-        let sort = match &projection {
-            Some(projection) if projection.metadata().contains(&Meta::SortKey) => {
-                execution.query().sort.clone()
-            }
-            _ => None,
-        };
-        let mut shown = Shown {
-            projection: projection.as_deref(),
+        let has_sort_key = |shown: &&Projection| shown.metadata().contains(&Meta::SortKey);
+        let sort = shown.filter(has_sort_key).and_then(|_| query.sort.clone());
+        let mut shown = context.as_ref().map(|context| Shown {
+            projection: shown,
             position_filter: position_filter.as_ref(),
             near: near.as_ref().map(|(path, test)| (path, test)),
-            context: &context,
+            context,
             sort: sort.as_ref(),
             return_key: self.return_key,
             show_record_id: self.show_record_id,
             scratch,
-        };
-        let is_plain = shown.projection.is_none() && !shown.return_key && !shown.show_record_id;
-        let end = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
-            let bytes = if is_plain { found.doc.as_bytes() } else { shown.write(found)? };
+        });
+        let end = execution.run(env.unit, &mut || env.check_interrupt(), &mut |found| {
+            let bytes = match &mut shown {
+                None => found.doc.as_bytes(),
+                Some(shown) => shown.write(found)?,
+            };
             if batch.count() > 0 && batch.size() + bytes.len() > BATCH_BYTES_MAX {
                 return Ok(Emit::Full);
             }
@@ -125,21 +132,17 @@ impl Source for FindSource {
             });
             Ok(if batch.count() < documents_max { Emit::Taken } else { Emit::Enough })
         })?;
-        self.is_overdue = end == End::Overdue;
         Ok(match end {
-            End::Exhausted if self.tail == Tail::No => Filled::Exhausted,
-            _ => Filled::More,
+            End::Overdue => Progress::NeedsPool,
+            End::Exhausted if self.tail == Tail::No => Progress::Done(Filled::Exhausted),
+            _ => Progress::Done(Filled::More),
         })
-    }
-
-    fn as_any(&mut self) -> &mut dyn std::any::Any {
-        self
     }
 }
 
-/// From this size on a reply gets room for the largest batch at once. Growing by doubling would
-/// copy what is there and have memory cleared for it again and again, while room that is not
-/// written to costs nothing.
+/// The size from which on a reply gets room for the largest batch at once. Growing by doubling
+/// would copy the reply and clear memory for it repeatedly, while room that is not written to costs
+/// nothing.
 const LARGE_REPLY_BYTES: usize = 512 << 10;
 
 /// Makes room in a reply for a document of `size` bytes.
@@ -150,7 +153,7 @@ fn make_room(out: &mut Vec<u8>, size: usize) {
     }
 }
 
-/// How documents are shown.
+/// The form in which documents are returned.
 struct Shown<'s> {
     projection: Option<&'s Projection>,
     position_filter: Option<&'s Filter>,
@@ -163,7 +166,7 @@ struct Shown<'s> {
 }
 
 impl Shown<'_> {
-    /// What the reply shows of a document.
+    /// Returns the bytes that the reply has for a document.
     fn write(&mut self, found: Found<'_>) -> Result<&[u8]> {
         self.scratch.clear();
         let record_id = record_id(found.record);
@@ -203,7 +206,7 @@ impl Shown<'_> {
         Ok(self.scratch)
     }
 
-    /// The index entry that led to a document, where the projection shows it.
+    /// Returns the index entry that led to a document, if the projection has it.
     fn index_key<'k>(
         &self,
         projection: &Projection,
@@ -220,7 +223,7 @@ impl Shown<'_> {
         Some(Doc::trusted(out))
     }
 
-    /// The values that a document is sorted by, where the projection shows them.
+    /// Returns the values that a document is sorted by, if the projection has them.
     fn sort_key<'k>(
         &self,
         projection: &Projection,
@@ -246,13 +249,13 @@ impl Shown<'_> {
     fn write_key(&mut self, found: Found<'_>) {
         match found.entry {
             Some((index, entry)) => {
-                // An entry that is damaged shows as no fields; `validate` says what is wrong.
+                // A damaged entry has no fields here; `validate` reports it.
                 if entry::decode_values(index, &entry, self.scratch).is_none() {
                     self.scratch.clear();
                     DocWriter::new(self.scratch).finish();
                 }
             }
-            // Behind a sort the key stands in the document's place.
+            // After a sort the key is in the document's place.
             None if !found.is_fetched => self.scratch.extend_from_slice(found.doc.as_bytes()),
             None => DocWriter::new(self.scratch).finish(),
         }

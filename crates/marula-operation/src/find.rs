@@ -1,0 +1,314 @@
+//! `find`: documents that match a filter.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, Value};
+use marula_db::{Collection, Namespace};
+use marula_error::{Result, errors};
+use marula_plan::{Query, Shown, Wanted, Wording, choice, refusal};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::{Filter, Purpose};
+use marula_query::projection::Projection;
+use marula_query::text;
+
+use crate::args::{self, Arguments};
+use crate::by_id;
+use crate::documents::{FindDocuments, Tail};
+use crate::env::{Env, Progress};
+
+/// The actions on the collection that the user must be allowed.
+pub const ACTIONS: &[&str] = &["find"];
+
+errors! {
+    await_without_tailable() = FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'";
+    to_return_beside() = BadValue, "'limit' or 'batchSize' fields can not be set with 'ntoreturn' field.";
+    no_to_return() = 5_746_102, "the ntoreturn find command parameter is not supported when FCV >= 5.1";
+    tailable_single_batch() = BadValue, "cannot use tailable option with the 'singleBatch' option";
+    tailable_sort() = BadValue, "cannot use tailable option with a sort other than {{$natural: 1}}";
+    tailable_not_capped(asked: &str) = BadValue, "{asked} tailable cursor requested on non capped collection";
+    near_natural() = BadValue, "geoNear expression not allowed with $natural sort order";
+    tailable_text() = BadValue, "text and tailable cursor not allowed in same query";
+    text_natural() = BadValue, "text expression not allowed with $natural sort order";
+    min_max_fields() = 51_176, "min and max must have the same field names";
+}
+
+/// A `find` whose form is checked.
+pub struct FindOp<'a> {
+    /// The filter.
+    pub filter: Doc<'a>,
+    /// The projection.
+    pub projection: Doc<'a>,
+    /// The sort.
+    pub sort: Doc<'a>,
+    /// The number of documents in a batch.
+    pub batch_size: Option<usize>,
+    /// Whether the cursor is closed after the first batch.
+    pub single_batch: bool,
+    /// Whether the cursor stays open while nobody reads it.
+    pub no_cursor_timeout: bool,
+    /// The behaviour of the cursor at its end.
+    pub tail: Tail,
+    hint: Option<Value<'a>>,
+    collation: Option<Value<'a>>,
+    let_variables: Option<Value<'a>>,
+    skip: u64,
+    limit: u64,
+    min: Option<Doc<'a>>,
+    max: Option<Doc<'a>>,
+    return_key: bool,
+    show_record_id: bool,
+    may_use_disk: Option<bool>,
+}
+
+/// A `find` as the planner takes it, and its projection.
+struct FindQuery {
+    query: Query,
+    projection: Option<Arc<Projection>>,
+    /// The filter, if the projection has a positional `$`, which needs the element that matched.
+    position_filter: Option<Filter>,
+}
+
+impl<'a> FindOp<'a> {
+    /// Reads the fields of a `find`.
+    ///
+    /// Errors: this module's rows, and those of [`args`].
+    pub fn parse(request: &impl Arguments<'a>) -> Result<Self> {
+        let tail = match (request.flag("tailable"), request.flag("awaitData")) {
+            (true, true) => Tail::AwaitData,
+            (true, false) => Tail::Tailable,
+            (false, true) => return Err(await_without_tailable()),
+            (false, false) => Tail::No,
+        };
+        let batch_size = match request.arg("batchSize") {
+            None => None,
+            size => {
+                Some(usize::try_from(args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX))
+            }
+        };
+        let op = FindOp {
+            filter: request.doc("filter")?,
+            projection: request.doc("projection")?,
+            sort: request.doc("sort")?,
+            hint: request.arg("hint"),
+            skip: request.count("skip")?,
+            limit: request.count("limit")?,
+            batch_size,
+            single_batch: request.flag("singleBatch"),
+            no_cursor_timeout: request.flag("noCursorTimeout"),
+            tail,
+            collation: request.arg("collation"),
+            let_variables: request.arg("let"),
+            min: request.arg("min").and_then(|min| min.as_doc()),
+            max: request.arg("max").and_then(|max| max.as_doc()),
+            return_key: request.flag("returnKey"),
+            show_record_id: request.flag("showRecordId"),
+            may_use_disk: request.arg("allowDiskUse").map(|flag| flag.is_truthy()),
+        };
+        if request.arg("ntoreturn").is_some() {
+            let is_beside = request.arg("limit").or(request.arg("batchSize")).is_some();
+            return Err(if is_beside { to_return_beside() } else { no_to_return() });
+        }
+        if op.tail != Tail::No {
+            if op.single_batch {
+                return Err(tailable_single_batch());
+            }
+            if !op.sort.is_empty()
+                && op.sort.get("$natural").and_then(|n| n.as_exact_i64()) != Some(1)
+            {
+                return Err(tailable_sort());
+            }
+        }
+        Ok(op)
+    }
+
+    /// Checks a `find` on a collection that does not exist.
+    ///
+    /// Errors: those of the filter, the projection and the sort; `no_text_index`.
+    pub fn check_without_collection(&self, env: &Env<'_>, ns: &Namespace) -> Result<()> {
+        let (query, _) = self.parse_query(self.context(env, None)?)?;
+        args::check_text_without_collection(&query.filter, ns)
+    }
+
+    /// Checks a `find` on a view before it is executed as a pipeline.
+    ///
+    /// Errors: those of the filter, the projection and the sort.
+    pub fn check_on_view(&self, env: &Env<'_>) -> Result<()> {
+        self.parse_query(self.context(env, None)?).map(drop)
+    }
+
+    fn context(&self, env: &Env<'_>, collection: Option<&Collection>) -> Result<QueryContext> {
+        env.context(collection, self.collation, self.let_variables)
+    }
+
+    /// Parses filter, projection and sort in mongod's order: of several errors, the first counts.
+    fn parse_query(&self, mut context: QueryContext) -> Result<(Query, Option<Projection>)> {
+        context.has_text_score = text::has_search(self.filter);
+        context.has_distance = text::has_near(self.filter);
+        let hint = args::parse_hint(self.hint)?;
+        let draft = Filter::draft(self.filter, Purpose::Any, &context)?;
+        args::check_natural_sort(self.sort, hint.as_ref())?;
+        let mut projection = draft_projection(self.projection, self.filter, &context)?;
+        let needs_position = projection.as_ref().is_some_and(Projection::needs_position);
+        let mut query = Query::new(Filter::everything(&context), context);
+        query.hint = hint;
+        args::apply_sort(&mut query, self.sort)?;
+        query.filter = if needs_position {
+            draft.finish_for_positions(&query.context)?
+        } else {
+            draft.finish(&query.context)?
+        };
+        projection.iter_mut().try_for_each(|projection| projection.optimize(&query.context))?;
+        if let Some(projection) = &projection {
+            projection.check_metadata(&query.filter, query.sort.is_some())?;
+        }
+        Ok((query, projection))
+    }
+
+    /// Makes the query in a context.
+    ///
+    /// Errors: those of the filter, the projection and the sort, and of their combination.
+    fn query(&self, env: &Env<'_>, context: QueryContext) -> Result<FindQuery> {
+        let (mut query, projection) = self.parse_query(context)?;
+        if self.tail != Tail::No && query.filter.text().is_some() {
+            return Err(tailable_text());
+        }
+        let needs_position = projection.as_ref().is_some_and(Projection::needs_position);
+        let position_filter = needs_position.then(|| query.filter.clone());
+        if query.sort.is_some() {
+            query.context.limits = env.host.limits(self.may_use_disk);
+        }
+        if query.filter.text().is_some() && self.sort.get("$natural").is_some() {
+            return Err(text_natural());
+        }
+        if query.filter.near().is_some() && self.sort.get("$natural").is_some() {
+            return Err(near_natural());
+        }
+        query.wants_score =
+            text::asks_for(self.projection, "textScore") || text::asks_for(self.sort, "textScore");
+        query.wants_key = text::asks_for(self.projection, "indexKey");
+        query.skip = self.skip;
+        query.limit = Some(self.limit).filter(|&limit| limit > 0);
+        query.min = self.min.filter(|min| !min.is_empty()).map(Doc::to_buf);
+        query.max = self.max.filter(|max| !max.is_empty()).map(Doc::to_buf);
+        if let (Some(min), Some(max)) = (self.min, self.max)
+            && !(min.is_empty() || max.is_empty())
+            && !min.iter().map(|field| field.name).eq(max.iter().map(|field| field.name))
+        {
+            return Err(min_max_fields());
+        }
+        let projection = projection.map(Arc::new);
+        query.shown = projection.as_ref().map(|parsed| Shown::of_shared(parsed, self.projection));
+        if self.return_key {
+            query.wanted = Wanted::Key;
+        }
+        query.shows_record_id = self.show_record_id;
+        Ok(FindQuery { query, projection, position_filter })
+    }
+
+    /// The query as the client wrote it.
+    pub fn wording(&self) -> Wording<'a> {
+        Wording {
+            sort: Some(self.sort),
+            projection: Some(self.projection),
+            batch_size: self.batch_size.map(|size| size as u64),
+            is_tailable: self.tail != Tail::No,
+            ..Wording::of(self.filter, self.collation)
+        }
+    }
+
+    /// Refuses a tailable cursor on a collection that is not capped.
+    ///
+    /// Errors: `tailable_not_capped`.
+    fn check_tail(&self, query: &Query, collection: &Collection) -> Result<()> {
+        if self.tail != Tail::No && collection.state().options.capped.is_none() {
+            let asked = refusal::asked(&collection.namespace(), query, &self.wording());
+            return Err(tailable_not_capped(&asked));
+        }
+        Ok(())
+    }
+
+    /// Makes the query for `explain`; `None` is a collection that does not exist.
+    ///
+    /// Errors: those of [`prepare`](FindOp::prepare) but for those of the plan.
+    pub fn explained(&self, env: &Env<'_>, collection: Option<&Collection>) -> Result<Query> {
+        let FindQuery { mut query, .. } = self.query(env, self.context(env, collection)?)?;
+        collection.map_or(Ok(()), |collection| self.check_tail(&query, collection))?;
+        // mongod's explain has no record ids next to index keys.
+        query.shows_record_id &= !self.return_key;
+        Ok(query)
+    }
+
+    /// Plans the query on a collection.
+    ///
+    /// Errors: those of the filter, the projection and the sort, and of their combination;
+    /// `tailable_not_capped`; those of [`choice::choose`].
+    pub fn prepare(
+        &self,
+        env: &Env<'_>,
+        collection: &Arc<Collection>,
+    ) -> Result<Progress<FindDocuments>> {
+        let context = self.context(env, Some(collection))?;
+        if self.is_plain()
+            && let Some(id) = by_id::only_id(self.filter, &context)
+            && collection.state().options.collation.is_none()
+        {
+            let execution = by_id::look_up(collection, id, context);
+            return Ok(Progress::Done(FindDocuments::new(execution)));
+        }
+        let FindQuery { query, projection, position_filter } = self.query(env, context)?;
+        self.check_tail(&query, collection)?;
+        let (wording, mut interrupt) = (self.wording(), || env.check_interrupt());
+        let time_budget = env.host.time_budget();
+        let chosen =
+            choice::choose(env.unit, collection, query, &wording, time_budget, &mut interrupt)?;
+        let Some(execution) = chosen else { return Ok(Progress::NeedsPool) };
+        let mut documents = FindDocuments::new(execution);
+        if let Some(projection) = projection {
+            documents.project(projection, position_filter);
+        }
+        documents.return_key = self.return_key;
+        documents.show_record_id = self.show_record_id;
+        documents.tail = self.tail;
+        if self.tail != Tail::No {
+            collection.note_tailable();
+        }
+        Ok(Progress::Done(documents))
+    }
+
+    /// Returns whether all documents are returned unchanged, by any plan.
+    fn is_plain(&self) -> bool {
+        self.projection.is_empty()
+            && self.skip == 0
+            && self.hint.is_none()
+            && self.tail == Tail::No
+            && self.sort.is_empty()
+            && self.min.is_none()
+            && self.max.is_none()
+            && !self.return_key
+            && !self.show_record_id
+    }
+}
+
+/// Parses a projection for documents that `filter` finds, without folding its constant expressions.
+/// Returns `None` for the empty projection.
+pub fn draft_projection(
+    doc: Doc<'_>,
+    filter: Doc<'_>,
+    context: &QueryContext,
+) -> Result<Option<Projection>> {
+    if doc.is_empty() {
+        return Ok(None);
+    }
+    Projection::draft_for(doc, filter, context).map(Some)
+}
+
+/// Parses a projection for documents that `filter` finds. Returns `None` for the empty projection.
+pub fn parse_projection(
+    doc: Doc<'_>,
+    filter: Doc<'_>,
+    context: &QueryContext,
+) -> Result<Option<Projection>> {
+    let mut projection = draft_projection(doc, filter, context)?;
+    projection.iter_mut().try_for_each(|projection| projection.optimize(context))?;
+    Ok(projection)
+}
