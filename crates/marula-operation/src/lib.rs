@@ -18,6 +18,8 @@
 
 pub mod args;
 pub mod by_id;
+pub mod count;
+pub mod distinct;
 pub mod documents;
 pub mod env;
 pub mod find;

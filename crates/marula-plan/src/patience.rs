@@ -42,8 +42,8 @@ pub(crate) struct Tried {
 }
 
 impl Patience {
-    /// Whether there is time for whatever it takes.
-    pub(crate) fn is_long(self) -> bool {
+    /// Returns whether there is no time limit.
+    pub fn is_long(self) -> bool {
         matches!(self, Patience::Long | Patience::Timed)
     }
 

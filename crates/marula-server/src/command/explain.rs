@@ -11,6 +11,7 @@ use marula_bson::{Doc, DocBuf, DocWriter, Type, Value, doc, doc_fields};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_operation::args;
+use marula_operation::count::CountOp;
 use marula_operation::find::FindOp;
 use marula_query::context::Context as QueryContext;
 use marula_query::stage::{Kind, Pipeline, Stage};
@@ -88,9 +89,6 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     let name = body.iter().next().map(|first| first.name.to_string()).unwrap_or_default();
     let inner = request.nested(body)?.ok_or_else(|| unknown(&name))?;
-    if inner.command.name == "count" {
-        super::count::limit_of(&inner)?;
-    }
     if inner.command.name == "explain" {
         return Err(explains_itself());
     }
@@ -145,7 +143,7 @@ fn explain(
             super::aggregate::check_find_options(request)?;
             Some(super::aggregate::stages_of_find(request)?)
         }
-        "count" if is_view => Some(super::count::stages_of_count(request)?),
+        "count" if is_view => Some(super::count::stages_of_count(&CountOp::parse(request)?)),
         "distinct" if is_view => Some(super::distinct::stages_of_distinct(request)?),
         _ => None,
     };

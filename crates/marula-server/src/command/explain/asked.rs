@@ -1,13 +1,15 @@
 //! What an explained command asks of its collection, read as the command itself reads it.
 
-use marula_bson::{Doc, DocBuf, FieldPath, doc};
+use marula_bson::{Doc, DocBuf, doc};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_operation::args;
+use marula_operation::count::CountOp;
+use marula_operation::distinct::DistinctOp;
 use marula_operation::find::{FindOp, parse_projection};
 use marula_plan::choice::{self, Choice};
 use marula_plan::shape::Shape;
-use marula_plan::{Execution, Plan, Query, Stage, Wanted, WordedCollation, Wording, planner};
+use marula_plan::{Execution, Plan, Query, Stage, WordedCollation, Wording, planner};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::text;
@@ -16,7 +18,7 @@ use marula_query::update::{Update, UpdateOptions};
 use super::Verbosity;
 use super::answer::{Answer, Found, Trials};
 use crate::command::update::{self, sorted_multi};
-use crate::command::{delete, distinct, find_and_modify};
+use crate::command::{delete, find_and_modify};
 use crate::context::Context;
 use crate::environment;
 use crate::request::Request;
@@ -40,8 +42,8 @@ pub(super) struct Asked<'a> {
     batch_size: Option<u64>,
     /// How documents change.
     update: Option<Update>,
-    /// The field that a `distinct` is about.
-    key: Option<FieldPath>,
+    /// The `distinct`, if it is one.
+    distinct: Option<DistinctOp<'a>>,
     /// Whether the query is a pipeline, and all of it.
     pub is_whole_pipeline: bool,
 }
@@ -83,39 +85,50 @@ impl<'a> Asked<'a> {
             collation: WordedCollation::InFull,
             batch_size: None,
             update: None,
-            key: None,
+            distinct: None,
             is_whole_pipeline: false,
         }
     }
 
-    /// Reads a `find`, as the command itself reads it.
-    fn of_find(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
-        let op = FindOp::parse(request)?;
+    /// Reads a command as the command itself reads its fields.
+    pub(super) fn read(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
         let collection = ctx.server.db.collection(ns);
-        let query = op.explained(&ctx.env(), collection.as_deref())?;
-        let Wording { filter, collation, batch_size, .. } = op.wording();
-        Ok(Asked { filter, collation, batch_size, ..Asked::of(query, op.sort, op.projection) })
+        let (env, collection) = (ctx.env(), collection.as_deref());
+        match request.command.name {
+            "find" => {
+                let op = FindOp::parse(request)?;
+                let query = op.explained(&env, collection)?;
+                Ok(Asked::of(query, op.sort, op.projection).worded(op.wording()))
+            }
+            "count" => {
+                let op = CountOp::parse(request)?;
+                collection.map_or(Ok(()), writes::check_not_view)?;
+                let asked = Asked::of(op.query(&env, collection)?, Doc::EMPTY, Doc::EMPTY);
+                let verb = Verb::Count { is_whole: op.is_whole(), skip: op.skip, limit: op.limit };
+                Ok(Asked { verb, ..asked.worded(op.wording()) })
+            }
+            "distinct" => {
+                let op = DistinctOp::parse(request, false)?;
+                let asked = Asked::of(op.query(&env, collection)?, Doc::EMPTY, Doc::EMPTY);
+                let asked = asked.worded(op.wording());
+                Ok(Asked { distinct: Some(op), ..asked })
+            }
+            _ => Asked::of_write(ctx, request, ns),
+        }
     }
 
-    pub(super) fn read(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
-        if request.command.name == "find" {
-            return Asked::of_find(ctx, request, ns);
-        }
+    /// The query as the client wrote it.
+    fn worded(self, wording: Wording<'a>) -> Self {
+        let Wording { filter, collation, batch_size, .. } = wording;
+        Asked { filter, collation, batch_size, ..self }
+    }
+
+    fn of_write(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
         let doc = |name: &str| args::doc_or_empty(name, request.arg(name));
         let whole = Doc::EMPTY;
         // How documents change: the update, and the conditions on elements of arrays.
-        let mut change = None;
+        let change;
         let (filter, sort, hint, collation, verb) = match request.command.name {
-            "distinct" => {
-                (doc("query")?, whole, request.arg("hint"), request.arg("collation"), Verb::Find)
-            }
-            "count" => {
-                let query = doc("query")?;
-                let is_whole = query.is_empty() && request.arg("hint").is_none();
-                let skip = args::count_or_zero("skip", request.arg("skip"))?;
-                let verb = Verb::Count { is_whole, skip, limit: limit_of(request) };
-                (query, whole, request.arg("hint"), request.arg("collation"), verb)
-            }
             "findAndModify" => {
                 find_and_modify::check_form(request)?;
                 change = request.arg("update").zip(Some((request.arg("arrayFilters"), None)));
@@ -167,7 +180,7 @@ impl<'a> Asked<'a> {
             other => return Err(not_explainable(other)),
         };
         let collection = ctx.server.db.collection(ns);
-        if let (Some(collection), false) = (&collection, verb == Verb::Find) {
+        if let Some(collection) = &collection {
             writes::check_not_view(collection)?;
         }
         let mut context =
@@ -201,23 +214,13 @@ impl<'a> Asked<'a> {
         query.context.limits = environment::limits(ctx, request);
         query.wants_score = text::asks_for(sort, "textScore");
         let mut projection = Doc::EMPTY;
-        let mut key = None;
-        match verb {
-            Verb::Find => {
-                if let Some(key) = request.text("key") {
-                    distinct::check_key(key, false)?;
-                }
-                key = request.text("key").map(FieldPath::new);
-            }
-            Verb::Count { .. } => query.wanted = Wanted::Count,
-            // A write looks for one document by stopping at it; only a sort has to know.
-            Verb::Update { multi, .. } | Verb::Delete { multi, .. } => {
-                query.limit = (!multi && query.sort.is_some()).then_some(1);
-                if verb.returns() {
-                    projection = doc("fields")?;
-                    parse_projection(projection, filter, &query.context)?;
-                }
-            }
+        // A write stops at the one document that it looks for; only a sort has to know.
+        if let Verb::Update { multi, .. } | Verb::Delete { multi, .. } = verb {
+            query.limit = (!multi && query.sort.is_some()).then_some(1);
+        }
+        if verb.returns() {
+            projection = doc("fields")?;
+            parse_projection(projection, filter, &query.context)?;
         }
         Ok(Asked {
             query,
@@ -228,7 +231,7 @@ impl<'a> Asked<'a> {
             collation,
             batch_size: None,
             update,
-            key,
+            distinct: None,
             is_whole_pipeline: false,
         })
     }
@@ -250,7 +253,7 @@ impl<'a> Asked<'a> {
             collation,
             batch_size,
             update,
-            key,
+            distinct,
             is_whole_pipeline,
         } = self;
         let shown_beside_id =
@@ -285,14 +288,13 @@ impl<'a> Asked<'a> {
         let state = collection.state();
         answer.collation = query.context.collation.clone();
         let mut shown_of_key = None;
-        if let Some(key) = key {
-            if let Some((plan, _)) = planner::plan_distinct(&state, &query, &key) {
+        if let Some(op) = distinct {
+            if let Some((plan, _)) = planner::plan_distinct(&state, &query, &op.path) {
                 answer.shape = Some(Shape::of(&query, &state));
                 let execution = Execution::new(collection, plan, query);
                 return Ok((answer.of_plan(ctx, execution, Trials::default(), None)?, false));
             }
-            query.shown = distinct::shown(&state, &query, &key);
-            shown_of_key = query.shown.as_ref().map(|_| distinct::projection(&key));
+            shown_of_key = op.show(&state, &mut query);
         }
         let mut interrupt = || ctx.check_interrupt();
         let mut seen: Vec<Found> = Vec::new();
@@ -346,11 +348,4 @@ impl<'a> Asked<'a> {
         let answer = answer.of_plan(ctx, execution, trials, update)?;
         Ok((answer, gives_first_of_each))
     }
-}
-
-/// The `limit` of a `count`; a negative one is the same limit.
-fn limit_of(request: &Request<'_>) -> Option<u64> {
-    #[allow(clippy::cast_possible_truncation)]
-    let limit = request.arg("limit").and_then(|limit| limit.as_f64()).unwrap_or(0.0) as i64;
-    Some(limit.unsigned_abs()).filter(|&limit| limit > 0)
 }
