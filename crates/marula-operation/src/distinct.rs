@@ -44,6 +44,7 @@ pub struct DistinctOp<'a> {
     /// The path of the values.
     pub path: FieldPath,
     key: &'a BStr,
+    is_of_view: bool,
     hint: Option<Value<'a>>,
     collation: Option<Value<'a>>,
 }
@@ -57,11 +58,11 @@ impl<'a> DistinctOp<'a> {
         if key.contains(&0) {
             return Err(key_with_nul());
         }
-        check_key(key.as_bytes(), is_of_view)?;
         Ok(DistinctOp {
             filter: request.doc("query")?,
             path: FieldPath::new(key.as_bytes()),
             key,
+            is_of_view,
             hint: request.arg("hint"),
             collation: request.arg("collation"),
         })
@@ -74,11 +75,14 @@ impl<'a> DistinctOp<'a> {
 
     /// Makes the query; `None` is a collection that does not exist.
     ///
-    /// Errors: those of the collation, the filter and the hint.
+    /// Errors: those of the collation, the filter, the hint and the key, in this order.
     pub fn query(&self, env: &Env<'_>, collection: Option<&Collection>) -> Result<Query> {
-        let context = env.context(collection, self.collation, None)?;
+        let context = env
+            .context(collection, self.collation, None)
+            .map_err(|error| error.caused_by("unable to parse collation"))?;
         let mut query = args::parse_query(self.filter, context)?;
         query.hint = args::parse_hint(self.hint)?;
+        check_key(self.key.as_bytes(), self.is_of_view)?;
         Ok(query)
     }
 

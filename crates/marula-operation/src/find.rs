@@ -230,9 +230,17 @@ impl<'a> FindOp<'a> {
     /// Makes the query for `explain`; `None` is a collection that does not exist.
     ///
     /// Errors: those of [`prepare`](FindOp::prepare) but for those of the plan.
-    pub fn explained(&self, env: &Env<'_>, collection: Option<&Collection>) -> Result<Query> {
+    pub fn explained(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        collection: Option<&Collection>,
+    ) -> Result<Query> {
         let FindQuery { mut query, .. } = self.query(env, self.context(env, collection)?)?;
-        collection.map_or(Ok(()), |collection| self.check_tail(&query, collection))?;
+        match collection {
+            None => args::check_text_without_collection(&query.filter, ns)?,
+            Some(collection) => self.check_tail(&query, collection)?,
+        }
         // mongod's explain has no record ids next to index keys.
         query.shows_record_id &= !self.return_key;
         Ok(query)

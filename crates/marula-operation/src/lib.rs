@@ -18,11 +18,19 @@
 
 pub mod args;
 pub mod by_id;
+mod candidates;
 pub mod count;
+pub mod delete;
 pub mod distinct;
 pub mod documents;
 pub mod env;
 pub mod find;
+pub mod find_and_modify;
+pub mod statements;
+pub mod targets;
+pub mod time_series;
+pub mod update;
+pub mod upsert;
 
 pub use args::Arguments;
 pub use env::{Env, Host, Progress};

@@ -16,6 +16,7 @@ use marula_db::unit::Detail;
 use marula_db::usage::Use;
 use marula_db::{Unit, current};
 use marula_error::{Error, codes, errors};
+use marula_operation::targets;
 use marula_query::context::Interrupt as QueryInterrupt;
 use marula_query::meter;
 use marula_query::quick::Cost;
@@ -505,7 +506,7 @@ fn run(
             server.counters.of(request.index).failed.add(1);
             server.counters.user_errors.add(1);
             log_failure(request, &error);
-            let is_transient = entered.is_some() && transactions::is_transient(error.code());
+            let is_transient = entered.is_some() && targets::is_transient(error.code());
             let error = if is_transient { error.with_label(TRANSIENT) } else { error };
             answer_error(server, Some(request), &error, reply);
             Step::Reply

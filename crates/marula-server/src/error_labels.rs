@@ -4,9 +4,10 @@
 //! statement or the end of a transaction, a `getMore` of a change stream.
 
 use marula_error::Code;
+use marula_operation::targets;
 
 use crate::request::Request;
-use crate::transactions::{self, TRANSIENT};
+use crate::transactions::TRANSIENT;
 
 /// A driver sends the write again.
 pub(crate) const RETRYABLE: &str = "RetryableWriteError";
@@ -41,7 +42,7 @@ pub(crate) fn label_of(request: &Request<'_>, code: Code) -> Option<&'static str
     if NOT_RESUMABLE_CODES.contains(&code.number()) {
         return Some(NOT_RESUMABLE);
     }
-    (request.transaction.is_some() && transactions::is_transient(code)).then_some(TRANSIENT)
+    (request.transaction.is_some() && targets::is_transient(code)).then_some(TRANSIENT)
 }
 
 /// Whether a request that has failed with this code, or whose write concern has, is to be sent

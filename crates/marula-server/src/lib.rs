@@ -58,7 +58,6 @@ pub mod temp_files;
 pub mod time_series;
 pub mod transactions;
 pub mod ttl;
-pub mod update_one;
 pub mod user_writes;
 pub mod view;
 pub mod write_lock;

@@ -10,6 +10,7 @@ use marula_db::index::entry;
 use marula_db::{Collection, Db, Namespace};
 use marula_error::Result;
 use marula_operation::args;
+use marula_operation::time_series::index::key_of_buckets;
 use marula_plan::{
     Emit, End, Execution, Hint, Patience, Query, Reads, Shown, Wanted, WordedCollation, Wording,
     choice,
@@ -36,7 +37,6 @@ use crate::pipeline_writes::Writer;
 use crate::report::{self, Sight};
 use crate::server::Server;
 use crate::time_series;
-use crate::time_series::index::key_of_buckets;
 use crate::view;
 
 /// Bytes of documents that are read ahead of the pipeline.

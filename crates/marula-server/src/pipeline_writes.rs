@@ -7,7 +7,10 @@ use marula_db::time_series::{TimeSeries, buckets_namespace};
 use marula_db::write::{InsertReport, UserWrites, Written};
 use marula_db::{Collection, Db, Namespace, RecordKey, WriteOp};
 use marula_error::{Error, Result, codes, errors};
-use marula_plan::{Emit, Execution, Query, planner, query};
+use marula_operation::by_id;
+use marula_operation::targets;
+use marula_operation::update::change_if_matching;
+use marula_plan::{Emit, Execution, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::stage::Replacement;
@@ -15,8 +18,6 @@ use marula_query::update::{EmptyTimestamps, Update, UpdateOptions};
 
 use crate::context::{Context, Work};
 use crate::time_series;
-use crate::update_one::change_if_matching;
-use crate::writes;
 
 errors! {
     not_time_series(ns: &Namespace) = InvalidOptions, "Cannot create a time-series collection from a non time-series collection or view: {ns}";
@@ -68,7 +69,7 @@ impl Writer {
             return self.replace_buckets(target, options);
         }
         if let Some(known) = self.db.collection(&target) {
-            writes::check_not_view(&known)?;
+            targets::check_not_view(&known)?;
             if known.state().options.capped.is_some() {
                 return Err(target_capped(&target));
             }
@@ -166,7 +167,7 @@ impl Writer {
             ns.check_creatable()?;
             return Ok(false);
         };
-        writes::check_not_view(&collection)?;
+        targets::check_not_view(&collection)?;
         let mut execution = self.execution(&collection, filter, &parsed)?;
         execution.give_candidates();
         let mut op = self.op();
@@ -189,13 +190,10 @@ impl Writer {
         parsed: &Filter,
     ) -> Result<Execution> {
         let context = QueryContext::clone(&self.context);
-        // Other orders of strings than the plain one need the planner.
-        if let Some(id) = query::id_equality(filter)
-            && context.collation == collection.state().options.collation
-            && context.collation.is_none()
+        if collection.state().options.collation.is_none()
+            && let Some(id) = by_id::only_id(filter, &context)
         {
-            let query = Query::new(Filter::everything(&context), context);
-            return Ok(Execution::new(collection.clone(), planner::plan_id(id.to_buf()), query));
+            return Ok(by_id::look_up(collection, id, context));
         }
         let query = Query::new(parsed.clone(), context);
         let plan = planner::plan(&collection.state(), &query)?;
@@ -222,7 +220,7 @@ impl Writer {
     ) -> Result<()> {
         self.user_writes.check(ns.db())?;
         let collection = self.db.collection_or_create(ns)?;
-        writes::check_not_view(&collection)?;
+        targets::check_not_view(&collection)?;
         self.insert_into(&collection, &mut std::iter::once(document), empty_timestamps)
     }
 

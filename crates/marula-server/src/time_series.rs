@@ -1,19 +1,14 @@
-//! Time-series collections, as commands meet them: their options, checked as mongod checks them
-//! (here), their indexes (`index`), updates and deletes of whole buckets (`write`) and of single
-//! measurements (`measurements`).
+//! The options of time-series collections, checked as mongod checks them, and their statistics.
 //!
 //! Source: manual "Time Series Collections"; errors recorded from mongod 6.0.
 
-pub mod index;
-mod measurements;
-pub mod write;
-
 use std::sync::atomic::Ordering;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Value};
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value};
 use marula_db::time_series::{Granularity, SPAN_SECONDS_MAX, TimeSeries, buckets_namespace};
 use marula_db::{Collection, CollectionOptions, Namespace};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, codes, errors};
+use marula_operation::time_series::index::about_key;
 use marula_query::expression::saturated_long;
 use marula_query::feature_version::FeatureVersion;
 
@@ -295,4 +290,31 @@ pub fn data_namespace(db: &marula_db::Db, ns: &Namespace) -> Result<Namespace> {
 pub fn is_shown(collection: &Collection) -> bool {
     let state = collection.state();
     state.options.view.is_some() && state.options.time_series.is_some()
+}
+
+/// Returns an error about a key pattern with the whole request, as mongod does.
+pub fn quoting(error: Error, request: &Request<'_>) -> Error {
+    let shown = DocBuf::build(|out| {
+        out.append("createIndexes", request.collection_name().unwrap_or_default());
+        out.append("v", 2);
+        if let Some(indexes) = request.arg("indexes") {
+            out.append("indexes", indexes);
+        }
+        out.append("ignoreUnknownIndexOptions", request.flag("ignoreUnknownIndexOptions"));
+    });
+    let code = error.code();
+    about_key(error, code, shown.as_doc())
+}
+
+/// Returns an error about a key pattern that is to name an index: no index has it.
+pub fn not_found(error: Error, request: &Request<'_>) -> Error {
+    let shown = DocBuf::build(|out| {
+        for field in request.body {
+            if field.name == request.first.name || request.arg(&field.name.to_str_lossy()).is_some()
+            {
+                out.append_raw(field.name, field.value);
+            }
+        }
+    });
+    about_key(error, codes::IndexNotFound, shown.as_doc())
 }

@@ -20,7 +20,6 @@ use marula_bson::{Doc, Value};
 use marula_db::session::{Kind, Known, Newest, Sessions as Records};
 use marula_db::transaction::Numbered;
 use marula_db::{Db, Transaction, TransactionLimits as Limits, Unit};
-use marula_error::codes::Code;
 use marula_error::{Error, Result, errors};
 use parking_lot::Mutex;
 
@@ -74,19 +73,6 @@ pub const BYTES_PARAMETER: &str = "transactionMemoryBytesMax";
 pub const TOTAL_BYTES_PARAMETER: &str = "transactionsMemoryBytesMax";
 
 const SHARDS: usize = 16;
-
-/// Codes of errors that go away when the whole transaction is begun anew.
-///
-/// Source: recorded from mongod 6.0.
-const TRANSIENT_CODES: &[i32] = &[
-    6, 7, 24, 63, 89, 91, 112, 134, 150, 189, 239, 246, 250, 251, 262, 267, 272, 317, 321, 325,
-    364, 384, 9_001, 10_107, 11_600, 11_602, 13_435, 13_436,
-];
-
-/// Whether an error goes away when the whole transaction is begun anew.
-pub(crate) fn is_transient(code: Code) -> bool {
-    TRANSIENT_CODES.contains(&code.number())
-}
 
 /// Whether a transaction ends because a request of it could not be read: for its own fields, where
 /// it is no batch of writes, which is read before it gets into its transaction.

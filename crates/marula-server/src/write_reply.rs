@@ -1,7 +1,7 @@
 //! The errors of a batch of writes, as `insert`, `update` and `delete` answer them: `writeErrors`.
 
 use marula_bson::{ArrayWriter, DocWriter};
-use marula_error::{Error, Result, codes, errors};
+use marula_error::{Error, Result, errors};
 
 /// The most statements of one command. Source: `hello.maxWriteBatchSize`.
 pub const STATEMENTS_MAX: usize = 100_000;
@@ -43,18 +43,6 @@ pub fn retried(ids: &[i32], reply: &mut DocWriter<'_>) {
             out.push(id);
         });
     }
-}
-
-/// Whether an error ends the whole command rather than one statement of it.
-pub fn ends_command(error: &Error) -> bool {
-    [
-        codes::Interrupted,
-        codes::InterruptedAtShutdown,
-        codes::MaxTimeMSExpired,
-        codes::CursorKilled,
-        codes::ShutdownInProgress,
-    ]
-    .contains(&error.code())
 }
 
 /// A count as an int, which is what replies hold.

@@ -1,8 +1,8 @@
 //! What the commands that write share: the session's number, the place, what may not be written.
 
 use marula_db::time_series::BUCKETS_PREFIX;
-use marula_db::{Collection, Namespace, WriteOp, current};
-use marula_error::{Error, Result, codes, errors};
+use marula_db::{Namespace, WriteOp};
+use marula_error::{Result, errors};
 use marula_query::update::EmptyTimestamps;
 
 use crate::context::Context;
@@ -15,14 +15,10 @@ pub const BYPASS_EMPTY_TS_REPLACEMENT: Field =
 
 errors! {
     bypass_not_boolean(kind: &str) = TypeMismatch, "Field 'bypassEmptyTsReplacement' should be a boolean value, but found: {kind}";
-    namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
-    namespace_is_time_series(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
     not_of_buckets() = 5_916_400, "'isTimeseriesNamespace' parameter can only be set when the request is sent on system.buckets namespace";
     records_not_writable() = 40_528, "Direct writes against config.transactions cannot be performed using a transaction or on a session.";
     system_in_transaction(ns: &Namespace) = 50_791, "Cannot write to system collection {ns} within a transaction.";
     not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
-    /// A write of many documents is numbered, which only one of one document may be.
-    pub multi_not_retryable(multi: &str) = InvalidOptions, "Cannot use (or request) retryable writes with multi={multi}";
 }
 
 /// Starts a write: with the session's record where the request is numbered. `None` where an earlier
@@ -57,18 +53,6 @@ pub fn empty_timestamps(request: &Request<'_>) -> EmptyTimestamps {
     }
 }
 
-/// Whether a write failed because it would have had to wait, and is made again elsewhere or later:
-/// nothing was done.
-pub fn comes_again(op: &WriteOp<'_>, error: &Error) -> bool {
-    error.code() == codes::WriteConflict && (!op.may_wait || current::is_blocked())
-}
-
-/// The error for a statement that an earlier attempt recorded as another kind of write.
-pub fn mismatch(op: &WriteOp<'_>, statement: i32) -> Error {
-    let numbered = op.numbered.as_ref().expect("only numbered writes have records");
-    numbered.mismatch(statement)
-}
-
 /// Checks that clients may write to `ns`, whether it is there or not: some collections are the
 /// server's own, and some names are those of none.
 pub fn check_writable(ns: &Namespace) -> Result<()> {
@@ -94,15 +78,5 @@ pub fn check_names_buckets(request: &Request<'_>, ns: &Namespace) -> Result<()> 
     match request.flag("isTimeseriesNamespace") && !is_of_buckets {
         true => Err(not_of_buckets()),
         false => Ok(()),
-    }
-}
-
-/// Checks that documents can be written: a view has none of its own.
-pub fn check_not_view(collection: &Collection) -> Result<()> {
-    let state = collection.state();
-    match (&state.options.view, &state.options.time_series) {
-        (Some(_), Some(_)) => Err(namespace_is_time_series(collection.namespace().as_str())),
-        (Some(_), None) => Err(namespace_is_view(collection.namespace().as_str())),
-        (None, _) => Ok(()),
     }
 }

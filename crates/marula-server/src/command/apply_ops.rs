@@ -12,6 +12,8 @@ use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Type, Value, doc};
 use marula_db::{Namespace, Transaction, WriteOp};
 use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
+use marula_operation::targets;
+use marula_operation::update::UpdateOp;
 use marula_plan::{Emit, Patience, Query, Wording, choice};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
@@ -22,8 +24,6 @@ use super::{Auth, Command, Outcome, create};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::request::Request;
-use crate::transactions::is_transient;
-use crate::update_one::Statement;
 use crate::writes;
 
 errors! {
@@ -282,7 +282,7 @@ impl<'r> Job<'r> {
             transaction.abort();
             match failure {
                 None => return Ok(Some(Applied { failure: None, ..applied })),
-                Some(error) if is_transient(error.code()) => {
+                Some(error) if targets::is_transient(error.code()) => {
                     ctx.check_interrupt()?;
                     std::thread::sleep(CONFLICT_PAUSE);
                 }
@@ -377,7 +377,7 @@ impl<'r> Job<'r> {
         let mut write = WriteOp::new(ctx.unit, ctx.now_ms);
         write.bypass_validation = self.bypass_validation;
         write.empty_timestamps = EmptyTimestamps::Kept;
-        let statement = Statement {
+        let statement = UpdateOp {
             query: query.as_doc(),
             update: Value::Document(body),
             constants: None,
@@ -391,8 +391,8 @@ impl<'r> Job<'r> {
             origin: if is_insert { Origin::OplogInsert } else { Origin::OplogUpdate },
             number: 0,
         };
-        let updated = statement.run(ctx, &ns, &mut write)?;
-        let matched = updated.expect("the pool may wait").matched;
+        let updated = statement.run(&ctx.env(), &ns, &mut write)?;
+        let matched = updated.on_pool().matched;
         match matched {
             0 if is_modifier(body) => Err(nothing_updated(&shown(entry, unity))),
             0 => Err(nothing_replaced(&shown(entry, unity))),
@@ -409,7 +409,7 @@ impl<'r> Job<'r> {
         }
         let id = body.get("_id").ok_or_else(|| no_id("delete", &shown(entry, unity)))?;
         let Some(collection) = collection else { return Ok(()) };
-        writes::check_not_view(&collection)?;
+        targets::check_not_view(&collection)?;
         let mut write = WriteOp::new(ctx.unit, ctx.now_ms);
         if let Some(record) = collection.find_id(ctx.unit.view(), id, &mut Vec::new())? {
             write.delete(&collection, &record, &mut |_| Ok(true), None)?;

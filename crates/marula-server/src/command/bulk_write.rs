@@ -12,10 +12,12 @@ use marula_db::session::{Done, StatementIds};
 use marula_db::write::InsertReport;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
+use marula_operation::delete::{self, DeleteOp};
+use marula_operation::targets;
+use marula_operation::update::{self, UpdateOp, Updated};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::update::Origin;
 
-use super::delete;
 use super::fields::{self, Field, Types};
 use super::update::check_update;
 use super::{Auth, Command, Fields, Outcome};
@@ -25,7 +27,6 @@ use crate::context::Context;
 use crate::listing;
 use crate::request::Request;
 use crate::statements;
-use crate::update_one::{self, Updated};
 use crate::write_reply::{self, clamp};
 use crate::writes;
 
@@ -254,7 +255,7 @@ impl Bulk<'_, '_, '_> {
             self.insert_into(&self.namespaces[operations[0].ns], operations, op, &mut report);
         op.ids = all;
         match inserted {
-            Err(error) if write_reply::ends_command(&error) => return Err(error),
+            Err(error) if targets::ends_command(&error) => return Err(error),
             // An error that is no document's own, such as that of a view, is each one's.
             Err(error) => {
                 let failed = if self.is_ordered { 1 } else { operations.len() };
@@ -292,7 +293,7 @@ impl Bulk<'_, '_, '_> {
         if let Some(buckets) = self.ctx.server.db.buckets_of(&collection)? {
             return op.insert_measurements(&buckets, &mut documents, self.is_ordered, report);
         }
-        writes::check_not_view(&collection)?;
+        targets::check_not_view(&collection)?;
         op.insert(&collection, &mut documents, self.is_ordered, report)
     }
 
@@ -308,7 +309,7 @@ impl Bulk<'_, '_, '_> {
         let let_variables = self.request.arg("let");
         let run = |op: &mut WriteOp<'_>| match verb {
             Verb::Delete => {
-                let statement = delete::Statement {
+                let statement = DeleteOp {
                     query: operation.doc("filter"),
                     hint: operation.fields.get("hint"),
                     collation: operation.fields.get("collation"),
@@ -317,10 +318,10 @@ impl Bulk<'_, '_, '_> {
                     number,
                 };
                 let collection = ctx.unit.collection(ns);
-                Ok(statement.run(ctx, ns, collection.as_ref(), op)?.map(Did::Deleted))
+                Ok(statement.run(&ctx.env(), ns, collection.as_ref(), op)?.map(Did::Deleted))
             }
             Verb::Insert | Verb::Update => {
-                let statement = update_one::Statement {
+                let statement = UpdateOp {
                     query: operation.doc("filter"),
                     update: operation.fields.get("updateMods").unwrap_or(Value::Null),
                     constants: operation.fields.get("constants").and_then(|doc| doc.as_doc()),
@@ -337,12 +338,13 @@ impl Bulk<'_, '_, '_> {
                     origin: Origin::Client,
                     number,
                 };
-                Ok(statement.run(ctx, ns, op)?.map(Did::Updated))
+                Ok(statement.run(&ctx.env(), ns, op)?.map(Did::Updated))
             }
         };
         let earlier = |done: &Done| Did::recorded(verb, done);
-        let outcome = statements::run_one(number, op, &mut self.retried, earlier, run)?
-            .expect("on the pool a statement is carried out");
+        let outcome =
+            marula_operation::statements::run_one(number, op, &mut self.retried, earlier, run)?
+                .on_pool();
         let goes_on = outcome.is_ok() || !self.is_ordered;
         self.results.take(index, verb, outcome);
         Ok(goes_on)
@@ -461,9 +463,8 @@ fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
         let upserts = operation.get("upsert").is_some_and(|upsert| upsert.is_truthy());
         let actions: &[&str] = match verb.name as &[u8] {
             b"insert" => &["insert"],
-            b"update" if upserts => &["update", "insert"],
-            b"update" => &["update"],
-            b"delete" => &["remove"],
+            b"update" => update::actions(upserts),
+            b"delete" => delete::ACTIONS,
             _ => continue,
         };
         let at = verb.value.get().as_f64().unwrap_or(-1.0);

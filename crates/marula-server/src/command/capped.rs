@@ -10,6 +10,7 @@ use marula_bson::{ByteSlice, DocBuf, DocWriter, Value};
 use marula_db::write::InsertReport;
 use marula_db::{Collection, CollectionOptions, Namespace};
 use marula_error::{Result, errors};
+use marula_operation::targets;
 use marula_plan::{Emit, End, Execution, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
@@ -18,7 +19,6 @@ use super::{Auth, Command, Named, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
 use crate::request::Request;
-use crate::writes;
 
 errors! {
     source_not_found(ns: &Namespace) = NamespaceNotFound, "source collection {ns} does not exist";
@@ -121,7 +121,7 @@ fn size(request: &Request<'_>) -> Result<Option<i64>> {
 
 fn source(ctx: &Context<'_>, ns: &Namespace) -> Result<Arc<Collection>> {
     let collection = ctx.server.db.collection(ns).ok_or_else(|| source_not_found(ns))?;
-    writes::check_not_view(&collection)?;
+    targets::check_not_view(&collection)?;
     ctx.user_writes().check(ns.db())?;
     Ok(collection)
 }

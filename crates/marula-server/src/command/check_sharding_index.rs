@@ -6,12 +6,12 @@
 use marula_bson::{Doc, DocWriter, Value};
 use marula_db::{Index, Namespace};
 use marula_error::{Result, errors};
+use marula_operation::targets;
 
 use super::{Auth, Command, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
 use crate::request::Request;
-use crate::writes;
 
 errors! {
     /// The first field names no collection.
@@ -41,7 +41,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let Some(collection) = ctx.server.db.collection(&ns) else {
         return Ok(Outcome::Failed("ns not found".to_owned()));
     };
-    writes::check_not_view(&collection)?;
+    targets::check_not_view(&collection)?;
     let state = collection.state();
     let mut reasons = String::new();
     for index in state.indexes.iter().filter(|index| !index.spec.hidden) {

@@ -8,6 +8,8 @@ use marula_db::collection::State;
 use marula_db::time_series::{Bucketing, Granularity, SPAN_SECONDS_MAX, TimeSeries};
 use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Result, errors};
+use marula_operation::targets;
+use marula_operation::time_series::index;
 use marula_query::feature_version::FeatureVersion;
 
 use super::create::{self, bad_enumeration};
@@ -22,7 +24,6 @@ use crate::log::attributes;
 use crate::request::Request;
 use crate::time_series;
 use crate::view::{self, Definition};
-use crate::writes;
 use index_change::IndexChange;
 
 errors! {
@@ -114,7 +115,7 @@ fn run(
     context.user_writes().check(ns.db())?;
     let collection = db.buckets_of(&collection)?.unwrap_or(collection);
     if is_to_be_unique {
-        writes::check_not_view(&collection)?;
+        targets::check_not_view(&collection)?;
     }
     let attr = attributes(|out| {
         let mut out = out.begin_doc("cmdObj");
@@ -372,7 +373,7 @@ fn change_time_series(
     let index = match request.arg("index") {
         Some(Value::Document(change)) => {
             let change = with_key_of_buckets(change, time_series)
-                .map_err(|error| time_series::index::not_found(error, request))?;
+                .map_err(|error| time_series::not_found(error, request))?;
             Some(IndexChange::parse(
                 change.as_doc(),
                 buckets,
@@ -394,7 +395,7 @@ fn change_time_series(
 
 fn with_key_of_buckets(change: Doc<'_>, options: &TimeSeries) -> Result<DocBuf> {
     let key = change.get("keyPattern").and_then(|key| key.as_doc());
-    let key = key.map(|key| time_series::index::key_of_buckets(options, key)).transpose()?;
+    let key = key.map(|key| index::key_of_buckets(options, key)).transpose()?;
     Ok(DocBuf::build(|out| {
         for Element { name, value } in change {
             match &key {

@@ -3,12 +3,13 @@
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_db::{Collection, Db, Namespace};
 use marula_error::{Result, errors};
+use marula_operation::targets;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Named, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
-use crate::{storage_size, time_series, writes};
+use crate::{storage_size, time_series};
 
 errors! {
     scale_too_small(scale: i64) = 51_024, "BSON field 'scale' value must be >= 1, actual value '{scale}'";
@@ -60,7 +61,7 @@ pub(crate) fn write(db: &Db, ns: &Namespace, scale: i64, out: &mut DocWriter<'_>
         write_absent(scale, out);
         return Ok(());
     };
-    writes::check_not_view(&collection)?;
+    targets::check_not_view(&collection)?;
     write_present(db, &collection, scale, out)
 }
 

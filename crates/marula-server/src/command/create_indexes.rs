@@ -8,6 +8,8 @@ use marula_db::catalog::indexes::check_new;
 use marula_db::index::spec::IndexRequest;
 use marula_db::{Collection, IndexSpec, Namespace};
 use marula_error::{Result, errors};
+use marula_operation::targets;
+use marula_operation::time_series::index;
 use marula_query::expression::saturated_long;
 use marula_query::feature_version::FeatureVersion;
 
@@ -93,7 +95,7 @@ fn run(
         None => None,
     };
     if let Some(collection) = existing.as_ref().filter(|_| buckets.is_none()) {
-        writes::check_not_view(collection)?;
+        targets::check_not_view(collection)?;
     }
     let version = server.db.feature_version();
     let collection = buckets.as_deref().or(existing.as_deref());
@@ -262,8 +264,8 @@ fn specs(
     for document in documents {
         let form = asked.form(document);
         specs.push(match time_series.filter(|_| is_of_measurements) {
-            Some(options) => time_series::index::of_buckets(options, form.as_doc())
-                .map_err(|error| time_series::index::quoting(error, request))?,
+            Some(options) => index::of_buckets(options, form.as_doc())
+                .map_err(|error| time_series::quoting(error, request))?,
             None => form,
         });
     }

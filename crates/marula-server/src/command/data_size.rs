@@ -5,6 +5,7 @@ use std::time::Instant;
 use marula_bson::{Doc, DocWriter, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
+use marula_operation::targets;
 use marula_plan::{Emit, Execution, Hint, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
@@ -13,7 +14,6 @@ use super::{Auth, Command, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
 use crate::request::Request;
-use crate::writes;
 
 errors! {
     name_type(kind: &str) = BadValue, "collection name has invalid type {kind}";
@@ -49,7 +49,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let mut total = Total::default();
     let collection = ctx.server.db.collection(&ns);
     if let Some(collection) = &collection {
-        writes::check_not_view(collection)?;
+        targets::check_not_view(collection)?;
         let estimates = request.flag("estimate");
         reply.append("estimate", estimates);
         let limit = |name: &str| {

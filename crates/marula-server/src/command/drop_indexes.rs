@@ -4,6 +4,8 @@ use marula_bson::{DocWriter, Type, Value};
 use marula_db::catalog::indexes::DropSelector;
 use marula_db::{Collection, Db, Namespace};
 use marula_error::{Result, errors};
+use marula_operation::targets;
+use marula_operation::time_series::index::key_of_buckets;
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
@@ -13,8 +15,7 @@ use crate::collection_uuid;
 use crate::context::Context;
 use crate::log::attributes;
 use crate::request::Request;
-use crate::time_series::index::{self, key_of_buckets};
-use crate::writes;
+use crate::time_series;
 
 errors! {
     views_are_locked() = 51_070, "Modifications to system.views must take an exclusive lock";
@@ -82,7 +83,7 @@ fn run(
     let was = match db.buckets_of(&collection)? {
         Some(buckets) => drop_of_buckets(db, &buckets, &selector, request)?,
         None => {
-            writes::check_not_view(&collection)?;
+            targets::check_not_view(&collection)?;
             db.drop_indexes(&collection, &selector)?
         }
     };
@@ -131,7 +132,7 @@ fn drop_of_buckets(
     match (selector, &state.options.time_series) {
         (DropSelector::Key(key), Some(options)) => {
             let key = key_of_buckets(options, *key);
-            let key = key.map_err(|error| index::not_found(error, request))?;
+            let key = key.map_err(|error| time_series::not_found(error, request))?;
             db.drop_indexes(buckets, &DropSelector::Key(key.as_doc()))
         }
         (selector, _) => db.drop_indexes(buckets, selector),

@@ -12,7 +12,9 @@ use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_operation::args;
 use marula_operation::count::CountOp;
+use marula_operation::distinct::DistinctOp;
 use marula_operation::find::FindOp;
+use marula_operation::time_series::hint_of_buckets;
 use marula_query::context::Context as QueryContext;
 use marula_query::stage::{Kind, Pipeline, Stage};
 
@@ -27,7 +29,7 @@ use crate::pipeline_source::{
     Front, count_given, front_projection, of_first_of_each, projection_of, push_down,
 };
 use crate::request::{self, Request};
-use crate::{host, time_series, view, writes};
+use crate::{host, view, writes};
 use asked::Asked;
 
 errors! {
@@ -144,7 +146,11 @@ fn explain(
             Some(super::aggregate::stages_of_find(request)?)
         }
         "count" if is_view => Some(super::count::stages_of_count(&CountOp::parse(request)?)),
-        "distinct" if is_view => Some(super::distinct::stages_of_distinct(request)?),
+        "distinct" if is_view => {
+            let op = DistinctOp::parse(request, true)?;
+            op.query(&ctx.env(), None)?;
+            Some(super::distinct::stages_of_distinct(&op))
+        }
         _ => None,
     };
     match &stages {
@@ -363,7 +369,7 @@ fn pipeline(
             }
         };
         front.query.hint = match &time_series {
-            Some(options) => time_series::write::hint_of_buckets(options, request.arg("hint"))?,
+            Some(options) => hint_of_buckets(options, request.arg("hint"))?,
             None => args::parse_hint(request.arg("hint"))?,
         };
         Ok(front)

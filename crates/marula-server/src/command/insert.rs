@@ -4,6 +4,7 @@ use marula_bson::{Doc, DocWriter};
 use marula_db::write::{InsertReport, check_id, check_in_transaction};
 use marula_db::{Collection, Namespace, current};
 use marula_error::{Error, Result, errors};
+use marula_operation::targets;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
@@ -104,7 +105,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     let is_meant = collection_uuid::check(ctx, request, &ns);
     let may_write = is_meant
-        .and_then(|()| writes::check_not_view(&collection))
+        .and_then(|()| targets::check_not_view(&collection))
         .and_then(|()| check_in_transaction(ctx.unit, &collection));
     if let Err(error) = may_write {
         return Ok(refuse_each(documents.len(), ordered, &error, reply));
@@ -118,7 +119,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let mut report = InsertReport::default();
     let outcome = op.insert(&collection, &mut documents.iter().copied(), ordered, &mut report);
     if let Err(error) = outcome {
-        if report.inserted == 0 && writes::comes_again(&op, &error) {
+        if report.inserted == 0 && targets::comes_again(&op, &error) {
             return Ok(Outcome::ToPool);
         }
         return Err(error);

@@ -3,14 +3,14 @@
 use marula_bson::{DocBuf, DocWriter, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
+use marula_operation::targets;
+use marula_operation::time_series::index;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Named, Outcome, Place};
 use crate::context::Context;
 use crate::listing;
 use crate::request::Request;
-use crate::time_series::index;
-use crate::writes;
 
 errors! {
     no_collection(ns: &Namespace) = NamespaceNotFound, "ns does not exist: {ns}";
@@ -46,7 +46,7 @@ fn run(
     let buckets = context.server.db.buckets_of(&collection)?;
     let is_shown = buckets.is_some();
     let collection = buckets.unwrap_or(collection);
-    writes::check_not_view(&collection)?;
+    targets::check_not_view(&collection)?;
     let state = collection.state();
     let mut documents: Vec<DocBuf> = Vec::new();
     if let Some(clustered) = &state.options.clustered

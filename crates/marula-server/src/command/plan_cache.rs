@@ -9,6 +9,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, DocWriter, Value};
 use marula_db::Collection;
 use marula_error::{Result, errors};
+use marula_operation::targets;
 use marula_operation::{args, find};
 use marula_plan::cache::{self, PlanCache};
 use marula_plan::index_filter::AllowedIndexes;
@@ -18,7 +19,6 @@ use marula_plan::{Shown, Wording, planner};
 use super::{Auth, Command, Named, Outcome};
 use crate::context::Context;
 use crate::request::Request;
-use crate::writes;
 
 errors! {
     query_type() = BadValue, "required field query must be an object";
@@ -151,7 +151,7 @@ fn set_filter(
 /// The collection, if it is there.
 fn collection(ctx: &Context<'_>, request: &Request<'_>) -> Result<Option<Arc<Collection>>> {
     let collection = ctx.server.db.collection(&request.namespace()?);
-    collection.as_deref().map_or(Ok(()), writes::check_not_view)?;
+    collection.as_deref().map_or(Ok(()), targets::check_not_view)?;
     Ok(collection)
 }
 

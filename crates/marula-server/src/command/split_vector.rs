@@ -10,6 +10,7 @@ use marula_bson::key_string::KeyStringReader;
 use marula_bson::{Doc, DocBuf, DocWriter, Value};
 use marula_db::Collection;
 use marula_error::{Result, errors};
+use marula_operation::targets;
 use marula_plan::{Emit, Execution, Hint, Query, Wanted, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
@@ -19,7 +20,6 @@ use super::{Auth, Command, Outcome};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::request::Request;
-use crate::writes;
 
 errors! {
     no_size() = InvalidOptions, "need to specify the desired max chunk size";
@@ -65,7 +65,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     };
     let asked = Asked::read(request)?;
     let collection = ctx.server.db.collection(&ns).ok_or_else(not_found)?;
-    writes::check_not_view(&collection)?;
+    targets::check_not_view(&collection)?;
     let state = collection.state();
     let suits = |index: &&Arc<marula_db::Index>| {
         !index.spec.hidden && unsuited(index, key, Arrays::Taken).is_empty()

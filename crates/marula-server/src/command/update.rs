@@ -3,6 +3,9 @@
 use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
+use marula_operation::Progress;
+use marula_operation::statements::run_all;
+use marula_operation::update::{UpdateOp, Updated, actions};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
 use marula_query::update::{Origin, check_array_filters};
@@ -16,14 +19,13 @@ use crate::context::Context;
 use crate::ended::Counts;
 use crate::request::Request;
 use crate::statements;
-use crate::update_one::{Statement, Updated};
 use crate::write_reply::{self, clamp};
 use crate::writes;
 
 errors! {
     supplied_without_upsert() = FailedToParse, "cannot specify 'upsertSupplied: true' for a non-upsert operation";
     update_type() = FailedToParse, "Update argument must be either an object or an array";
-    pub(super) sorted_multi() = FailedToParse, "a sort chooses the one document to change: it does not go with multi: true";
+    sorted_multi() = FailedToParse, "a sort chooses the one document to change: it does not go with multi: true";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -139,7 +141,7 @@ fn check_parts(
 }
 
 /// Checks that a router has supplied the document to insert only where one may be inserted.
-fn check_supplied(statement: &Doc<'_>) -> Result<()> {
+pub(super) fn check_supplied(statement: &Doc<'_>) -> Result<()> {
     let flag = |name: &str| statement.get(name).is_some_and(|flag| flag.is_truthy());
     match flag("upsertSupplied") && !flag("upsert") {
         true => Err(supplied_without_upsert()),
@@ -148,9 +150,13 @@ fn check_supplied(statement: &Doc<'_>) -> Result<()> {
 }
 
 /// Reads a statement whose form is checked.
-fn read_statement<'a>(fields: &Doc<'a>, request: &Request<'a>, number: i32) -> Statement<'a> {
+pub(super) fn read_statement<'a>(
+    fields: &Doc<'a>,
+    request: &Request<'a>,
+    number: i32,
+) -> UpdateOp<'a> {
     let flag = |name: &str| fields.get(name).is_some_and(|flag| flag.is_truthy());
-    Statement {
+    UpdateOp {
         query: fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
         update: fields.get("u").unwrap_or(Value::Null),
         constants: fields.get("c").and_then(|constants| constants.as_doc()),
@@ -187,7 +193,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
 
     let (mut matched, mut modified) = (0i64, 0i64);
     let mut upserted: Vec<(usize, ValueBuf)> = Vec::new();
-    let report = statements::run_all(
+    let report = run_all(
         statements.len(),
         statements::is_ordered(request),
         &mut op,
@@ -196,9 +202,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let statement = read_statement(&statements[index], request, op.ids.at(index));
             let outcome = collection_uuid::check(ctx, request, &ns)
                 .and_then(|()| check_supplied(&statements[index]))
-                .and_then(|()| statement.run(ctx, &ns, op));
+                .and_then(|()| statement.run(&ctx.env(), &ns, op));
             if let Some(done) = &mut ctx.statements {
-                let counts = outcome.as_ref().map(|updated| counts(updated.as_ref()));
+                let counts = outcome.as_ref().map(counts);
                 let command = shown(&statements[index], &statement);
                 let tally = &ctx.connection.operation.tally;
                 done.note(command, counts.map_err(Clone::clone), tally);
@@ -211,7 +217,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             upserted.extend(updated.upserted.map(|id| (index, id)));
         },
     )?;
-    let Some(report) = report else { return Ok(Outcome::ToPool) };
+    let Progress::Done(report) = report else { return Ok(Outcome::ToPool) };
     check_stages(ctx, &ns, &statements)?;
     ctx.server.counters.update.add(statements.len() as u64);
     ctx.server.counters.documents_updated.add(modified.unsigned_abs());
@@ -232,7 +238,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
 }
 
 /// A statement as the profiler shows it.
-fn shown(fields: &Doc<'_>, statement: &Statement<'_>) -> DocBuf {
+fn shown(fields: &Doc<'_>, statement: &UpdateOp<'_>) -> DocBuf {
     DocBuf::build(|out| {
         out.append("q", statement.query).append("u", statement.update);
         out.append("multi", statement.multi).append("upsert", statement.upsert);
@@ -245,8 +251,8 @@ fn shown(fields: &Doc<'_>, statement: &Statement<'_>) -> DocBuf {
 }
 
 /// What a statement did, as the profiler counts it.
-fn counts(updated: Option<&Updated>) -> Counts {
-    let Some(updated) = updated else { return Counts::default() };
+fn counts(updated: &Progress<Updated>) -> Counts {
+    let Progress::Done(updated) = updated else { return Counts::default() };
     let upserted = i64::from(updated.upserted.is_some());
     Counts { matched: updated.matched - upserted, modified: updated.modified, upserted }
 }
@@ -255,14 +261,11 @@ fn counts(updated: Option<&Updated>) -> Counts {
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = request.namespace()?;
     let bypasses = request.flag("bypassDocumentValidation");
-    pipeline::write(ns.db(), ns.collection(), &["update"], bypasses, check);
+    let mut upserts = false;
     for statement in request.documents("updates").into_iter().flatten() {
-        let statement = statement?;
         let inserts = |field: Element<'_>| field.name == "upsert" && field.value.get().is_truthy();
-        if statement.iter().any(inserts) {
-            check.needs_on(ns.db(), ns.collection(), &["insert"]);
-            break;
-        }
+        upserts |= statement?.iter().any(inserts);
     }
+    pipeline::write(ns.db(), ns.collection(), actions(upserts), bypasses, check);
     Ok(())
 }

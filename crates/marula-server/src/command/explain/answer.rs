@@ -9,6 +9,8 @@ use std::time::Instant;
 use marula_bson::{Doc, DocBuf, DocWriter};
 use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Error, Result};
+use marula_operation::update::change_if_matching;
+use marula_operation::upsert::upserted_document;
 use marula_plan::explain::{self, Printed, above, append_count, append_stats};
 use marula_plan::shape::{Shape, hash_text};
 use marula_plan::trial::Tried;
@@ -21,7 +23,6 @@ use marula_query::update::Update;
 use super::Verbosity;
 use super::asked::Verb;
 use crate::context::Context;
-use crate::update_one::{change_if_matching, upserted_document};
 
 /// Documents that were found, and would be changed.
 #[derive(Default)]

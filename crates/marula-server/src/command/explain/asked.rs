@@ -3,26 +3,23 @@
 use marula_bson::{Doc, DocBuf, doc};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
-use marula_operation::args;
 use marula_operation::count::CountOp;
 use marula_operation::distinct::DistinctOp;
-use marula_operation::find::{FindOp, parse_projection};
+use marula_operation::find::FindOp;
+use marula_operation::find_and_modify::FindAndModifyOp;
+use marula_operation::targets;
 use marula_plan::choice::{self, Choice};
 use marula_plan::shape::Shape;
 use marula_plan::{Execution, Plan, Query, Stage, WordedCollation, Wording, planner};
-use marula_query::feature_version::FeatureVersion;
-use marula_query::filter::{Filter, Purpose};
-use marula_query::text;
-use marula_query::update::{Update, UpdateOptions};
+use marula_query::update::Update;
 
 use super::Verbosity;
 use super::answer::{Answer, Found, Trials};
-use crate::command::update::{self, sorted_multi};
-use crate::command::{delete, find_and_modify};
+use crate::command::{delete, update};
 use crate::context::Context;
 use crate::environment;
 use crate::request::Request;
-use crate::{write_reply, writes};
+use crate::write_reply;
 
 errors! {
     not_explainable(name: &str) = IllegalOperation, "Cannot explain cmd: {name}";
@@ -94,146 +91,67 @@ impl<'a> Asked<'a> {
     pub(super) fn read(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
         let collection = ctx.server.db.collection(ns);
         let (env, collection) = (ctx.env(), collection.as_deref());
-        match request.command.name {
+        let mut asked = match request.command.name {
             "find" => {
                 let op = FindOp::parse(request)?;
-                let query = op.explained(&env, collection)?;
-                Ok(Asked::of(query, op.sort, op.projection).worded(op.wording()))
+                let query = op.explained(&env, ns, collection)?;
+                Asked::of(query, op.sort, op.projection).worded(op.wording())
             }
             "count" => {
                 let op = CountOp::parse(request)?;
-                collection.map_or(Ok(()), writes::check_not_view)?;
+                collection.map_or(Ok(()), targets::check_not_view)?;
                 let asked = Asked::of(op.query(&env, collection)?, Doc::EMPTY, Doc::EMPTY);
                 let verb = Verb::Count { is_whole: op.is_whole(), skip: op.skip, limit: op.limit };
-                Ok(Asked { verb, ..asked.worded(op.wording()) })
+                Asked { verb, ..asked.worded(op.wording()) }
             }
             "distinct" => {
                 let op = DistinctOp::parse(request, false)?;
                 let asked = Asked::of(op.query(&env, collection)?, Doc::EMPTY, Doc::EMPTY);
                 let asked = asked.worded(op.wording());
-                Ok(Asked { distinct: Some(op), ..asked })
+                Asked { distinct: Some(op), ..asked }
             }
-            _ => Asked::of_write(ctx, request, ns),
-        }
+            "update" => {
+                let statement = only_statement(request, "updates")?;
+                update::check_statement(statement, request.version)?;
+                let op = update::read_statement(&statement, request, 0);
+                collection.map_or(Ok(()), targets::check_not_view)?;
+                update::check_supplied(&statement)?;
+                let (query, update) = op.explained(&env, ns, collection)?;
+                let verb = Verb::Update { multi: op.multi, upsert: op.upsert, returns: false };
+                let asked = Asked::of(query, op.sort.unwrap_or(Doc::EMPTY), Doc::EMPTY);
+                Asked { verb, update: Some(update), ..asked.worded(op.wording()) }
+            }
+            "delete" => {
+                let statement = only_statement(request, "deletes")?;
+                delete::check_statement(statement)?;
+                let op = delete::read_statement(&statement, request)?;
+                collection.map_or(Ok(()), targets::check_not_view)?;
+                let query = op.explained(&env, ns, collection)?;
+                let verb = Verb::Delete { multi: op.multi, returns: false };
+                let asked = Asked::of(query, Doc::EMPTY, Doc::EMPTY);
+                Asked { verb, ..asked.worded(op.wording()) }
+            }
+            "findAndModify" => {
+                let op = FindAndModifyOp::parse(request, 0)?;
+                collection.map_or(Ok(()), targets::check_not_view)?;
+                let (query, update) = op.explained(&env, ns, collection)?;
+                let verb = match update {
+                    Some(_) => Verb::Update { multi: false, upsert: op.upsert, returns: true },
+                    None => Verb::Delete { multi: false, returns: true },
+                };
+                let asked = Asked::of(query, op.sort, op.fields);
+                Asked { verb, update, ..asked.worded(op.wording()) }
+            }
+            other => return Err(not_explainable(other)),
+        };
+        asked.query.context.limits = environment::limits(ctx, request);
+        Ok(asked)
     }
 
     /// The query as the client wrote it.
     fn worded(self, wording: Wording<'a>) -> Self {
         let Wording { filter, collation, batch_size, .. } = wording;
         Asked { filter, collation, batch_size, ..self }
-    }
-
-    fn of_write(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
-        let doc = |name: &str| args::doc_or_empty(name, request.arg(name));
-        let whole = Doc::EMPTY;
-        // How documents change: the update, and the conditions on elements of arrays.
-        let change;
-        let (filter, sort, hint, collation, verb) = match request.command.name {
-            "findAndModify" => {
-                find_and_modify::check_form(request)?;
-                change = request.arg("update").zip(Some((request.arg("arrayFilters"), None)));
-                let verb = match request.arg("update") {
-                    Some(_) => {
-                        Verb::Update { multi: false, upsert: request.flag("upsert"), returns: true }
-                    }
-                    None => Verb::Delete { multi: false, returns: true },
-                };
-                (doc("query")?, doc("sort")?, request.arg("hint"), request.arg("collation"), verb)
-            }
-            "update" | "delete" => {
-                let is_update = request.command.name == "update";
-                let list = request.documents(if is_update { "updates" } else { "deletes" });
-                let statements = list.into_iter().flatten().collect::<Result<Vec<_>>>()?;
-                write_reply::check_batch_size(statements.len())?;
-                let [statement] = statements[..] else { return Err(one_statement()) };
-                match is_update {
-                    true => update::check_statement(statement, request.version)?,
-                    false => delete::check_statement(statement)?,
-                }
-                let flag = |name: &str| statement.get(name).is_some_and(|flag| flag.is_truthy());
-                change = statement
-                    .get("u")
-                    .filter(|_| is_update)
-                    .zip(Some((statement.get("arrayFilters"), statement.get("c"))));
-                let verb = match is_update {
-                    true => Verb::Update {
-                        multi: flag("multi"),
-                        upsert: flag("upsert"),
-                        returns: false,
-                    },
-                    false => Verb::Delete { multi: !flag("limit"), returns: false },
-                };
-                let query = statement.get("q").and_then(|query| query.as_doc()).unwrap_or(whole);
-                let sort = statement.get("sort").and_then(|sort| sort.as_doc());
-                let sort = sort.filter(|_| is_update && request.version >= FeatureVersion::V8_0);
-                if sort.is_some() && flag("multi") {
-                    return Err(sorted_multi());
-                }
-                (
-                    query,
-                    sort.unwrap_or(whole),
-                    statement.get("hint"),
-                    statement.get("collation"),
-                    verb,
-                )
-            }
-            other => return Err(not_explainable(other)),
-        };
-        let collection = ctx.server.db.collection(ns);
-        if let Some(collection) = &collection {
-            writes::check_not_view(collection)?;
-        }
-        let mut context =
-            ctx.env().context(collection.as_deref(), collation, request.arg("let"))?;
-        context.has_text_score = text::has_search(filter);
-        context.has_distance = text::has_near(filter);
-        let update = match change {
-            Some((update, (array_filters, constants))) => {
-                let options = UpdateOptions {
-                    array_filters: array_filters.and_then(|filters| filters.as_array()),
-                    constants: constants.and_then(|constants| constants.as_doc()),
-                    multi: matches!(verb, Verb::Update { multi: true, .. }),
-                    ..UpdateOptions::default()
-                };
-                Some(Update::parse(update, &options, &context)?)
-            }
-            None => None,
-        };
-        let purpose = match verb {
-            Verb::Update { upsert: true, .. } => Purpose::Upsert,
-            _ => Purpose::Any,
-        };
-        let Wording { collation, filter: worded, .. } = match verb {
-            Verb::Update { .. } => Wording::of_update(filter, collation),
-            _ => Wording::of(filter, collation),
-        };
-        let parsed = Filter::draft(filter, purpose, &context)?.finish(&context)?;
-        let mut query = Query::new(parsed, context);
-        query.hint = args::parse_hint(hint)?;
-        args::apply_sort(&mut query, sort)?;
-        query.context.limits = environment::limits(ctx, request);
-        query.wants_score = text::asks_for(sort, "textScore");
-        let mut projection = Doc::EMPTY;
-        // A write stops at the one document that it looks for; only a sort has to know.
-        if let Verb::Update { multi, .. } | Verb::Delete { multi, .. } = verb {
-            query.limit = (!multi && query.sort.is_some()).then_some(1);
-        }
-        if verb.returns() {
-            projection = doc("fields")?;
-            parse_projection(projection, filter, &query.context)?;
-        }
-        Ok(Asked {
-            query,
-            sort,
-            projection,
-            verb,
-            filter: worded,
-            collation,
-            batch_size: None,
-            update,
-            distinct: None,
-            is_whole_pipeline: false,
-        })
     }
 
     /// The answer on the collection of this name, and whether the plan gives only the first
@@ -348,4 +266,15 @@ impl<'a> Asked<'a> {
         let answer = answer.of_plan(ctx, execution, trials, update)?;
         Ok((answer, gives_first_of_each))
     }
+}
+
+/// The only statement of a write.
+///
+/// Errors: `one_statement`, and those of the batch's size.
+fn only_statement<'a>(request: &Request<'a>, field: &'static str) -> Result<Doc<'a>> {
+    let list = request.documents(field);
+    let statements = list.into_iter().flatten().collect::<Result<Vec<_>>>()?;
+    write_reply::check_batch_size(statements.len())?;
+    let [statement] = statements[..] else { return Err(one_statement()) };
+    Ok(statement)
 }

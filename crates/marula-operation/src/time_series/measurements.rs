@@ -15,42 +15,43 @@ use marula_query::filter::Filter;
 use marula_query::update::Touched;
 
 use super::index::filter_of_buckets;
-use super::write::{Delete, execution_of};
-use crate::context::Context;
-use crate::update_one::gather;
+use super::write::execution_of;
+use crate::candidates::gather;
+use crate::delete::DeleteOp;
+use crate::env::Env;
 
 errors! {
     not_readable() = CommandNotSupported, "a bucket of another layout than this server's cannot be written anew";
 }
 
-/// Carries out a delete statement; answers how many measurements it removed.
+/// Executes a delete statement; returns the number of removed measurements.
 pub(super) fn delete(
-    ctx: &Context<'_>,
+    env: &Env<'_>,
     buckets: &Arc<Collection>,
-    statement: &Delete<'_>,
+    statement: &DeleteOp<'_>,
     op: &mut WriteOp<'_>,
 ) -> Result<i64> {
     let state = buckets.state();
     let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
-    let context = ctx.env().context(Some(buckets), statement.collation, statement.let_variables)?;
+    let context = env.context(Some(buckets), statement.collation, statement.let_variables)?;
     let filter = Filter::parse(statement.query, &context)?;
     let of_buckets = filter_of_buckets(options, &filter, &context)?;
     let mut execution = execution_of(&state, buckets, &of_buckets, statement.hint, &context)?;
     execution.give_once();
     let number = (!statement.multi).then_some(statement.number);
     let removal = Removal { buckets, filter: &filter, number };
-    // What a bucket looks like is this module's own care.
+    // The form of buckets is guaranteed by this module.
     op.bypass_validation = true;
     let mut deleted = 0;
     loop {
-        let (records, end) = gather(ctx, &mut execution);
+        let (records, end) = gather(env, &mut execution);
         for record in &records {
             let removed = removal.remove_from(record, op)?;
             deleted += i64::try_from(removed).unwrap_or(i64::MAX);
             if deleted > 0 && !statement.multi {
                 return Ok(deleted);
             }
-            ctx.check_interrupt()?;
+            env.check_interrupt()?;
         }
         if end? == End::Exhausted {
             break;
@@ -62,16 +63,16 @@ pub(super) fn delete(
     Ok(deleted)
 }
 
-/// A delete statement, parsed.
+/// A parsed delete statement.
 struct Removal<'r> {
     buckets: &'r Collection,
     filter: &'r Filter,
-    /// The statement's number, where it removes one measurement alone.
+    /// The statement's number, if it removes only one measurement.
     number: Option<i32>,
 }
 
 impl Removal<'_> {
-    /// Removes from a bucket what matches; answers how many measurements that were.
+    /// Removes the measurements that match from a bucket; returns their number.
     fn remove_from(&self, record: &RecordKey, op: &mut WriteOp<'_>) -> Result<usize> {
         loop {
             let (mut removed, mut is_emptied) = (0, false);
@@ -93,8 +94,8 @@ impl Removal<'_> {
             if !is_emptied {
                 return Ok(removed);
             }
-            // Nothing would be left of it, unless another client adds to it in this moment: then it
-            // is looked at again.
+            // The bucket would be empty, unless another client adds to it at this moment: then it
+            // is read again.
             let mut is_gone = true;
             let mut is_wanted = |document: Doc<'_>| {
                 is_gone = false;
@@ -113,7 +114,7 @@ impl Removal<'_> {
         }
     }
 
-    /// What of a bucket stays, and how many measurements do not.
+    /// Returns the rest of a bucket, and the number of measurements that are removed.
     fn split(&self, document: Doc<'_>) -> Result<(Option<Bucket>, usize)> {
         let state = self.buckets.state();
         let options = state.options.time_series.as_ref().expect("the collection is one of buckets");

@@ -1,9 +1,9 @@
 //! Indexes of time-series collections: a client names fields of measurements, an index has fields
 //! of their buckets.
 //!
-//! The meta field stands in a bucket as `meta`. The moment, and any other field, is indexed by the
-//! least and the greatest value of the bucket. What cannot be told back from the key alone is kept
-//! as `originalSpec`.
+//! The meta field is `meta` in a bucket. The time, and any other field, is indexed by the least and
+//! the greatest value of the bucket. A specification that cannot be derived from the key alone is
+//! stored as `originalSpec`.
 
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value};
 use marula_db::time_series::TimeSeries;
@@ -11,8 +11,6 @@ use marula_error::{Code, Error, Result, codes, errors};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::stage::{Kind, Pipeline};
-
-use crate::request::Request;
 
 errors! {
     no_unique() = InvalidOptions, "Unique indexes are not supported on time-series collections";
@@ -36,7 +34,7 @@ pub fn of_buckets(options: &TimeSeries, spec: Doc<'_>) -> Result<DocBuf> {
         return Err(no_ttl());
     }
     let key = match spec.get("key") {
-        // What is missing is told as of any index.
+        // A missing key is the same error as for any index.
         None => return Ok(spec.to_buf()),
         Some(key) => key.as_doc().ok_or_else(|| not_an_object("key"))?,
     };
@@ -76,42 +74,16 @@ pub fn of_buckets(options: &TimeSeries, spec: Doc<'_>) -> Result<DocBuf> {
     }))
 }
 
-/// An error about a key pattern, which mongod tells with the whole request.
-pub fn quoting(error: Error, request: &Request<'_>) -> Error {
-    let shown = DocBuf::build(|out| {
-        out.append("createIndexes", request.collection_name().unwrap_or_default());
-        out.append("v", 2);
-        if let Some(indexes) = request.arg("indexes") {
-            out.append("indexes", indexes);
-        }
-        out.append("ignoreUnknownIndexOptions", request.flag("ignoreUnknownIndexOptions"));
-    });
-    let code = error.code();
-    about_key(error, code, shown.as_doc())
-}
-
-/// An error about a key pattern that is to name an index: of such a pattern there is none.
-pub fn not_found(error: Error, request: &Request<'_>) -> Error {
-    let shown = DocBuf::build(|out| {
-        for field in request.body {
-            if field.name == request.first.name || request.arg(&field.name.to_str_lossy()).is_some()
-            {
-                out.append_raw(field.name, field.value);
-            }
-        }
-    });
-    about_key(error, codes::IndexNotFound, shown.as_doc())
-}
-
-fn about_key(error: Error, code: Code, request: Doc<'_>) -> Error {
+/// Returns an error about an index's key with this code and with the request in its message.
+pub fn about_key(error: Error, code: Code, request: Doc<'_>) -> Error {
     if error.code() != codes::CannotCreateIndex {
         return error;
     }
     Error::new(code, format!("{} Command request: {request}", error.message()))
 }
 
-/// Appends the fields of buckets for one field of measurements; answers whether they do not tell
-/// which it was.
+/// Appends the fields of buckets for one field of measurements; returns whether the field cannot be
+/// derived from them.
 fn push_field(
     options: &TimeSeries,
     key: Doc<'_>,
@@ -162,14 +134,14 @@ pub(super) fn meta_path(options: &TimeSeries, path: &str) -> Option<String> {
     (rest.is_empty() || rest.starts_with('.')).then(|| format!("meta{rest}"))
 }
 
-/// What a condition on measurements says of their buckets.
+/// Returns the condition on buckets that follows from a condition on measurements.
 fn bucket_filter(options: &TimeSeries, condition: Doc<'_>) -> Result<DocBuf> {
     let context = QueryContext::default();
     let filter = Filter::parse(condition, &context)?;
     Ok(filter_of_buckets(options, &filter, &context)?.to_doc())
 }
 
-/// The condition that the buckets of all measurements that match meet.
+/// Returns the condition that holds for the buckets of all measurements that match.
 pub(super) fn filter_of_buckets(
     options: &TimeSeries,
     filter: &Filter,
@@ -182,8 +154,8 @@ pub(super) fn filter_of_buckets(
     }
 }
 
-/// The buckets' index as a client of the measurements knows it; `None` where it is on no field of
-/// theirs.
+/// Returns the buckets' index as a client of the measurements sees it; `None` if it is on no field
+/// of theirs.
 pub fn shown(options: &TimeSeries, spec: Doc<'_>) -> Option<DocBuf> {
     let original = spec.get("originalSpec").and_then(|original| original.as_doc());
     let (key, partial) = match original {
@@ -232,7 +204,7 @@ fn shown_key(options: &TimeSeries, key: Doc<'_>) -> Option<DocBuf> {
                 (_, Some(path)) => (path, false),
                 _ => return None,
             };
-        // The second of a pair says nothing new.
+        // The second field of a pair is the same field of measurements.
         if last.take().is_some_and(|(other, was_min)| other == path && was_min != is_min) {
             continue;
         }

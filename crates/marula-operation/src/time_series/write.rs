@@ -1,8 +1,8 @@
 //! Updates and deletes of measurements: whole buckets, by their meta value. Since 7.0 a delete may
 //! name any field.
 //!
-//! A statement is checked as mongod checks it, rewritten to one on the buckets, and carried out
-//! there; what is counted is the measurements of the buckets.
+//! A statement is checked as mongod checks it, rewritten to one on the buckets, and executed there;
+//! the measurements of the buckets are counted.
 //!
 //! Source: manual "Time Series Collection Limitations"; errors recorded from mongod 6.0.
 
@@ -14,7 +14,6 @@ use marula_db::time_series::{TimeSeries, bucket};
 use marula_db::write::Written;
 use marula_db::{Collection, WriteOp};
 use marula_error::{Result, errors};
-use marula_operation::args;
 use marula_plan::{End, Execution, Query, Wording, planner, refusal};
 use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
@@ -23,8 +22,11 @@ use marula_query::update::{Update, UpdateOptions};
 
 use super::index::{key_of_buckets, meta_path};
 use super::measurements;
-use crate::context::Context;
-use crate::update_one::{Statement, Updated, change_if_matching, gather};
+use crate::args;
+use crate::candidates::gather;
+use crate::delete::DeleteOp;
+use crate::env::Env;
+use crate::update::{UpdateOp, Updated, change_if_matching};
 
 errors! {
     not_multi() = InvalidOptions, "Cannot perform a non-multi update on a time-series collection";
@@ -39,27 +41,11 @@ errors! {
     delete_without_meta() = InvalidOptions, "Cannot perform a delete with a non-empty query on a time-series collection that does not have a metaField";
 }
 
-/// A `delete` statement.
-pub struct Delete<'a> {
-    /// Which measurements.
-    pub query: Doc<'a>,
-    /// Which index to use.
-    pub hint: Option<Value<'a>>,
-    /// The collation.
-    pub collation: Option<Value<'a>>,
-    /// The command's variables.
-    pub let_variables: Option<Value<'a>>,
-    /// Whether all that match are removed.
-    pub multi: bool,
-    /// The statement's number in its session.
-    pub number: i32,
-}
-
-/// Carries out an update statement; answers how many measurements it matched and changed.
-pub fn update(
-    ctx: &Context<'_>,
+/// Executes an update statement; returns the number of measurements that it matched and changed.
+pub(crate) fn update(
+    env: &Env<'_>,
     buckets: &Arc<Collection>,
-    statement: &Statement<'_>,
+    statement: &UpdateOp<'_>,
     op: &mut WriteOp<'_>,
 ) -> Result<Updated> {
     let state = buckets.state();
@@ -82,7 +68,7 @@ pub fn update(
     };
     let query = query_of_buckets(options, statement.query)?;
     let modifiers = modifiers_of_buckets(options, meta, modifiers)?;
-    let context = ctx.env().context(Some(buckets), statement.collation, statement.let_variables)?;
+    let context = env.context(Some(buckets), statement.collation, statement.let_variables)?;
     let update_options = UpdateOptions {
         array_filters: statement.array_filters,
         constants: statement.constants,
@@ -95,7 +81,7 @@ pub fn update(
     execution.give_once();
     let mut updated = Updated::default();
     loop {
-        let (records, end) = gather(ctx, &mut execution);
+        let (records, end) = gather(env, &mut execution);
         for record in &records {
             let mut measurements = 0;
             let unit = op.unit;
@@ -112,7 +98,7 @@ pub fn update(
                     }
                 }
             }
-            ctx.check_interrupt()?;
+            env.check_interrupt()?;
         }
         if end? == End::Exhausted {
             return Ok(updated);
@@ -120,27 +106,27 @@ pub fn update(
     }
 }
 
-/// Carries out a delete statement; answers how many measurements it removed.
-pub fn delete(
-    ctx: &Context<'_>,
+/// Executes a delete statement; returns the number of removed measurements.
+pub(crate) fn delete(
+    env: &Env<'_>,
     buckets: &Arc<Collection>,
-    statement: &Delete<'_>,
+    statement: &DeleteOp<'_>,
     op: &mut WriteOp<'_>,
 ) -> Result<i64> {
     let state = buckets.state();
     let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
     let query = match of_whole_buckets(options, statement) {
-        Err(_) if ctx.server.db.feature_version() >= FeatureVersion::V7_0 => {
-            return measurements::delete(ctx, buckets, statement, op);
+        Err(_) if env.unit.db().feature_version() >= FeatureVersion::V7_0 => {
+            return measurements::delete(env, buckets, statement, op);
         }
         query => query?,
     };
-    let context = ctx.env().context(Some(buckets), statement.collation, statement.let_variables)?;
+    let context = env.context(Some(buckets), statement.collation, statement.let_variables)?;
     let filter = Filter::parse(query.as_doc(), &context)?;
     let mut execution = execution_of(&state, buckets, &filter, statement.hint, &context)?;
     let mut deleted = 0;
     loop {
-        let (records, end) = gather(ctx, &mut execution);
+        let (records, end) = gather(env, &mut execution);
         for record in &records {
             let mut measurements = 0;
             let mut is_wanted = |doc: Doc<'_>| {
@@ -150,7 +136,7 @@ pub fn delete(
             if op.delete(buckets, record, &mut is_wanted, None)? {
                 deleted += measurements;
             }
-            ctx.check_interrupt()?;
+            env.check_interrupt()?;
         }
         if end? == End::Exhausted {
             return Ok(deleted);
@@ -158,10 +144,10 @@ pub fn delete(
     }
 }
 
-/// The condition on buckets that a delete of whole buckets has.
+/// Returns the condition on buckets of a delete of whole buckets.
 ///
-/// Errors: what is not of whole buckets.
-fn of_whole_buckets(options: &TimeSeries, statement: &Delete<'_>) -> Result<DocBuf> {
+/// Errors: those of a statement that is not on whole buckets.
+fn of_whole_buckets(options: &TimeSeries, statement: &DeleteOp<'_>) -> Result<DocBuf> {
     if !statement.multi {
         return Err(delete_one());
     }
@@ -171,7 +157,7 @@ fn of_whole_buckets(options: &TimeSeries, statement: &Delete<'_>) -> Result<DocB
     query_of_buckets(options, statement.query)
 }
 
-/// The execution that finds the buckets of a statement.
+/// Returns the execution that finds the buckets of a statement.
 pub(super) fn execution_of(
     state: &State,
     buckets: &Arc<Collection>,
@@ -183,14 +169,14 @@ pub(super) fn execution_of(
     let mut query = Query::new(filter.clone(), context.clone());
     query.hint = hint_of_buckets(options, hint)?;
     let plan = planner::plan(state, &query).map_err(|reason| match query.hint {
-        // Only a hint keeps such a query from being planned.
+        // Only a hint can prevent a plan.
         Some(_) => refusal::not_planned(reason, &buckets.namespace(), &query, &Wording::default()),
         None => reason,
     })?;
     Ok(Execution::new(buckets.clone(), plan, query))
 }
 
-/// A hint with the key of the buckets' index.
+/// Reads a hint; a key pattern becomes that of the buckets' index.
 pub fn hint_of_buckets(
     options: &TimeSeries,
     hint: Option<Value<'_>>,
@@ -203,7 +189,7 @@ pub fn hint_of_buckets(
     }
 }
 
-/// A filter on the meta field as one on buckets.
+/// Rewrites a filter on the meta field to one on buckets.
 fn query_of_buckets(options: &TimeSeries, query: Doc<'_>) -> Result<DocBuf> {
     let refused = || not_meta_queried(options.meta_field.as_deref().unwrap_or_default());
     let mut out = DocBuf::new();
@@ -225,7 +211,7 @@ fn query_of_buckets(options: &TimeSeries, query: Doc<'_>) -> Result<DocBuf> {
             (b"$jsonSchema", Value::Document(schema)) => {
                 out.push(name, schema_of_buckets(options, schema, &refused)?.as_doc());
             }
-            // Operators say nothing of fields, or are told of when the filter is parsed.
+            // Other operators have no fields, or are refused when the filter is parsed.
             (operator, value) if operator.starts_with(b"$") => out.push(name, value),
             (_, value) => {
                 let path = meta_path(options, &name.to_str_lossy()).ok_or_else(refused)?;
@@ -239,8 +225,8 @@ fn query_of_buckets(options: &TimeSeries, query: Doc<'_>) -> Result<DocBuf> {
     Ok(out)
 }
 
-/// Whether documents in arrays of a value have no field but the meta field: mongod takes them for
-/// queries, wherever they stand, and refuses others.
+/// Returns whether documents in arrays of a value have no field but the meta field: mongod treats
+/// them as queries and refuses others.
 fn names_only_meta(options: &TimeSeries, value: Value<'_>) -> bool {
     match value {
         Value::Document(fields) => fields.values().all(|value| names_only_meta(options, value)),
@@ -288,7 +274,7 @@ fn schema_of_buckets(
     Ok(out)
 }
 
-/// Update operators on the meta field as such on buckets.
+/// Rewrites update operators on the meta field to operators on buckets.
 fn modifiers_of_buckets(options: &TimeSeries, meta: &str, modifiers: Doc<'_>) -> Result<DocBuf> {
     let path = |name: &[u8]| {
         meta_path(options, &name.to_str_lossy()).ok_or_else(|| not_meta_updated(meta))

@@ -1,0 +1,158 @@
+//! `delete`: removes documents.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, Value};
+use marula_db::session::Done;
+use marula_db::{Collection, Namespace, WriteOp};
+use marula_error::Result;
+use marula_plan::{End, Execution, Query, Wording};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::Filter;
+
+use crate::candidates::{self, Sought, gather, next_record};
+use crate::env::{Env, Progress};
+use crate::targets::{check_not_view, multi_not_retryable};
+use crate::{args, time_series};
+
+/// The actions on the collection that the user must be allowed.
+pub const ACTIONS: &[&str] = &["remove"];
+
+/// A delete whose form is checked: one statement of the command.
+#[derive(Clone, Copy)]
+pub struct DeleteOp<'a> {
+    /// The filter.
+    pub query: Doc<'a>,
+    /// The index to use.
+    pub hint: Option<Value<'a>>,
+    /// The collation.
+    pub collation: Option<Value<'a>>,
+    /// The command's variables.
+    pub let_variables: Option<Value<'a>>,
+    /// Whether all documents that match are removed.
+    pub multi: bool,
+    /// The statement's number in its session.
+    pub number: i32,
+}
+
+/// Reads the result of a delete from a session's record; `None` if it is of another kind of write.
+pub fn recorded(done: &Done) -> Option<i64> {
+    match done {
+        Done::Deleted(count) => Some(*count),
+        _ => None,
+    }
+}
+
+impl<'a> DeleteOp<'a> {
+    /// Executes the delete on the collection of this name, if it exists, and returns the number of
+    /// removed documents.
+    ///
+    /// Errors: those of the filter, of the execution and of the write.
+    pub fn run(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        collection: Option<&Arc<Collection>>,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<i64>> {
+        if self.multi && op.numbered.is_some() {
+            return Err(multi_not_retryable("true"));
+        }
+        let (filter, context) = &self.filter(env, collection.map(|collection| &**collection))?;
+        let Some(collection) = collection else {
+            args::check_text_without_collection(filter, ns)?;
+            op.record_only(&[(self.number, Done::Deleted(0))])?;
+            return Ok(Progress::Done(0));
+        };
+        if let Some(buckets) = env.unit.db().buckets_of(collection)? {
+            return match op.may_wait {
+                true => time_series::delete(env, &buckets, self, op).map(Progress::Done),
+                false => Ok(Progress::NeedsPool),
+            };
+        }
+        check_not_view(collection)?;
+        if !op.may_wait && self.multi {
+            return Ok(Progress::NeedsPool);
+        }
+        let DeleteOp { query: asked, hint, .. } = *self;
+        let (wording, may_wait) = (self.wording(), op.may_wait);
+        let sought = Sought { asked, filter, hint, sort: None, wording, context, may_wait };
+        let Progress::Done(mut execution) = candidates::find(env, collection, sought)? else {
+            return Ok(Progress::NeedsPool);
+        };
+        if self.multi {
+            return delete_all(env, filter, &mut execution, op).map(Progress::Done);
+        }
+        execution.give_candidates();
+        let done = || Done::Deleted(1);
+        loop {
+            let Progress::Done(record) = next_record(env, &mut execution)? else {
+                return Ok(Progress::NeedsPool);
+            };
+            let Some(record) = record else { break };
+            let statement = Some((self.number, &done as &dyn Fn() -> Done));
+            if op.delete(collection, &record, &mut |doc| filter.matches(doc), statement)? {
+                return Ok(Progress::Done(1));
+            }
+        }
+        op.record_only(&[(self.number, Done::Deleted(0))])?;
+        Ok(Progress::Done(0))
+    }
+
+    /// Parses the filter; `None` is a collection that does not exist.
+    ///
+    /// Errors: those of the filter, the collation and the variables.
+    pub fn filter(
+        &self,
+        env: &Env<'_>,
+        collection: Option<&Collection>,
+    ) -> Result<(Filter, QueryContext)> {
+        let context = env.context(collection, self.collation, self.let_variables)?;
+        Ok((Filter::parse(self.query, &context)?, context))
+    }
+
+    /// Makes the query for `explain`.
+    ///
+    /// Errors: those of [`filter`](DeleteOp::filter) and of the hint.
+    pub fn explained(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        collection: Option<&Collection>,
+    ) -> Result<Query> {
+        let (filter, context) = self.filter(env, collection)?;
+        if collection.is_none() {
+            args::check_text_without_collection(&filter, ns)?;
+        }
+        let mut query = Query::new(filter, context);
+        query.hint = args::parse_hint(self.hint)?;
+        Ok(query)
+    }
+
+    /// The query as the client wrote it.
+    pub fn wording(&self) -> Wording<'a> {
+        Wording::of(self.query, self.collation)
+    }
+}
+
+/// Deletes every document that matches, a batch of records at a time.
+fn delete_all(
+    env: &Env<'_>,
+    filter: &Filter,
+    execution: &mut Execution,
+    op: &mut WriteOp<'_>,
+) -> Result<i64> {
+    let mut deleted = 0;
+    loop {
+        let (records, end) = gather(env, execution);
+        for record in &records {
+            let mut is_wanted = |doc: Doc<'_>| filter.matches(doc);
+            deleted +=
+                i64::from(op.delete(execution.collection(), record, &mut is_wanted, None)?);
+            env.check_interrupt()?;
+        }
+        if end? == End::Exhausted {
+            return Ok(deleted);
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! `findAndModify`: changes, replaces, inserts or removes one document and returns it.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocBuf, Value};
+use marula_db::session::Done;
+use marula_db::write::Written;
+use marula_db::{Change, Collection, Namespace, WriteOp};
+use marula_error::{Error, Result, codes, errors};
+use marula_plan::{Execution, Hint, Patience, Query, Wording, choice, query};
+use marula_query::collation::Collation;
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::{Draft, Filter, Purpose, TextNode};
+use marula_query::projection::{Meta, Metadata, Projection};
+use marula_query::sort::SortPattern;
+use marula_query::text;
+use marula_query::update::{EmptyTimestamps, Update, UpdateOptions, check_array_filters};
+
+use crate::args::{self, Arguments};
+use crate::candidates::next_record;
+use crate::env::{Env, Progress};
+use crate::find::draft_projection;
+use crate::statements;
+use crate::targets::{check_not_view, ends_command};
+use crate::update::change_if_matching;
+use crate::upsert::{may_match_now, upsert};
+
+errors! {
+    nothing_to_do() = FailedToParse, "Either an update or remove=true must be specified";
+    update_and_remove() = FailedToParse, "Cannot specify both an update and remove=true";
+    upsert_and_remove() = FailedToParse, "Cannot specify both upsert=true and remove=true ";
+    new_and_remove() = FailedToParse, "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document";
+    array_filters_and_remove() = FailedToParse, "Cannot specify arrayFilters and remove=true";
+    position_in_new() = BadValue, "cannot use a positional projection and return the new document";
+    sort_key_shown() = BadValue, "Cannot use a $meta sortKey projection in findAndModify commands.";
+    array_filters_and_pipeline() = FailedToParse, "Cannot specify arrayFilters and a pipeline update";
+}
+
+/// The actions on the collection that the user must be allowed.
+pub fn actions(removes: bool, upserts: bool) -> &'static [&'static str] {
+    match (removes, upserts) {
+        (true, false) => &["find", "remove"],
+        (true, true) => &["find", "remove", "insert"],
+        (false, false) => &["find", "update"],
+        (false, true) => &["find", "update", "insert"],
+    }
+}
+
+/// A `findAndModify` whose form is checked.
+pub struct FindAndModifyOp<'a> {
+    /// The filter.
+    pub query: Doc<'a>,
+    /// The projection of the document that is returned.
+    pub fields: Doc<'a>,
+    /// The order whose first document is changed, if several match.
+    pub sort: Doc<'a>,
+    hint: Option<Value<'a>>,
+    collation: Option<Value<'a>>,
+    let_variables: Option<Value<'a>>,
+    array_filters: Option<Doc<'a>>,
+    /// The update; `None` removes the document.
+    pub update: Option<Value<'a>>,
+    /// Whether a document is inserted if none matches.
+    pub upsert: bool,
+    new: bool,
+    /// The statement's number in its session.
+    pub statement: i32,
+}
+
+impl<'a> FindAndModifyOp<'a> {
+    /// Reads the fields of a `findAndModify`; `statement` is its number in its session.
+    ///
+    /// Errors: this module's rows, and those of [`args`].
+    pub fn parse(request: &impl Arguments<'a>, statement: i32) -> Result<Self> {
+        let op = FindAndModifyOp {
+            query: request.doc("query")?,
+            fields: request.doc("fields")?,
+            sort: request.doc("sort")?,
+            hint: request.arg("hint"),
+            collation: request.arg("collation"),
+            let_variables: request.arg("let"),
+            array_filters: request.arg("arrayFilters").and_then(|filters| filters.as_array()),
+            update: request.arg("update"),
+            upsert: request.flag("upsert"),
+            new: request.flag("new"),
+            statement,
+        };
+        if let Some(filters) = op.array_filters {
+            check_array_filters("findAndModify", filters)?;
+        }
+        match (&op.update, request.flag("remove")) {
+            (None, false) => return Err(nothing_to_do()),
+            (Some(_), true) => return Err(update_and_remove()),
+            (None, true) if op.upsert => return Err(upsert_and_remove()),
+            (None, true) if op.new => return Err(new_and_remove()),
+            (None, true) if op.array_filters.is_some() => return Err(array_filters_and_remove()),
+            (Some(Value::Array(_)), _) if op.array_filters.is_some() => {
+                return Err(array_filters_and_pipeline());
+            }
+            _ => {}
+        }
+        Ok(op)
+    }
+
+    /// Executes the operation and returns the fields of its reply.
+    ///
+    /// Errors: those of the update, the filter and their parts, of the execution and of the write.
+    pub fn run(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<DocBuf>> {
+        let mut collection = env.unit.collection(ns);
+        if let Some(collection) = &collection {
+            env.unit.touch(collection)?;
+        }
+        let is_made = self.upsert && collection.is_none();
+        if is_made && !op.may_wait {
+            return Ok(Progress::NeedsPool);
+        }
+        let parts = self.read(env, collection.as_deref(), op.empty_timestamps)?;
+        let Parts { update, draft, ordered, fields, context } = parts;
+        let filter = draft.finish_for_positions(&context)?;
+        if is_made {
+            // The collection exists even if the command fails after this.
+            op.user_writes.check(ns.db()).map_err(executor_error)?;
+            collection = Some(env.unit.collection_or_create(ns)?);
+        }
+        // A collection that does not exist has no document to project.
+        let fields = if collection.is_some() { fields } else { Doc::EMPTY };
+        let projection = self.parse_projection(fields, &context)?;
+        let job = Job {
+            op: self,
+            update: update.as_ref(),
+            filter: &filter,
+            sort: ordered.sort,
+            hint: ordered.hint,
+            projection: projection.as_ref(),
+            context: &context,
+        };
+        let Some(collection) = collection else {
+            args::check_text_without_collection(&filter, ns)?;
+            return job.nothing(op).map(Progress::Done);
+        };
+        check_not_view(&collection)?;
+        let modify = |op: &mut WriteOp<'_>| job.modify(env, &collection, op);
+        let found = match update.as_ref().filter(|_| self.upsert) {
+            None => modify(op)?,
+            Some(update) => statements::modify_or_insert(
+                op,
+                modify,
+                |op| job.insert(&collection, update, op).map_err(executor_error),
+                |error| may_match_now(error, &filter),
+            )?,
+        };
+        match found {
+            Progress::Done(None) => job.nothing(op).map(Progress::Done),
+            Progress::Done(Some(answer)) => Ok(Progress::Done(answer)),
+            Progress::NeedsPool => Ok(Progress::NeedsPool),
+        }
+    }
+}
+
+impl<'a> FindAndModifyOp<'a> {
+    /// Makes the query and the update, if there is one, for `explain`.
+    ///
+    /// Errors: those of the update, the filter, the sort, the hint and the projection.
+    pub fn explained(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        collection: Option<&Collection>,
+    ) -> Result<(Query, Option<Update>)> {
+        let parts = self.read(env, collection, EmptyTimestamps::default())?;
+        let Parts { update, draft, ordered, fields, context } = parts;
+        let filter = draft.finish(&context)?;
+        if collection.is_none() {
+            args::check_text_without_collection(&filter, ns)?;
+        }
+        // A collection that is not created has no document to project.
+        let has_document = collection.is_some() || self.upsert;
+        self.parse_projection(if has_document { fields } else { Doc::EMPTY }, &context)?;
+        let mut query = Query { filter, ..ordered };
+        query.wants_score = text::asks_for(self.sort, "textScore");
+        // A write stops at the one document that it looks for; only a sort has to know.
+        query.limit = query.sort.is_some().then_some(1);
+        Ok((query, update))
+    }
+
+    /// Parses everything but the projection, in mongod's order: of several errors, the first
+    /// counts.
+    fn read(
+        &self,
+        env: &Env<'_>,
+        collection: Option<&Collection>,
+        empty_timestamps: EmptyTimestamps,
+    ) -> Result<Parts<'a>> {
+        let is_made = self.upsert && collection.is_none();
+        let mut context = env.context(collection, self.collation, self.let_variables)?;
+        context.has_text_score = text::has_search(self.query);
+        context.has_distance = text::has_near(self.query);
+        let hint = args::parse_hint(self.hint)?;
+        let update = self.parse_update(empty_timestamps, &context)?;
+        let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
+        let draft = Filter::draft(self.query, purpose, &context)?;
+        let is_found_by_id = query::id_equality(self.query).is_some()
+            && !update.as_ref().is_some_and(Update::needs_position);
+        let is_plain = is_found_by_id && self.fields.is_empty() && hint.is_none();
+        // The document of a single `_id` is not sorted, and nothing is read from a collection that
+        // does not exist: then sort and projection are not parsed.
+        let (sort, fields) = match collection {
+            None if is_found_by_id && !is_made => (Doc::EMPTY, Doc::EMPTY),
+            None if is_plain && context.collation.is_none() => (Doc::EMPTY, self.fields),
+            Some(collection)
+                if is_plain && self.has_own_collation(env, collection, &context)? =>
+            {
+                (Doc::EMPTY, self.fields)
+            }
+            _ => (self.sort, self.fields),
+        };
+        let mut ordered = Query::new(Filter::everything(&context), context.clone());
+        ordered.hint = hint;
+        args::apply_sort(&mut ordered, sort)?;
+        Ok(Parts { update, draft, ordered, fields, context })
+    }
+
+    fn parse_update(
+        &self,
+        empty_timestamps: EmptyTimestamps,
+        context: &QueryContext,
+    ) -> Result<Option<Update>> {
+        let array_filters = self.array_filters;
+        let options = UpdateOptions { array_filters, empty_timestamps, ..UpdateOptions::default() };
+        self.update.map(|update| Update::parse(update, &options, context)).transpose()
+    }
+
+    /// Parses the projection, `fields`.
+    fn parse_projection(
+        &self,
+        fields: Doc<'_>,
+        context: &QueryContext,
+    ) -> Result<Option<Projection>> {
+        let mut projection = draft_projection(fields, self.query, context)?;
+        if projection.as_ref().is_some_and(|shown| shown.metadata().contains(&Meta::SortKey)) {
+            return Err(sort_key_shown());
+        }
+        if self.new && projection.as_ref().is_some_and(Projection::needs_position) {
+            return Err(position_in_new());
+        }
+        projection.iter_mut().try_for_each(|projection| projection.optimize(context))?;
+        Ok(projection)
+    }
+
+    /// The query as the client wrote it.
+    pub fn wording(&self) -> Wording<'a> {
+        let wording = match self.update {
+            Some(_) => Wording::of_update(self.query, self.collation),
+            None => Wording::of(self.query, self.collation),
+        };
+        Wording { sort: Some(self.sort), ..wording }
+    }
+
+    /// Returns whether the collation is the collection's own.
+    fn has_own_collation(
+        &self,
+        env: &Env<'_>,
+        collection: &Collection,
+        context: &QueryContext,
+    ) -> Result<bool> {
+        if self.collation.is_none() {
+            return Ok(true);
+        }
+        let own = env.context(Some(collection), None, None)?.collation;
+        let own = own.as_ref().map(Collation::to_doc);
+        Ok(own == context.collation.as_ref().map(Collation::to_doc))
+    }
+}
+
+/// The parts of a `findAndModify`, parsed.
+struct Parts<'a> {
+    update: Option<Update>,
+    draft: Draft,
+    /// A query without a filter, with the sort and the hint.
+    ordered: Query,
+    /// The projection, if it counts.
+    fields: Doc<'a>,
+    context: QueryContext,
+}
+
+/// The record for a retry; empty if the reply could not be made.
+fn recorded(answer: &Result<DocBuf>) -> Done {
+    Done::FoundAndModified(answer.as_ref().cloned().unwrap_or_default())
+}
+
+/// Adds mongod's prefix for errors of an execution.
+fn executor_error(error: Error) -> Error {
+    if error.code() == codes::WriteConflict || ends_command(&error) {
+        return error;
+    }
+    error.caused_by("Plan executor error during findAndModify")
+}
+
+/// The parsed command.
+struct Job<'j> {
+    op: &'j FindAndModifyOp<'j>,
+    update: Option<&'j Update>,
+    filter: &'j Filter,
+    sort: Option<SortPattern>,
+    hint: Option<Hint>,
+    projection: Option<&'j Projection>,
+    context: &'j QueryContext,
+}
+
+impl Job<'_> {
+    fn modify(
+        &self,
+        env: &Env<'_>,
+        collection: &Arc<Collection>,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<Option<DocBuf>>> {
+        let mut query = Query::new(self.filter.clone(), self.context.clone());
+        query.hint = self.hint.clone();
+        query.sort = self.sort.clone();
+        query.wants_score = text::asks_for(self.op.sort, "textScore");
+        let limit = query.sort.is_some().then_some(1);
+        let wording = Wording { limit, ..self.op.wording() };
+        let time_budget = Patience::all_or_none(op.may_wait);
+        let mut interrupt = || env.check_interrupt();
+        let chosen =
+            choice::choose(env.unit, collection, query, &wording, time_budget, &mut interrupt)?;
+        let Some(mut execution) = chosen else { return Ok(Progress::NeedsPool) };
+        execution.give_candidates();
+        self.carry_out(env, collection, execution, op).map_err(executor_error)
+    }
+
+    fn carry_out(
+        &self,
+        env: &Env<'_>,
+        collection: &Arc<Collection>,
+        mut execution: Execution,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<Option<DocBuf>>> {
+        loop {
+            let Progress::Done(record) = next_record(env, &mut execution)? else {
+                return Ok(Progress::NeedsPool);
+            };
+            let Some(record) = record else { return Ok(Progress::Done(None)) };
+            // A projection fails only after the document is written.
+            let answer = std::cell::RefCell::new(Ok(DocBuf::new()));
+            let is_done = match self.update {
+                Some(update) => {
+                    let unit = op.unit;
+                    let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
+                        let change =
+                            change_if_matching(unit, self.filter, update, self.context, doc, out)?;
+                        let shown = match &change {
+                            Change::Skip => return Ok(change),
+                            Change::Replace(_) | Change::Delta(..) if self.op.new => {
+                                Doc::trusted(out)
+                            }
+                            Change::Same | Change::Replace(_) | Change::Delta(..) => doc,
+                        };
+                        *answer.borrow_mut() = self.answer(Some(shown), Some(true), None);
+                        Ok(change)
+                    };
+                    let done = |_: Written| recorded(&answer.borrow());
+                    let statement = Some((self.op.statement, &done as &dyn Fn(Written) -> Done));
+                    op.update(collection, &record, &mut change, statement)? != Written::Skipped
+                }
+                None => {
+                    let mut is_wanted = |doc: Doc<'_>| {
+                        let matches = self.filter.matches(doc)?;
+                        if matches {
+                            *answer.borrow_mut() = self.answer(Some(doc), None, None);
+                        }
+                        Ok(matches)
+                    };
+                    let done = || recorded(&answer.borrow());
+                    let statement = Some((self.op.statement, &done as &dyn Fn() -> Done));
+                    op.delete(collection, &record, &mut is_wanted, statement)?
+                }
+            };
+            if is_done {
+                return answer.into_inner().map(|answer| Progress::Done(Some(answer)));
+            }
+        }
+    }
+
+    fn insert(
+        &self,
+        collection: &Collection,
+        update: &Update,
+        op: &mut WriteOp<'_>,
+    ) -> Result<DocBuf> {
+        let answer = std::cell::RefCell::new(Ok(DocBuf::new()));
+        let done = |doc: Doc<'_>| {
+            let made = self.answer(Some(doc).filter(|_| self.op.new), Some(false), doc.get("_id"));
+            *answer.borrow_mut() = made.clone();
+            made.ok().map(|made| (self.op.statement, Done::FoundAndModified(made)))
+        };
+        upsert(collection, update, self.filter, self.context, op, &done)?;
+        answer.into_inner()
+    }
+
+    /// Returns the reply if nothing was modified, and records it.
+    fn nothing(&self, op: &mut WriteOp<'_>) -> Result<DocBuf> {
+        let answer = self.answer(None, self.update.map(|_| false), None)?;
+        op.record_only(&[(self.op.statement, Done::FoundAndModified(answer.clone()))])?;
+        Ok(answer)
+    }
+
+    /// Returns the reply's fields; `updated_existing` is `None` for a removal.
+    fn answer(
+        &self,
+        shown: Option<Doc<'_>>,
+        updated_existing: Option<bool>,
+        upserted: Option<Value<'_>>,
+    ) -> Result<DocBuf> {
+        let value = match (shown, self.projection) {
+            (None, _) => None,
+            (Some(doc), None) => Some(doc.to_buf()),
+            (Some(doc), Some(projection)) => {
+                let mut position = None;
+                if projection.needs_position() {
+                    self.filter.matches_noting_as_written(doc, &mut position)?;
+                }
+                let mut out = Vec::new();
+                let text_score = self.filter.text().and_then(TextNode::matcher);
+                let text_score = text_score.map(|text| text.score(doc)).transpose()?;
+                let metadata = Metadata { text_score, ..Metadata::default() };
+                projection.apply(doc, position, &metadata, self.context, &mut out)?;
+                Some(DocBuf::trusted(out))
+            }
+        };
+        let is_counted = shown.is_some() || upserted.is_some();
+        Ok(DocBuf::build(|reply| {
+            let mut last_error = reply.begin_doc("lastErrorObject");
+            last_error.append("n", i32::from(is_counted));
+            if let Some(updated_existing) = updated_existing {
+                last_error.append("updatedExisting", updated_existing);
+            }
+            if let Some(id) = upserted {
+                last_error.append("upserted", id);
+            }
+            drop(last_error);
+            match &value {
+                Some(value) => reply.append("value", value),
+                None => reply.append("value", Value::Null),
+            };
+        }))
+    }
+}

@@ -1,0 +1,339 @@
+//! `update`: changes documents, or inserts one if none matches.
+
+use std::sync::Arc;
+
+use marula_bson::{Doc, Value, ValueBuf};
+use marula_db::session::Done;
+use marula_db::write::Written;
+use marula_db::{Change, Collection, Namespace, Unit, WriteOp};
+use marula_error::Result;
+use marula_plan::{End, Execution, Query, Wording};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::{Filter, Purpose};
+use marula_query::text;
+use marula_query::update::{EmptyTimestamps, Matched, Origin, Update, UpdateOptions};
+
+use crate::candidates::{self, Sought, gather, next_record};
+use crate::env::{Env, Progress};
+use crate::targets::{check_not_view, multi_not_retryable};
+use crate::upsert::{may_match_now, upsert};
+use crate::{args, statements, time_series};
+
+/// The actions on the collection that the user must be allowed.
+pub fn actions(upserts: bool) -> &'static [&'static str] {
+    if upserts { &["update", "insert"] } else { &["update"] }
+}
+
+/// An update whose form is checked: one statement of the command.
+pub struct UpdateOp<'a> {
+    /// The filter.
+    pub query: Doc<'a>,
+    /// The update: operators, a whole document, or a pipeline.
+    pub update: Value<'a>,
+    /// Constants for a pipeline.
+    pub constants: Option<Doc<'a>>,
+    /// Conditions on array elements.
+    pub array_filters: Option<Doc<'a>>,
+    /// The index to use.
+    pub hint: Option<Value<'a>>,
+    /// The order whose first document is changed, if several match.
+    pub sort: Option<Doc<'a>>,
+    /// The collation.
+    pub collation: Option<Value<'a>>,
+    /// The command's variables.
+    pub let_variables: Option<Value<'a>>,
+    /// Whether all documents that match are changed.
+    pub multi: bool,
+    /// Whether a document is inserted if none matches.
+    pub upsert: bool,
+    /// The author of the update: a client, or the oplog.
+    pub origin: Origin,
+    /// The statement's number in its session.
+    pub number: i32,
+}
+
+/// The result of a statement.
+#[derive(Debug, Default)]
+pub struct Updated {
+    /// Documents matched, or one upserted.
+    pub matched: i64,
+    /// Documents changed.
+    pub modified: i64,
+    /// The `_id` of an upserted document.
+    pub upserted: Option<ValueBuf>,
+}
+
+impl Updated {
+    /// Reads the result of an update from a session's record; `None` if it is of another kind of
+    /// write.
+    pub fn recorded(done: &Done) -> Option<Self> {
+        match done {
+            Done::Updated { matched, modified, upserted } => {
+                Some(Updated { matched: *matched, modified: *modified, upserted: upserted.clone() })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<'a> UpdateOp<'a> {
+    /// Executes the update on the collection of this name.
+    ///
+    /// Errors: those of the update, the filter and their parts, of the execution and of the write.
+    pub fn run(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<Updated>> {
+        if self.multi && op.numbered.is_some() {
+            return Err(multi_not_retryable("true"));
+        }
+        let mut collection = env.unit.collection(ns);
+        if let Some(shown) = &collection
+            && let Some(buckets) = env.unit.db().buckets_of(shown)?
+        {
+            if !op.may_wait {
+                return Ok(Progress::NeedsPool);
+            }
+            return time_series::update(env, &buckets, self, op).map(Progress::Done);
+        }
+        if self.upsert && collection.is_none() {
+            // The collection exists even if the statement fails after this.
+            if !op.may_wait {
+                return Ok(Progress::NeedsPool);
+            }
+            op.user_writes.check(ns.db())?;
+            collection = Some(env.unit.collection_or_create(ns)?);
+        }
+        let parsed = self.parse(env, collection.as_deref(), op.empty_timestamps)?;
+        let Parsed { update, filter, context } = &parsed;
+        let Some(collection) = collection else {
+            args::check_text_without_collection(filter, ns)?;
+            let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
+            op.record_only(&[(self.number, nothing)])?;
+            return Ok(Progress::Done(Updated::default()));
+        };
+        check_not_view(&collection)?;
+        let job = Job { statement: self, update, filter, context };
+        let found = match self.upsert {
+            false => job.update_matching(env, &collection, op)?,
+            true => statements::modify_or_insert(
+                op,
+                |op| job.update_matching(env, &collection, op),
+                |op| job.insert(&collection, op),
+                |error| may_match_now(error, filter),
+            )?,
+        };
+        Ok(found.map(Option::unwrap_or_default))
+    }
+
+    /// Parses the update and the filter; `None` is a collection that does not exist.
+    ///
+    /// Errors: those of the update, the filter, the collation and the variables.
+    pub fn parse(
+        &self,
+        env: &Env<'_>,
+        collection: Option<&Collection>,
+        empty_timestamps: EmptyTimestamps,
+    ) -> Result<Parsed> {
+        let mut context = env.context(collection, self.collation, self.let_variables)?;
+        context.has_text_score = self.sort.is_some() && text::has_search(self.query);
+        context.has_distance = self.sort.is_some() && text::has_near(self.query);
+        let options = UpdateOptions {
+            array_filters: self.array_filters,
+            constants: self.constants,
+            multi: self.multi,
+            empty_timestamps,
+            origin: self.origin,
+        };
+        let update = Update::parse(self.update, &options, &context)?;
+        let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
+        let filter = Filter::draft(self.query, purpose, &context)?.finish(&context)?;
+        Ok(Parsed { update, filter, context })
+    }
+
+    /// Makes the query and the update for `explain`.
+    ///
+    /// Errors: those of [`parse`](UpdateOp::parse), the hint and the sort.
+    pub fn explained(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        collection: Option<&Collection>,
+    ) -> Result<(Query, Update)> {
+        let empty_timestamps = EmptyTimestamps::default();
+        let Parsed { update, filter, context } = self.parse(env, collection, empty_timestamps)?;
+        if collection.is_none() {
+            args::check_text_without_collection(&filter, ns)?;
+        }
+        let mut query = Query::new(filter, context);
+        query.hint = args::parse_hint(self.hint)?;
+        if let Some(sort) = self.sort {
+            args::apply_sort(&mut query, sort)?;
+            query.wants_score = text::asks_for(sort, "textScore");
+        }
+        // A write stops at the one document that it looks for; only a sort has to know.
+        query.limit = (!self.multi && query.sort.is_some()).then_some(1);
+        Ok((query, update))
+    }
+
+    /// The query as the client wrote it.
+    pub fn wording(&self) -> Wording<'a> {
+        Wording { sort: self.sort, ..Wording::of_update(self.query, self.collation) }
+    }
+}
+
+/// The parts of an update, parsed.
+pub struct Parsed {
+    /// The update.
+    pub update: Update,
+    /// The filter.
+    pub filter: Filter,
+    /// The environment of both.
+    pub context: QueryContext,
+}
+
+/// A parsed statement.
+struct Job<'j> {
+    statement: &'j UpdateOp<'j>,
+    update: &'j Update,
+    filter: &'j Filter,
+    context: &'j QueryContext,
+}
+
+impl Job<'_> {
+    /// Changes the documents that match; returns `None` if there are none.
+    fn update_matching(
+        &self,
+        env: &Env<'_>,
+        collection: &Arc<Collection>,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<Option<Updated>>> {
+        if !op.may_wait && self.statement.multi {
+            return Ok(Progress::NeedsPool);
+        }
+        let Progress::Done(mut execution) = self.find(env, collection, op.may_wait)? else {
+            return Ok(Progress::NeedsPool);
+        };
+        if self.statement.multi {
+            return self.update_all(env, &mut execution, op);
+        }
+        execution.give_candidates();
+        let number = self.statement.number;
+        let done = |written| Done::Updated {
+            matched: 1,
+            modified: i64::from(written == Written::Changed),
+            upserted: None,
+        };
+        loop {
+            let Progress::Done(record) = next_record(env, &mut execution)? else {
+                return Ok(Progress::NeedsPool);
+            };
+            let Some(record) = record else { break };
+            let unit = op.unit;
+            let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(unit, doc, out);
+            match op.update(collection, &record, &mut change, Some((number, &done)))? {
+                Written::Skipped => {}
+                written => {
+                    let modified = i64::from(written == Written::Changed);
+                    let updated = Updated { matched: 1, modified, upserted: None };
+                    return Ok(Progress::Done(Some(updated)));
+                }
+            }
+        }
+        if !self.statement.upsert {
+            let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
+            op.record_only(&[(number, nothing)])?;
+        }
+        Ok(Progress::Done(None))
+    }
+
+    /// Inserts the document of the upsert.
+    fn insert(&self, collection: &Collection, op: &mut WriteOp<'_>) -> Result<Updated> {
+        let number = self.statement.number;
+        let done = |doc: Doc<'_>| {
+            let upserted = doc.get("_id").map(|id| id.to_buf());
+            Some((number, Done::Updated { matched: 1, modified: 0, upserted }))
+        };
+        let doc = upsert(collection, self.update, self.filter, self.context, op, &done)?;
+        let upserted = doc.as_doc().get("_id").map(|id| id.to_buf());
+        Ok(Updated { matched: 1, modified: 0, upserted })
+    }
+
+    /// Changes every document that matches, a batch of records at a time.
+    fn update_all(
+        &self,
+        env: &Env<'_>,
+        execution: &mut Execution,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<Option<Updated>>> {
+        let mut updated = Updated::default();
+        execution.give_once();
+        loop {
+            let (records, end) = gather(env, execution);
+            for record in &records {
+                let unit = op.unit;
+                let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(unit, doc, out);
+                let written = op.update(execution.collection(), record, &mut change, None)?;
+                updated.matched += i64::from(written != Written::Skipped);
+                updated.modified += i64::from(written == Written::Changed);
+                env.check_interrupt()?;
+            }
+            if end? == End::Exhausted {
+                return Ok(Progress::Done((updated.matched > 0).then_some(updated)));
+            }
+        }
+    }
+
+    /// Chooses the plan that finds the documents.
+    fn find(
+        &self,
+        env: &Env<'_>,
+        collection: &Arc<Collection>,
+        may_wait: bool,
+    ) -> Result<Progress<Execution>> {
+        let UpdateOp { query, hint, sort, .. } = *self.statement;
+        let Job { filter, context, .. } = *self;
+        let wording = self.statement.wording();
+        let sought = Sought { asked: query, filter, hint, sort, wording, context, may_wait };
+        candidates::find(env, collection, sought)
+    }
+
+    /// Changes one document if it still matches.
+    fn change(&self, unit: Unit<'_>, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<Change> {
+        change_if_matching(unit, self.filter, self.update, self.context, doc, out)
+    }
+}
+
+/// Changes a document if it matches.
+pub fn change_if_matching(
+    unit: Unit<'_>,
+    filter: &Filter,
+    update: &Update,
+    context: &QueryContext,
+    doc: Doc<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Change> {
+    let mut matched = Matched::default();
+    let matches = if update.needs_position() {
+        filter.matches_noting(doc, &mut matched.position)?
+    } else {
+        filter.matches(doc)?
+    };
+    if !matches {
+        return Ok(Change::Skip);
+    }
+    let applied = update.apply(doc, &matched, context, out)?;
+    if !applied.changed {
+        return Ok(Change::Same);
+    }
+    if !unit.logs_changes() {
+        return Ok(Change::Replace(applied.touched));
+    }
+    let difference = update.difference(doc, Doc::trusted(out), &matched)?;
+    Ok(match difference {
+        Some(difference) => Change::Delta(applied.touched, difference),
+        None => Change::Replace(applied.touched),
+    })
+}

@@ -1,0 +1,85 @@
+"""A command that is refused is refused in the same way when it is explained.
+
+Every row holds on mongod 6.0, too.
+"""
+import pytest
+from bson import SON
+
+from test_order_of_mistakes import failure
+
+TEXT = {"$text": {"$search": "x"}}
+
+
+def command(name, collection="c", **fields):
+    return SON([(name, collection)] + list(fields.items()))
+
+
+def update(collection="c", q=None, **fields):
+    return command("update", collection, updates=[SON([("q", q or {}), *fields.items()])])
+
+
+def delete(collection="c", q=None, **fields):
+    return command("delete", collection, deletes=[SON([("q", q or {}), *fields.items()])])
+
+
+REFUSED = [
+    command("find", awaitData=True),
+    command("find", tailable=True),
+    command("find", "capped", tailable=True, singleBatch=True),
+    command("find", "capped", tailable=True, sort={"a": 1}),
+    command("find", ntoreturn=1),
+    command("find", ntoreturn=1, limit=1),
+    command("find", limit=-1),
+    command("find", min={"a": 1}, max={"b": 1}),
+    command("find", "none", filter=TEXT),
+    command("find", "view", tailable=True),
+    command("distinct", key="a\0b"),
+    command("distinct", key="$a", query={"$bad": 1}),
+    command("distinct", "none", key="$a"),
+    command("distinct", "view", key="$a", query={"$bad": 1}),
+    command("distinct", "view", key="a.$"),
+    command("distinct", key="a.", collation={"locale": "xx"}),
+    command("count", limit=1.5),
+    command("count", skip=-1, limit="x"),
+    command("count", "view", limit=1.5),
+    delete(limit=2),
+    delete(limit=1.5),
+    delete("view", limit=0),
+    update(u={"$set": {"a": 1}}, upsertSupplied=True),
+    update("none", q=TEXT, u={"$set": {"a": 1}}),
+    update("view", u={"$set": {"a": 1}}),
+    command("findAndModify", update={"a": 1}, remove=True),
+    command("findAndModify", update={"a": 1}, fields={"a.$": 1}, new=True),
+    command("findAndModify", update={"a": 1}, fields={"x": {"$meta": "sortKey"}}),
+    command("findAndModify", update={"a": 1}, sort={"a": 3}),
+    command("findAndModify", "none", query=TEXT, remove=True),
+]
+
+# One `_id` is not sorted, and a collection that does not exist has no document to project.
+ACCEPTED = [
+    command("findAndModify", query={"_id": 1}, update={"a": 1}, sort={"a": 3}),
+    command("findAndModify", "none", query={"_id": 1}, update={"a": 1}, sort={"a": 3}),
+    command("findAndModify", "none", update={"a": 1}, fields={"a": {"$bad": 1}}),
+]
+
+
+@pytest.fixture
+def filled(db):
+    db.c.insert_one({"_id": 1, "a": 1})
+    db.create_collection("capped", capped=True, size=4096)
+    db.create_collection("view", viewOn="c", pipeline=[])
+    return db
+
+
+@pytest.mark.parametrize("asked", REFUSED, ids=str)
+@pytest.mark.parametrize("verbosity", ["queryPlanner", "executionStats"])
+def test_what_is_refused_is_refused_when_it_is_explained(filled, asked, verbosity):
+    explained = failure(filled, SON([("explain", asked.copy()), ("verbosity", verbosity)]))
+    assert explained == failure(filled, asked.copy())
+    assert explained[0] != 0
+
+
+@pytest.mark.parametrize("asked", ACCEPTED, ids=str)
+def test_what_is_accepted_is_accepted_when_it_is_explained(filled, asked):
+    assert failure(filled, SON([("explain", asked.copy())]))[0] == 0
+    assert failure(filled, asked.copy())[0] == 0
