@@ -5,9 +5,10 @@ Every row holds on mongod 6.0, too.
 import time
 
 import pytest
-from bson import Decimal128
+from bson import Decimal128, encode
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
+from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
 
@@ -213,3 +214,54 @@ def test_a_date_without_an_answer_for_null_is_shown_so(db):
         assert explained["queryPlanner"]["parsedQuery"] == {"$expr": written}
     shown = {"d": {"$dateFromString": {"dateString": "$a"}}, "s": {"$dateToString": {"date": "$a"}}, "_id": 0}
     assert list(db.c.find({}, shown)) == [{"d": None, "s": None}]
+
+
+@pytest.mark.parametrize("query, change, told", [
+    ({"x": 1}, {"m": 1}, "when querying on a field that is not the metaField"),
+    ({"$expr": {"$foo": 1}}, [{"$set": {"m": 1}}], "Cannot use $expr"),
+    ({}, {"m": 1}, "using a replacement document"),
+])
+def test_a_time_series_tells_of_the_query_before_the_update(db, query, change, told):
+    db.create_collection("series", timeseries={"timeField": "t", "metaField": "m"})
+    update = {"update": "series", "updates": [{"q": query, "u": change, "multi": True}]}
+    assert told in failure(db, update)[1]
+
+
+@pytest.mark.parametrize("query", [{"x": 1}, {"$foo": 1}, {"x": {"$foo": 1}}, {"$expr": {"$foo": 1}}])
+def test_a_time_series_without_meta_field_is_told_first(db, query):
+    db.create_collection("bare", timeseries={"timeField": "t"})
+    for multi in [False, True]:
+        update = {"update": "bare", "updates": [{"q": query, "u": {}, "upsert": True, "multi": multi}]}
+        assert "does not have a metaField" in failure(db, update)[1]
+        delete = {"delete": "bare", "deletes": [{"q": query, "limit": 1 - multi}]}
+        assert "does not have a metaField" in failure(db, delete)[1]
+
+
+def test_mapreduce_of_a_view_is_told_before_its_pipeline(db):
+    db.command("create", "view", viewOn="c")
+    aggregate = {"aggregate": "view", "pipeline": [{"$group": 1}], "cursor": {}, "isMapReduceCommand": True}
+    assert code(db, aggregate) == 166
+
+
+@pytest.mark.parametrize("command, told", [
+    ({"find": "c", "": 1}, "BSON field 'FindCommandRequest' is an unknown field."),
+    ({"update": "c", "updates": [{"q": {}, "u": {}, "": 1}]}, "BSON field 'update.updates' is an unknown field."),
+    ({"find": "c", "collation": {"locale": "en", "": 1}}, "BSON field 'collation' is an unknown field."),
+    ({"create": "n", "collation": {"locale": 1}},
+     "BSON field 'create.collation.locale' is the wrong type 'int', expected type 'string'"),
+    ({"distinct": "c", "key": "a", "collation": {"locale": "a"}},
+     "unable to parse collation :: caused by :: Field 'locale' is invalid in: { locale: \"a\" }"),
+    ({"findAndModify": "c", "remove": True, "writeConcern": 1},
+     "BSON field 'findAndModify.writeConcern' is the wrong type 'int', expected type 'object'"),
+    ({"count": "c", "limit": Decimal128("2.5")}, "Cannot represent as a 64-bit integer: limit: 2.5"),
+    ({"count": "c", "limit": float("nan")}, "Expected an integer, but found NaN in: limit: nan.0"),
+])
+def test_a_wrong_field_is_told_by_its_path(db, command, told):
+    assert failure(db, command)[1] == told
+
+
+def test_a_field_that_is_there_twice_has_a_name(db):
+    raw = RawBSONDocument(encode({"q": {}, "u": {}})[:-1].replace(b"\x03u\0", b"\x03q\0") + b"\0")
+    with pytest.raises(OperationFailure) as failed:
+        db.command({"update": "c", "updates": [raw]})
+    assert failed.value.details["codeName"] == "IDLDuplicateField"

@@ -90,3 +90,73 @@ def test_a_validator_holds_for_both_unless_it_is_bypassed(source):
         source.aggregate([stage], bypassDocumentValidation=True)
         assert db[name].count_documents({}) == 3
         db[name].delete_many({})
+
+
+def merged(source, document, before=None, **how):
+    """The target behind a `$merge` of one document, in which there was another, or none."""
+    target = source.database[source.name + "_one"]
+    target.drop()
+    if before:
+        target.insert_one(before)
+    source.delete_many({})
+    source.insert_one(document)
+    source.aggregate([{"$merge": {"into": target.name, **how}}])
+    return list(target.find())
+
+
+def test_merge_sets_the_fields_by_their_paths(source):
+    # As `$set` does: new fields come in the order of their names, and a name with a dot is a path.
+    document = {"_id": 1, "d": 1, "b": 2, "a.b": 3}
+    assert [list(row) for row in merged(source, document)] == [["_id", "a", "b", "d"]]
+    assert merged(source, document) == [{"_id": 1, "a": {"b": 3}, "b": 2, "d": 1}]
+    assert merged(source, document, {"_id": 1, "a": {"c": 4}, "d": 0}) == [
+        {"_id": 1, "a": {"c": 4, "b": 3}, "d": 1, "b": 2}]
+
+
+@pytest.mark.parametrize("document, code", [
+    ({"_id": 1, "": 1}, 56),
+    ({"_id": 1, "a.": 1}, 56),
+    ({"_id": 1, "a.b": 1, "a": 2}, 40),
+    ({"_id": 1, "a.$": 1}, 2),
+])
+@pytest.mark.parametrize("how", ["merge", "keepExisting"])
+def test_merge_refuses_what_set_refuses(source, document, code, how):
+    with pytest.raises(OperationFailure) as failed:
+        merged(source, document, whenMatched=how)
+    assert failed.value.code == code
+    assert merged(source, document, whenMatched="replace") == [document]
+
+
+def test_a_target_with_a_collation_needs_no_index_unless_on_is_given(source):
+    target = source.database.create_collection(source.name + "_collated", collation={"locale": "en"})
+    source.aggregate([{"$merge": target.name}])
+    assert rows(target) == rows(source)
+    with pytest.raises(OperationFailure) as failed:
+        source.aggregate([{"$merge": {"into": target.name, "on": "_id"}}])
+    assert failed.value.code == 51183
+
+
+def test_a_new_document_is_inserted_as_it_is_by_other_modes(source):
+    target = source.database[source.name + "_ordered"]
+    target.create_index("k", unique=True)
+    for how in ["replace", [{"$set": {"x": 1}}]]:
+        target.delete_many({})
+        source.aggregate([{"$merge": {"into": target.name, "on": "k", "whenMatched": how}}])
+        assert [list(row) for row in target.find()] == [["_id", "k", "v"]] * 3
+        target.delete_many({})
+        source.aggregate([{"$project": {"_id": 0, "w": "$v", "k": 1}},
+                          {"$merge": {"into": target.name, "on": "k", "whenMatched": how}}])
+        assert [list(row) for row in target.find()] == [["_id", "k", "w"]] * 3
+
+
+def test_a_router_supplies_the_document_of_an_upsert(source):
+    def update(**fields):
+        statement = {"q": {"_id": 50}, "u": [{"$set": {"a": 1}}], "upsert": True, "upsertSupplied": True, **fields}
+        return source.database.command("update", source.name, updates=[statement])
+
+    assert update(c={"new": {"b": 1, "_id": 50}})["upserted"] == [{"index": 0, "_id": 50}]
+    assert list(source.find_one({"_id": 50}).items()) == [("_id", 50), ("b", 1)]
+    assert update(c={"new": {"b": 2}})["nModified"] == 1
+    assert source.find_one({"_id": 50}) == {"_id": 50, "b": 1, "a": 1}
+    for wrong in [{}, {"c": {}}, {"c": {"new": 1}}, {"u": {"$set": {"a": 1}}}, {"u": {"x": 1}, "multi": True}]:
+        assert update(**wrong)["writeErrors"][0]["code"] == 9, wrong

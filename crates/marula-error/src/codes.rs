@@ -188,6 +188,7 @@ codes! {
     14031 OutOfDiskSpace;
     17280 KeyTooLong;
     31082 SearchNotEnabled;
+    40413 IDLDuplicateField;
     40414 IDLFailedToParse;
     40415 IDLUnknownField;
     50768 NotARetryableWriteCommand;

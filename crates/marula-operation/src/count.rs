@@ -13,6 +13,7 @@ use crate::env::{Env, Progress};
 errors! {
     limit_not_a_number() = BadValue, "limit value is not a valid number";
     limit_least() = BadValue, "limit value for count cannot be min long";
+    limit_nan(limit: &Value<'_>) = FailedToParse, "Expected an integer, but found NaN in: limit: {limit}";
     limit_not_whole(limit: &Value<'_>) = FailedToParse, "Expected an integer: limit: {limit}";
     limit_too_large(limit: &Value<'_>) = FailedToParse, "Cannot represent as a 64-bit integer: limit: {limit}";
 }
@@ -101,9 +102,10 @@ fn limit_of(given: Option<Value<'_>>) -> Result<Option<u64>> {
     // Null is not a number here.
     let Some(limit) = given else { return Ok(None) };
     let number = limit.as_f64().ok_or_else(limit_not_a_number)?;
-    let whole = limit.as_exact_i64().ok_or_else(|| match number.abs() < 2_f64.powi(63) {
-        true => limit_not_whole(&limit),
-        false => limit_too_large(&limit),
+    let whole = limit.as_exact_i64().ok_or_else(|| match limit {
+        Value::Double(_) if number.is_nan() => limit_nan(&limit),
+        Value::Double(_) if number.abs() < 2_f64.powi(63) => limit_not_whole(&limit),
+        _ => limit_too_large(&limit),
     })?;
     match whole {
         i64::MIN => Err(limit_least()),

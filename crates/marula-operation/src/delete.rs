@@ -58,18 +58,19 @@ impl<'a> DeleteOp<'a> {
         if self.multi && op.numbered.is_some() {
             return Err(multi_not_retryable("true"));
         }
+        let buckets = collection.map(|collection| env.unit.db().buckets_of(collection));
+        if let Some(buckets) = buckets.transpose()?.flatten() {
+            return match op.may_wait {
+                true => time_series::delete(env, &buckets, self, op).map(Progress::Done),
+                false => Ok(Progress::NeedsPool),
+            };
+        }
         let (filter, context) = &self.filter(env, collection.map(|collection| &**collection))?;
         let Some(collection) = collection else {
             args::check_text_without_collection(filter, ns)?;
             op.record_only(&[(self.number, Done::Deleted(0))])?;
             return Ok(Progress::Done(0));
         };
-        if let Some(buckets) = env.unit.db().buckets_of(collection)? {
-            return match op.may_wait {
-                true => time_series::delete(env, &buckets, self, op).map(Progress::Done),
-                false => Ok(Progress::NeedsPool),
-            };
-        }
         check_not_view(collection)?;
         if !op.may_wait && self.multi {
             return Ok(Progress::NeedsPool);

@@ -16,7 +16,7 @@ use marula_query::update::{EmptyTimestamps, Matched, Origin, Update, UpdateOptio
 use crate::candidates::{self, Sought, gather, next_record};
 use crate::env::{Env, Progress};
 use crate::targets::{check_not_view, multi_not_retryable};
-use crate::upsert::{may_match_now, upsert};
+use crate::upsert::{may_match_now, upserted_document, with_id_first};
 use crate::{args, statements, time_series};
 
 /// The actions on the collection that the user must be allowed.
@@ -46,6 +46,8 @@ pub struct UpdateOp<'a> {
     pub multi: bool,
     /// Whether a document is inserted if none matches.
     pub upsert: bool,
+    /// The document to insert instead of the one that the update creates from nothing.
+    pub supplied: Option<Doc<'a>>,
     /// The author of the update: a client, or the oplog.
     pub origin: Origin,
     /// The statement's number in its session.
@@ -256,7 +258,11 @@ impl Job<'_> {
             let upserted = doc.get("_id").map(|id| id.to_buf());
             Some((number, Done::Updated { matched: 1, modified: 0, upserted }))
         };
-        let doc = upsert(collection, self.update, self.filter, self.context, op, &done)?;
+        let doc = match self.statement.supplied {
+            Some(doc) => with_id_first(doc, op.now_ms)?,
+            None => upserted_document(self.update, self.filter, self.context, op.now_ms)?,
+        };
+        op.upsert(collection, doc.as_doc(), done(doc.as_doc()))?;
         let upserted = doc.as_doc().get("_id").map(|id| id.to_buf());
         Ok(Updated { matched: 1, modified: 0, upserted })
     }

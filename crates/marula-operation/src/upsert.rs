@@ -2,7 +2,7 @@
 
 use marula_bson::{Collator, Doc, DocBuf, Element, Value, order};
 use marula_db::session::Done;
-use marula_db::write::{check_id, new_id};
+use marula_db::write::{check_id_type, new_id};
 use marula_db::{Collection, WriteOp};
 use marula_error::{Error, Result, codes};
 use marula_query::context::Context as QueryContext;
@@ -10,7 +10,7 @@ use marula_query::filter::{CompareOp, Filter, Node, PathNode, Predicate};
 use marula_query::update::Update;
 
 /// Inserts the document of an upsert, and returns it.
-pub(crate) fn upsert(
+pub fn upsert(
     collection: &Collection,
     update: &Update,
     query: &Filter,
@@ -35,10 +35,14 @@ pub fn upserted_document(
 ) -> Result<DocBuf> {
     let mut made = Vec::new();
     update.upsert(query, context, &mut made)?;
-    let made = Doc::trusted(&made);
+    with_id_first(Doc::trusted(&made), now_ms)
+}
+
+/// Returns a document with its `_id` at the front, which is generated if it is missing.
+pub(crate) fn with_id_first(made: Doc<'_>, now_ms: i64) -> Result<DocBuf> {
     let id = made.get("_id");
     if let Some(id) = id {
-        check_id(id)?;
+        check_id_type(id)?;
     }
     Ok(DocBuf::build(|doc| {
         match id {

@@ -27,7 +27,7 @@ errors! {
     /// The locale is missing.
     locale_missing(field: &str) = 40414, "BSON field '{field}.locale' is missing but a required field";
     /// A field is not an option.
-    unknown_field(field: &str, name: &BStr) = 40415, "BSON field '{field}.{name}' is an unknown field.";
+    unknown_field(path: &str) = 40415, "BSON field '{path}' is an unknown field.";
     /// A field is repeated.
     duplicate_field(field: &str, name: &BStr) = 40413, "BSON field '{field}.{name}' is a duplicate field";
     /// A field has a value of the wrong type.
@@ -198,7 +198,8 @@ impl<'a> Options<'a> {
                 b"version" if given => options.version = Some(string(field, "version", value)?),
                 b"locale" | b"caseLevel" | b"caseFirst" | b"strength" | b"numericOrdering"
                 | b"alternate" | b"maxVariable" | b"normalization" | b"backwards" | b"version" => {}
-                _ => return Err(unknown_field(field, name)),
+                b"" => return Err(unknown_field(field)),
+                _ => return Err(unknown_field(&format!("{field}.{name}"))),
             }
         }
         options.locale = locale.ok_or_else(|| locale_missing(field))?;

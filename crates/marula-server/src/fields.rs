@@ -12,8 +12,7 @@ use crate::session;
 
 errors! {
     /// A command is sent a field that it does not have.
-    pub unknown_field(place: &str, field: &BStr) = IDLUnknownField,
-        "BSON field '{place}.{field}' is an unknown field.";
+    pub unknown_field(path: &str) = IDLUnknownField, "BSON field '{path}' is an unknown field.";
     /// A field of a type that it does not take.
     pub wrong_type(place: &str, field: &BStr, kind: &str, expected: &str) = TypeMismatch,
         "BSON field '{place}.{field}' is the wrong type '{kind}', expected {expected}";
@@ -38,10 +37,6 @@ errors! {
     pub duplicate_field(place: &str, field: &BStr) = IDLDuplicateField,
         "BSON field '{place}.{field}' is a duplicate field";
 }
-
-/// `codeName` is `Location40413`: the number has no name in 6.0.
-#[allow(non_upper_case_globals)]
-const IDLDuplicateField: i32 = 40_413;
 
 /// The fields that a command takes.
 #[derive(Clone, Copy)]
@@ -281,7 +276,11 @@ fn check_in<'f>(
 ) -> Result<&'f Field> {
     let known = fields.iter().find(|field| name == field.name && field.since <= version);
     let Some(field) = known else {
-        return Err(unknown_field(place, name));
+        // A field without a name adds nothing to the path.
+        return Err(unknown_field(&match name.is_empty() {
+            true => place.to_owned(),
+            false => format!("{place}.{name}"),
+        }));
     };
     let is_accepted = field.types.accepts(kind);
     if let (Some(refusal), false) = (field.refusal, is_accepted) {

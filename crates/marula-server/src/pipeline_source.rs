@@ -173,6 +173,17 @@ impl World for Surroundings {
         self.writer.update_one(&ns, filter, update, variables)
     }
 
+    fn upsert_one(
+        &self,
+        database: &str,
+        collection: &str,
+        filter: Doc<'_>,
+        update: Value<'_>,
+    ) -> Result<()> {
+        let ns = Namespace::new(database, collection)?;
+        self.writer.upsert_one(&ns, filter, update)
+    }
+
     fn insert_one(
         &self,
         database: &str,

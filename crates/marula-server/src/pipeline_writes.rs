@@ -10,6 +10,7 @@ use marula_error::{Error, Result, codes, errors};
 use marula_operation::by_id;
 use marula_operation::targets;
 use marula_operation::update::change_if_matching;
+use marula_operation::upsert::upsert;
 use marula_plan::{Emit, Execution, Query, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
@@ -168,15 +169,48 @@ impl Writer {
             return Ok(false);
         };
         targets::check_not_view(&collection)?;
-        let mut execution = self.execution(&collection, filter, &parsed)?;
+        self.update_found(&collection, filter, &parsed, &update)
+    }
+
+    /// Updates the one document that `filter` finds, or inserts the one that the update creates
+    /// from nothing, into a collection that is created if it does not exist.
+    pub fn upsert_one(&self, ns: &Namespace, filter: Doc<'_>, update: Value<'_>) -> Result<()> {
+        let update = Update::parse(update, &UpdateOptions::default(), &self.context)?;
+        let parsed = Filter::parse(filter, &self.context)?;
+        self.user_writes.check(ns.db())?;
+        let collection = self.db.collection_or_create(ns)?;
+        targets::check_not_view(&collection)?;
+        if self.update_found(&collection, filter, &parsed, &update)? {
+            return Ok(());
+        }
+        let inserted =
+            upsert(&collection, &update, &parsed, &self.context, &mut self.op(), &|_| None);
+        match inserted {
+            // Another client may have inserted the matching document.
+            Err(error) if error.code() == codes::DuplicateKey => {
+                let is_found = self.update_found(&collection, filter, &parsed, &update)?;
+                if is_found { Ok(()) } else { Err(error) }
+            }
+            outcome => outcome.map(drop),
+        }
+    }
+
+    fn update_found(
+        &self,
+        collection: &Arc<Collection>,
+        filter: Doc<'_>,
+        parsed: &Filter,
+        update: &Update,
+    ) -> Result<bool> {
+        let mut execution = self.execution(collection, filter, parsed)?;
         execution.give_candidates();
         let mut op = self.op();
         while let Some(record) = self.next_record(&mut execution)? {
             let unit = op.unit;
             let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
-                change_if_matching(unit, &parsed, &update, &self.context, doc, out)
+                change_if_matching(unit, parsed, update, &self.context, doc, out)
             };
-            if op.update(&collection, &record, &mut change, None)? != Written::Skipped {
+            if op.update(collection, &record, &mut change, None)? != Written::Skipped {
                 return Ok(true);
             }
         }

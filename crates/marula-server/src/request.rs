@@ -220,6 +220,16 @@ impl<'a> Request<'a> {
             if !command.takes_write_concern {
                 return Err(no_write_concern());
             }
+            let is_object = value.kind() == Type::Document;
+            if command.write_concern_is_field && !is_object {
+                let (place, kind) = (command.name, value.kind().alias());
+                return Err(fields::wrong_type(
+                    place,
+                    "writeConcern".into(),
+                    kind,
+                    "type 'object'",
+                ));
+            }
             request.write_concern = Some(WriteConcern::parse(value)?);
         }
         if request.transaction.is_none() {

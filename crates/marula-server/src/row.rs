@@ -41,6 +41,8 @@ pub struct Command {
     pub writes: bool,
     /// Whether it takes a `writeConcern`; the frame then waits as that says.
     pub takes_write_concern: bool,
+    /// Whether a `writeConcern` of the wrong type is reported as a field of the command.
+    pub write_concern_is_field: bool,
     /// Which levels of `readConcern` it takes beside `local`.
     pub read_concern: ReadConcernLevels,
     /// Whether it may be asked to see what was written until a time.
@@ -89,6 +91,7 @@ impl Command {
         admin_only: false,
         writes: false,
         takes_write_concern: false,
+        write_concern_is_field: false,
         read_concern: ReadConcernLevels::Local,
         takes_after_cluster_time: true,
         is_retryable_write: false,

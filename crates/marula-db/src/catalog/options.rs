@@ -125,7 +125,9 @@ impl CollectionOptions {
     /// Parses options; `context` applies to the validator.
     fn parse_with(options: Doc<'_>, context: Context) -> Result<Self> {
         let collation = match options.get("collation") {
-            Some(Value::Document(collation)) => Collation::parse_completed(collation, "collation")?,
+            Some(Value::Document(collation)) => {
+                Collation::parse_completed(collation, "create.collation")?
+            }
             _ => None,
         };
         let capped = parse_capped(options)?;

@@ -38,6 +38,16 @@ fn is_deeper(doc: Doc<'_>, levels: u32) -> bool {
     })
 }
 
+/// The source of a document to insert.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A client's insert.
+    Insert(EmptyTimestamps),
+    /// An upsert, which has checked the names within the `_id` by the rules of updates, and has
+    /// filled the empty timestamps of a replacement.
+    Update,
+}
+
 /// Writes `doc` in its stored form into `out`, which is cleared first.
 ///
 /// `next_timestamp` makes the replacement of empty top-level timestamps, unless they are kept;
@@ -46,7 +56,7 @@ fn is_deeper(doc: Doc<'_>, levels: u32) -> bool {
 pub(super) fn prepare_insert(
     doc: Doc<'_>,
     now_ms: i64,
-    empty_timestamps: EmptyTimestamps,
+    origin: Origin,
     next_timestamp: &mut dyn FnMut() -> u64,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -57,14 +67,17 @@ pub(super) fn prepare_insert(
     if is_deeper(doc, DEPTH_MAX) {
         return Err(too_deep());
     }
-    let fills = empty_timestamps == EmptyTimestamps::Filled;
+    let fills = origin == Origin::Insert(EmptyTimestamps::Filled);
     let mut is_id_first = false;
     let mut has_empty_timestamp = false;
     let mut has_dollar = false;
     let mut id = None;
     for (position, element) in doc.iter().enumerate() {
         if element.name == "_id" {
-            check_id(element.value.get())?;
+            match origin {
+                Origin::Insert(_) => check_id(element.value.get())?,
+                Origin::Update => check_id_type(element.value.get())?,
+            }
             if id.is_some() {
                 return Err(id_twice());
             }
@@ -108,28 +121,46 @@ pub fn new_id(now_ms: i64) -> ObjectId {
     ObjectId::generate(u32::try_from(now_ms / 1000).unwrap_or(0))
 }
 
-/// Checks that a value is allowed as an `_id`.
+/// Checks that a value is allowed as the `_id` of a document that a client inserts.
 pub fn check_id(id: Value<'_>) -> Result<()> {
+    check_id_type(id)?;
+    id.as_doc().map_or(Ok(()), |doc| check_id_fields(doc, 0))
+}
+
+/// Checks that the type of a value is allowed for an `_id`.
+pub fn check_id_type(id: Value<'_>) -> Result<()> {
     match id {
         Value::Array(_) | Value::Regex { .. } | Value::Undefined => Err(id_type(id.kind().alias())),
-        Value::Document(doc) => check_id_fields(doc, 0),
         _ => Ok(()),
     }
 }
 
-/// Checks the field names within an `_id`. Validation has bounded the depth.
+/// Checks the field names within an `_id`: a document may begin with the fields of a DBRef, whose
+/// `$id` may be anything, and has no other names with a dollar sign. Validation has bounded the
+/// depth.
 fn check_id_fields(doc: Doc<'_>, depth: u32) -> Result<()> {
-    for element in doc {
-        if element.name.starts_with(b"$") {
-            return Err(id_dollar_field(&element.name.to_string()));
+    let mut fields = doc.iter().skip(dbref_fields(doc));
+    fields.try_for_each(|element| match element.value.get() {
+        _ if element.name.starts_with(b"$") => Err(id_dollar_field(&element.name.to_string())),
+        Value::Document(inner) | Value::Array(inner) if depth < 200 => {
+            check_id_fields(inner, depth + 1)
         }
-        if let Value::Document(inner) = element.value.get()
-            && depth < 200
-        {
-            check_id_fields(inner, depth + 1)?;
-        }
+        _ => Ok(()),
+    })
+}
+
+/// Returns the number of fields at the front of a document that form a DBRef.
+fn dbref_fields(doc: Doc<'_>) -> usize {
+    let mut front = doc.iter().take(3);
+    let mut next_is = |name: &str, is_text: bool| {
+        front.next().is_some_and(|field| {
+            field.name == name && (!is_text || field.value.kind() == Type::String)
+        })
+    };
+    if !next_is("$ref", true) || !next_is("$id", false) {
+        return 0;
     }
-    Ok(())
+    if next_is("$db", true) { 3 } else { 2 }
 }
 
 /// Checks the size of the result of an update.
@@ -142,9 +173,12 @@ mod tests {
     use super::*;
     use marula_bson::{DocBuf, doc};
 
+    const FILLED: Origin = Origin::Insert(EmptyTimestamps::Filled);
+    const KEPT: Origin = Origin::Insert(EmptyTimestamps::Kept);
+
     fn check(given: &DocBuf, expected: &DocBuf) {
         let mut out = Vec::new();
-        prepare_insert(given.as_doc(), 0, EmptyTimestamps::Filled, &mut || 42, &mut out).unwrap();
+        prepare_insert(given.as_doc(), 0, FILLED, &mut || 42, &mut out).unwrap();
         assert_eq!(DocBuf::trusted(out), *expected);
     }
 
@@ -167,15 +201,14 @@ mod tests {
     fn empty_timestamps_may_be_kept() {
         let mut out = Vec::new();
         let given = doc! { "t": Value::Timestamp(0), "_id": 1 };
-        prepare_insert(given.as_doc(), 0, EmptyTimestamps::Kept, &mut || 42, &mut out).unwrap();
+        prepare_insert(given.as_doc(), 0, KEPT, &mut || 42, &mut out).unwrap();
         assert_eq!(DocBuf::trusted(out), doc! { "_id": 1, "t": Value::Timestamp(0) });
     }
 
     #[test]
     fn a_missing_id_is_made() {
         let mut out = Vec::new();
-        let filled = EmptyTimestamps::Filled;
-        prepare_insert(doc! { "a": 1 }.as_doc(), 5_000, filled, &mut || 0, &mut out).unwrap();
+        prepare_insert(doc! { "a": 1 }.as_doc(), 5_000, FILLED, &mut || 0, &mut out).unwrap();
         let Some(Value::ObjectId(id)) = Doc::trusted(&out).get("_id") else {
             panic!("no ObjectId")
         };
@@ -185,8 +218,8 @@ mod tests {
     #[test]
     fn there_is_one_id() {
         for twice in [doc! { "_id": 1, "_id": 1 }, doc! { "a": 1, "_id": 1, "b": 1, "_id": 2 }] {
-            let (filled, out) = (EmptyTimestamps::Filled, &mut Vec::new());
-            assert!(prepare_insert(twice.as_doc(), 0, filled, &mut || 0, out).is_err());
+            let out = &mut Vec::new();
+            assert!(prepare_insert(twice.as_doc(), 0, FILLED, &mut || 0, out).is_err());
         }
     }
 
@@ -195,8 +228,33 @@ mod tests {
         for bad in
             [doc! { "_id": [] }, doc! { "_id": { "$a": 1 } }, doc! { "_id": Value::Undefined }]
         {
-            let (kept, out) = (EmptyTimestamps::Kept, &mut Vec::new());
-            assert!(prepare_insert(bad.as_doc(), 0, kept, &mut || 0, out).is_err());
+            let out = &mut Vec::new();
+            assert!(prepare_insert(bad.as_doc(), 0, KEPT, &mut || 0, out).is_err());
+        }
+    }
+
+    #[test]
+    fn an_id_may_be_a_dbref() {
+        let answer = |id: DocBuf| match check_id(id.as_doc().into()) {
+            Ok(()) => "accepted".to_owned(),
+            Err(error) => error.message().split(": ").nth(1).unwrap_or_default().to_owned(),
+        };
+        // The answers are mongod's.
+        for (id, expected) in [
+            (doc! { "$ref": "o", "$id": 1 }, "accepted"),
+            (doc! { "$ref": "o", "$id": 1, "$db": "x", "z": 1 }, "accepted"),
+            (doc! { "$ref": "o", "$id": { "$q": 1 } }, "accepted"),
+            (doc! { "a": { "b": [{ "$ref": "o", "$id": 1 }] } }, "accepted"),
+            (doc! { "$ref": 1, "$id": 1 }, "$ref is not valid for storage."),
+            (doc! { "$ref": "o" }, "$ref is not valid for storage."),
+            (doc! { "$id": 1, "$ref": "o" }, "$id is not valid for storage."),
+            (doc! { "a": 1, "$ref": "o", "$id": 1 }, "$ref is not valid for storage."),
+            (doc! { "$ref": "o", "$id": 1, "$db": 1 }, "$db is not valid for storage."),
+            (doc! { "$ref": "o", "$id": 1, "z": 1, "$db": "x" }, "$db is not valid for storage."),
+            (doc! { "$ref": "o", "$id": 1, "z": { "$q": 1 } }, "$q is not valid for storage."),
+            (doc! { "a": [{ "$b": 1 }] }, "$b is not valid for storage."),
+        ] {
+            assert_eq!(answer(id.clone()), expected, "{id:?}");
         }
     }
 }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use marula_bson::Doc;
 use marula_bson::directory::write_record;
 use marula_error::{Error, Result, codes};
-use marula_query::update::EmptyTimestamps;
 use marula_storage::{Space, View};
 use parking_lot::Mutex;
 
+use super::document::Origin;
 use super::{WriteOp, capped, check_in_transaction, document, duplicate, find_taken, is_key_taken};
 use crate::collection::{Collection, Shape, State};
 use crate::current;
@@ -164,8 +164,8 @@ impl WriteOp<'_> {
                     report.retried.push(self.ids.at(position));
                     continue;
                 }
-                let empty = self.empty_timestamps;
-                let prepared = self.prepare(collection, &state, doc, empty, position, &mut chunk);
+                let origin = Origin::Insert(self.empty_timestamps);
+                let prepared = self.prepare(collection, &state, doc, origin, position, &mut chunk);
                 if let Err(error) = prepared {
                     let ends = !self.may_wait || self.unit.transaction().is_some();
                     if ends && error.code() == codes::WriteConflict {
@@ -213,10 +213,7 @@ impl WriteOp<'_> {
         let _shared = self.share(collection)?;
         let state = collection.state();
         let mut chunk = Chunk::default();
-        // A replacement has filled the empty timestamps of its document already.
-        if let Err(error) =
-            self.prepare(collection, &state, doc, EmptyTimestamps::Kept, 0, &mut chunk)
-        {
+        if let Err(error) = self.prepare(collection, &state, doc, Origin::Update, 0, &mut chunk) {
             return Err(self.first_refusal(collection, &state, &mut chunk, error)?);
         }
         let statements = Statements::Of(statements);
@@ -250,7 +247,7 @@ impl WriteOp<'_> {
         collection: &Collection,
         state: &State,
         doc: Doc<'_>,
-        empty_timestamps: EmptyTimestamps,
+        origin: Origin,
         position: usize,
         chunk: &mut Chunk,
     ) -> Result<()> {
@@ -259,7 +256,7 @@ impl WriteOp<'_> {
         let buffers = &mut self.buffers;
         let mut next_timestamp = || db.next_timestamp(self.now_ms);
         let (fill, out) = (&mut next_timestamp, &mut buffers.document);
-        document::prepare_insert(doc, self.now_ms, empty_timestamps, fill, out)?;
+        document::prepare_insert(doc, self.now_ms, origin, fill, out)?;
         let prepared = Doc::trusted(&buffers.document);
         limits.check_document(state, prepared)?;
         if !self.bypass_validation {

@@ -38,7 +38,7 @@ use crate::session::{Done, NumberedWrite, StatementIds};
 use crate::storage_error::{ForClient, client_error};
 use crate::unit::{Unit, Write};
 
-pub use document::{DOCUMENT_BYTES_MAX, check_id, inserts_with_dollars, new_id};
+pub use document::{DOCUMENT_BYTES_MAX, check_id, check_id_type, inserts_with_dollars, new_id};
 pub(crate) use duplicate::error as duplicate_key;
 pub use insert::InsertReport;
 

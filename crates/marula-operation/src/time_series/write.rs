@@ -50,13 +50,14 @@ pub(crate) fn update(
 ) -> Result<Updated> {
     let state = buckets.state();
     let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
+    let meta = options.meta_field.as_deref().ok_or_else(update_without_meta)?;
     if !statement.multi {
         return Err(not_multi());
     }
     if statement.upsert {
         return Err(upsert());
     }
-    let meta = options.meta_field.as_deref().ok_or_else(update_without_meta)?;
+    let query = query_of_buckets(options, statement.query)?;
     let modifiers = match statement.update {
         Value::Array(_) => return Err(pipeline()),
         Value::Document(doc)
@@ -66,7 +67,6 @@ pub(crate) fn update(
         }
         _ => return Err(replacement()),
     };
-    let query = query_of_buckets(options, statement.query)?;
     let modifiers = modifiers_of_buckets(options, meta, modifiers)?;
     let context = env.context(Some(buckets), statement.collation, statement.let_variables)?;
     let update_options = UpdateOptions {
@@ -148,11 +148,11 @@ pub(crate) fn delete(
 ///
 /// Errors: those of a statement that is not on whole buckets.
 fn of_whole_buckets(options: &TimeSeries, statement: &DeleteOp<'_>) -> Result<DocBuf> {
-    if !statement.multi {
-        return Err(delete_one());
-    }
     if options.meta_field.is_none() && !statement.query.is_empty() {
         return Err(delete_without_meta());
+    }
+    if !statement.multi {
+        return Err(delete_one());
     }
     query_of_buckets(options, statement.query)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bstr::ByteSlice;
-use marula_bson::{ArrayWriter, Doc, DocBuf, ObjectId, Value, ValueBuf, doc};
+use marula_bson::{Doc, DocBuf, ObjectId, Value, ValueBuf, doc};
 use marula_error::{Error, Result, codes, errors};
 
 use super::out::{check_target_name, is_database};
@@ -23,6 +23,7 @@ errors! {
     wrong_type(kind: &str) = TypeMismatch, "$merge requires a string or object argument, but found {kind}";
     no_into() = IDLFailedToParse, "BSON field '$merge.into' is missing but a required field";
     unknown_field(name: &str) = IDLUnknownField, "BSON field '$merge.{name}' is an unknown field.";
+    unnamed_field() = IDLUnknownField, "BSON field '$merge' is an unknown field.";
     unknown_into_field(name: &str) = IDLUnknownField, "BSON field 'into.{name}' is an unknown field.";
     into_wrong_type(kind: &str) = 51178, "$merge 'into' field  must be either a string or an object, but found {kind}";
     into_field_wrong_type(name: &str, kind: &str) = TypeMismatch, "BSON field 'into.{name}' is the wrong type '{kind}', expected type 'string'";
@@ -85,6 +86,8 @@ pub(super) struct Merge {
     database: String,
     collection: String,
     on: Vec<String>,
+    /// Whether `on` was given: then a unique index must have its fields.
+    has_on: bool,
     variables: Vec<(String, Expression)>,
     when_matched: WhenMatched,
     when_not_matched: WhenNotMatched,
@@ -146,6 +149,7 @@ pub(super) struct MergeSpec<'v> {
     database: String,
     collection: String,
     on: Vec<String>,
+    has_on: bool,
     variables: Option<Doc<'v>>,
     when_matched: WhenMatched,
     when_not_matched: WhenNotMatched,
@@ -155,7 +159,7 @@ pub(super) struct MergeSpec<'v> {
 
 /// Reads the argument: types, names and modes. Errors of fields and expressions are reported later.
 pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<'v>> {
-    let (mut target, mut on) = (None, vec!["_id".to_owned()]);
+    let (mut target, mut on) = (None, None);
     let (mut when_matched, mut stages) = (WhenMatched::Merge, None);
     let mut when_not_matched = WhenNotMatched::Insert;
     let mut variables = None;
@@ -171,7 +175,7 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<
         let value = element.value.get();
         match &**element.name {
             b"into" => target = Some(parse_target(value)?),
-            b"on" => on = parse_on(value)?,
+            b"on" => on = Some(parse_on(value)?),
             b"whenMatched" => {
                 when_matched = WhenMatched::parse(value, context.version)?;
                 stages = value.as_array();
@@ -183,6 +187,7 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<
                 let doc = value.as_doc();
                 variables = Some(doc.ok_or_else(|| let_wrong_type(value.kind().alias()))?);
             }
+            b"" => return Err(unnamed_field()),
             name => return Err(unknown_field(&name.to_str_lossy())),
         }
     }
@@ -200,12 +205,23 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<
     if is_unsupported {
         return Err(modes_do_not_combine(when_matched.name(), when_not_matched.name()));
     }
-    Ok(MergeSpec { database, collection, on, variables, when_matched, when_not_matched, stages })
+    let has_on = on.is_some();
+    let on = on.unwrap_or_else(|| vec!["_id".to_owned()]);
+    Ok(MergeSpec {
+        database,
+        collection,
+        on,
+        has_on,
+        variables,
+        when_matched,
+        when_not_matched,
+        stages,
+    })
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let form = read(value, parser.context)?;
-    let MergeSpec { database, collection, on, when_matched, when_not_matched, .. } = form;
+    let MergeSpec { database, collection, on, has_on, when_matched, when_not_matched, .. } = form;
     check_on(&on)?;
     if matches!(&*database, "admin" | "config" | "local") {
         return Err(internal_database(&database));
@@ -219,7 +235,15 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         (Some(_), mode) => return Err(let_without_pipeline(mode.name())),
         (None, _) => Vec::new(),
     };
-    parser.push(Merge { database, collection, on, variables, when_matched, when_not_matched });
+    parser.push(Merge {
+        database,
+        collection,
+        on,
+        has_on,
+        variables,
+        when_matched,
+        when_not_matched,
+    });
     Ok(())
 }
 
@@ -338,7 +362,7 @@ impl Stage for Merge {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
-        if !env.world.has_unique_index(&self.database, &self.collection, &self.on)? {
+        if self.has_on && !env.world.has_unique_index(&self.database, &self.collection, &self.on)? {
             return Err(no_unique_index());
         }
         Ok(Box::new(Merging { input, stage: self, env: env.clone(), batch: Batch::default() }))
@@ -420,6 +444,11 @@ impl Merge {
             return self.insert(document, env).map_err(|error| explained(error, FOUND_EXISTING));
         }
         let (update, variables) = self.update(document, env)?;
+        if self.is_upsert() {
+            let (filter, update) = (filter.as_doc(), update.get());
+            let written = env.world.upsert_one(&self.database, &self.collection, filter, update);
+            return written.map_err(explained_update);
+        }
         if self.update_target(filter.as_doc(), &update, &variables, env)? {
             return Ok(());
         }
@@ -428,10 +457,7 @@ impl Merge {
             WhenNotMatched::Discard => return Ok(()),
             WhenNotMatched::Fail => return Err(not_matched()),
         }
-        let inserted = match self.found_by_id() {
-            true => self.insert(document, env),
-            false => self.insert(self.with_on_first(document).as_doc(), env),
-        };
+        let inserted = self.insert(document, env);
         match inserted {
             // Another client may have inserted the matching document.
             Err(error)
@@ -444,38 +470,16 @@ impl Merge {
         }
     }
 
+    /// Returns whether the document is merged by an upsert. `replace` and pipelines insert the
+    /// document as it is instead.
+    fn is_upsert(&self) -> bool {
+        matches!(self.when_matched, WhenMatched::Merge | WhenMatched::KeepExisting)
+            && self.when_not_matched == WhenNotMatched::Insert
+    }
+
     fn insert(&self, document: Doc<'_>, env: &Env) -> Result<()> {
-        // Merging is an upsert that sets fields, which preserves empty timestamps.
-        let empty_timestamps = match self.when_matched {
-            WhenMatched::Merge | WhenMatched::KeepExisting => EmptyTimestamps::Kept,
-            _ => EmptyTimestamps::Filled,
-        };
-        env.world.insert_one(&self.database, &self.collection, document, empty_timestamps)
-    }
-
-    /// Returns whether the target's document is found by its `_id` alone.
-    fn found_by_id(&self) -> bool {
-        matches!(&*self.on, [only] if only == "_id")
-    }
-
-    /// Returns the document with the matched fields at its front, as an upsert creates it.
-    fn with_on_first(&self, document: Doc<'_>) -> DocBuf {
-        let mut first: Vec<&str> =
-            self.on.iter().map(|path| path.split('.').next().unwrap_or_default()).collect();
-        first.sort_unstable();
-        first.dedup();
-        DocBuf::build(|out| {
-            for name in &first {
-                if let Some(value) = document.get_raw(name.as_bytes()) {
-                    out.append_raw(*name, value);
-                }
-            }
-            for field in document.iter() {
-                if !first.iter().any(|name| field.name == *name) {
-                    out.append_raw(field.name, field.value);
-                }
-            }
-        })
+        let (database, collection) = (&self.database, &self.collection);
+        env.world.insert_one(database, collection, document, EmptyTimestamps::Filled)
     }
 
     /// Updates the matching document of the target; returns whether there is one.
@@ -489,10 +493,7 @@ impl Merge {
         let variables = variables.as_doc();
         env.world
             .update_one(&self.database, &self.collection, filter, update.get(), variables)
-            .map_err(|error| match error.code() {
-                codes::ImmutableField => error.caused_by(CHANGES_ID),
-                _ => explained(error, DUPLICATE),
-            })
+            .map_err(explained_update)
     }
 
     /// Returns the change for a match: an update, and the variables of its pipeline.
@@ -508,12 +509,12 @@ impl Merge {
                 }
                 stages.clone()
             }
-            // The update changes nothing, but finds out whether there is a match.
-            WhenMatched::KeepExisting => pipeline_of(Doc::EMPTY),
+            // The names of the document's fields are paths.
+            WhenMatched::KeepExisting => {
+                Value::Document(doc! { "$setOnInsert": document }.as_doc()).to_buf()
+            }
             WhenMatched::Merge | WhenMatched::Fail => {
-                variables.push("new", document);
-                let merged = doc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", "$$new"] } };
-                pipeline_of(merged.as_doc())
+                Value::Document(doc! { "$set": document }.as_doc()).to_buf()
             }
         };
         Ok((update, variables))
@@ -525,14 +526,12 @@ fn explained(error: Error, words: &str) -> Error {
     if error.code() == codes::DuplicateKey { error.caused_by(words) } else { error }
 }
 
-/// Returns the update pipeline of one stage, or of one that changes nothing.
-fn pipeline_of(stage: Doc<'_>) -> ValueBuf {
-    let nothing = doc! { "$addFields": {} };
-    let mut bytes = Vec::new();
-    let mut list = ArrayWriter::new(&mut bytes);
-    list.push(if stage.is_empty() { nothing.as_doc() } else { stage });
-    list.finish();
-    Value::Array(Doc::trusted(&bytes)).to_buf()
+/// Explains the error of an update.
+fn explained_update(error: Error) -> Error {
+    match error.code() {
+        codes::ImmutableField => error.caused_by(CHANGES_ID),
+        _ => explained(error, DUPLICATE),
+    }
 }
 
 /// Returns the value at a dotted path through documents.

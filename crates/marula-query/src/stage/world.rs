@@ -73,6 +73,18 @@ pub trait World: Send + Sync {
         Err(writes_nothing("$merge"))
     }
 
+    /// Updates the one document that matches `filter`, or inserts the one that the update creates
+    /// from nothing.
+    fn upsert_one(
+        &self,
+        _database: &str,
+        _collection: &str,
+        _filter: Doc<'_>,
+        _update: Value<'_>,
+    ) -> Result<()> {
+        Err(writes_nothing("$merge"))
+    }
+
     /// Inserts a document; a missing `_id` is generated.
     fn insert_one(
         &self,

@@ -64,6 +64,17 @@ pub(super) fn check_insert_size(bytes: usize) -> Result<()> {
 ///
 /// The parts of a DBRef are accepted in their order. A document to insert may have any such fields.
 pub(super) fn check_dollar_name(name: &[u8], kind: Type, neighbours: Neighbours<'_>) -> Result<()> {
+    check_dollar_part(name, kind, neighbours, "")
+}
+
+/// Checks a field whose name begins with a dollar sign, in the document at `parent`, which is empty
+/// or ends in a dot.
+fn check_dollar_part(
+    name: &[u8],
+    kind: Type,
+    neighbours: Neighbours<'_>,
+    parent: &str,
+) -> Result<()> {
     match name {
         b"$ref" | b"$db" if kind != Type::String => {
             Err(dbref_not_a_string(name.as_bstr(), kind.alias()))
@@ -72,7 +83,7 @@ pub(super) fn check_dollar_name(name: &[u8], kind: Type, neighbours: Neighbours<
         b"$id" if neighbours.previous != Some(b"$ref") => Err(dbref_id_alone()),
         b"$db" if neighbours.previous != Some(b"$id") => Err(dbref_db_alone()),
         b"$ref" | b"$id" | b"$db" => Ok(()),
-        _ => Err(dollar_name(name.as_bstr(), &name.to_str_lossy())),
+        _ => Err(dollar_name(name.as_bstr(), &format!("{parent}{}", name.as_bstr()))),
     }
 }
 
@@ -115,14 +126,13 @@ pub(super) fn check_depth(doc: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the fields of an `_id` do not begin with a dollar sign.
+/// Checks the names of an `_id`'s fields: those with a dollar sign are the parts of a DBRef.
 pub(super) fn check_id_names(id: RawValue<'_>) -> Result<()> {
-    if let Value::Document(id) = id.get()
-        && let Some(element) = id.iter().find(|element| element.name.starts_with(b"$"))
-    {
-        return Err(dollar_name(element.name, &format!("_id.{}", element.name)));
-    }
-    Ok(())
+    let Value::Document(id) = id.get() else { return Ok(()) };
+    id.iter().filter(|element| element.name.starts_with(b"$")).try_for_each(|element| {
+        let neighbours = Neighbours::of(element.name, id);
+        check_dollar_part(element.name, element.value.kind(), neighbours, "_id.")
+    })
 }
 
 /// Checks the `_id` of a document to insert.

@@ -11,6 +11,7 @@ use marula_query::stage::{Kind as StageKind, Pipeline};
 
 use super::fields::{self, Field, Types};
 use super::find::reply_cursor;
+use super::map_reduce::on_view;
 use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
 use crate::auth::pipeline;
 use crate::change_stream;
@@ -68,6 +69,7 @@ pub(super) static COMMAND: Command = Command {
     place: Place::Pool,
     kind: Kind::Command,
     takes_write_concern: true,
+    write_concern_is_field: true,
     read_concern: ReadConcernLevels::Snapshot,
     in_transaction: true,
     in_api_v1: true,
@@ -129,6 +131,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         for name in joined {
             ctx.unit.touched(&Namespace::new(ns.db(), &name)?)?;
         }
+    }
+    let is_view = collection.as_ref().is_some_and(|it| it.state().options.view.is_some());
+    if is_view && request.flag("isMapReduceCommand") {
+        return Err(on_view());
     }
     if let Err(error) = view::check_collation(collection.as_deref(), request.arg("collation")) {
         // A stage that nobody knows is told of before the view is.

@@ -388,6 +388,7 @@ impl<'r> Job<'r> {
             let_variables: None,
             multi: false,
             upsert,
+            supplied: None,
             origin: if is_insert { Origin::OplogInsert } else { Origin::OplogUpdate },
             number: 0,
         };

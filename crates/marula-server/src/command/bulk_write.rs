@@ -335,6 +335,7 @@ impl Bulk<'_, '_, '_> {
                     let_variables,
                     multi: operation.flag("multi"),
                     upsert: operation.flag("upsert"),
+                    supplied: None,
                     origin: Origin::Client,
                     number,
                 };

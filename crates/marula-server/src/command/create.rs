@@ -278,7 +278,9 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
         None => {}
     }
     let collation = match request.arg("collation") {
-        Some(Value::Document(collation)) => Collation::parse_completed(collation, "collation")?,
+        Some(Value::Document(collation)) => {
+            Collation::parse_completed(collation, "create.collation")?
+        }
         _ => None,
     };
     let pipeline = pipeline.unwrap_or(Doc::EMPTY);

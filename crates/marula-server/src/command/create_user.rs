@@ -27,6 +27,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Adds a user with a password and roles to the database that the command is sent to.",
     writes: true,
     takes_write_concern: true,
+    write_concern_is_field: true,
     fields: Fields::Strict {
         place: "createUser",
         fields: &[

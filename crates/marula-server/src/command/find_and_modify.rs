@@ -23,6 +23,7 @@ pub(super) static COMMAND: Command = Command {
     place: Place::Decides,
     writes: true,
     takes_write_concern: true,
+    write_concern_is_field: true,
     is_retryable_write: true,
     in_transaction: true,
     in_api_v1: true,

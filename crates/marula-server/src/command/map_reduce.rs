@@ -38,7 +38,7 @@ errors! {
     special_collection(name: &str) = 17385, "Can't output mapReduce results to special collection {name}";
     internal_database() = CommandNotSupported, "cannot target internal database as output";
     replace_sharded() = InvalidOptions, "Combination of 'out.sharded' and 'replace' output mode is not supported. Cannot replace an existing sharded collection or create a new sharded collection. Please create the sharded collection first and use a different output mode or consider using an unsharded collection.";
-    on_view() = CommandNotSupportedOnView, "mapReduce on a view is not supported";
+    pub(super) on_view() = CommandNotSupportedOnView, "mapReduce on a view is not supported";
     results_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and 16793600(16MB)";
 }
 

@@ -24,6 +24,7 @@ use crate::writes;
 
 errors! {
     supplied_without_upsert() = FailedToParse, "cannot specify 'upsertSupplied: true' for a non-upsert operation";
+    nothing_supplied() = FailedToParse, "the parameter 'upsertSupplied' is set to 'true', but no document was supplied";
     update_type() = FailedToParse, "Update argument must be either an object or an array";
     sorted_multi() = FailedToParse, "a sort chooses the one document to change: it does not go with multi: true";
 }
@@ -140,13 +141,23 @@ fn check_parts(
     }
 }
 
-/// Checks that a router has supplied the document to insert only where one may be inserted.
+/// Checks that `upsertSupplied` comes with a document, and only if one may be inserted.
 pub(super) fn check_supplied(statement: &Doc<'_>) -> Result<()> {
     let flag = |name: &str| statement.get(name).is_some_and(|flag| flag.is_truthy());
-    match flag("upsertSupplied") && !flag("upsert") {
-        true => Err(supplied_without_upsert()),
-        false => Ok(()),
+    if !flag("upsertSupplied") {
+        return Ok(());
     }
+    match supplied(statement) {
+        _ if !flag("upsert") => Err(supplied_without_upsert()),
+        None => Err(nothing_supplied()),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Returns the document that an upsert inserts instead of the one that its update creates.
+fn supplied<'a>(statement: &Doc<'a>) -> Option<Doc<'a>> {
+    let is_supplied = statement.get("upsertSupplied")?.is_truthy();
+    statement.get("c")?.as_doc()?.get("new")?.as_doc().filter(|_| is_supplied)
 }
 
 /// Reads a statement whose form is checked.
@@ -167,6 +178,7 @@ pub(super) fn read_statement<'a>(
         let_variables: request.arg("let"),
         multi: flag("multi"),
         upsert: flag("upsert"),
+        supplied: supplied(fields),
         origin: Origin::Client,
         number,
     }

@@ -92,6 +92,10 @@ impl World for EndlessWorld {
         Ok(true)
     }
 
+    fn upsert_one(&self, _: &str, _: &str, _: Doc<'_>, _: Value<'_>) -> Result<()> {
+        Ok(())
+    }
+
     fn insert_one(&self, _: &str, _: &str, _: Doc<'_>, _: EmptyTimestamps) -> Result<()> {
         Ok(())
     }
