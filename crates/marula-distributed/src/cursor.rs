@@ -5,12 +5,13 @@
 //! when its own has become too old, from the key where it stands: a walk that takes longer than the
 //! store keeps a version sees later states towards its end.
 
-use marula_storage::{Cursor, Direction, KeyRange, Space};
+use marula_storage::{Cursor, Direction, Epoch, KeyRange, Space};
 
 use crate::kv::{Block, BlockLimit, KvError, Result, Version};
 use crate::layout::{self, Edge, PartsRef};
+use crate::pin;
 use crate::read::{Found, Value, open};
-use crate::shared::{Shared, count, store_error};
+use crate::shared::{Shared, count, kv_error, store_error};
 
 /// Entries of the first block: what a look-up of some documents by an index needs.
 const FIRST_ENTRIES: usize = 128;
@@ -28,8 +29,9 @@ const LONG_BYTES_MAX: usize = 256 << 20;
 pub(crate) struct RemoteCursor<'r> {
     shared: &'r Shared,
     at: Version,
-    /// Whether it goes on at a newer version when its own is too old.
-    is_moving: bool,
+    /// The epoch at its version, where it goes on at a newer one when its own is too old: as long
+    /// as the epoch is the same, for what it walks may have been dropped.
+    moving: Option<Epoch>,
     space: Space,
     range: KeyRange,
     direction: Direction,
@@ -65,14 +67,14 @@ impl<'r> RemoteCursor<'r> {
     pub(crate) fn new(
         shared: &'r Shared,
         at: Version,
-        is_moving: bool,
+        moving: Option<Epoch>,
         (space, range, direction): (Space, &KeyRange, Direction),
     ) -> Self {
         let rest = (range.start < range.end).then(|| shared.layout.range(space, range));
         RemoteCursor {
             shared,
             at,
-            is_moving,
+            moving,
             space,
             range: range.clone(),
             direction,
@@ -116,7 +118,7 @@ impl<'r> RemoteCursor<'r> {
                 entry.value = EntryValue::Whole(value);
                 Ok(true)
             }
-            Err(KvError::TooOld) if self.is_moving => {
+            Err(KvError::TooOld) if self.moving.is_some() => {
                 let key = std::mem::take(&mut entry.key);
                 self.renew()?;
                 self.block.clear();
@@ -129,7 +131,12 @@ impl<'r> RemoteCursor<'r> {
 
     fn renew(&mut self) -> Result<()> {
         count(&self.shared.trips.renewed);
-        self.at = self.shared.version()?;
+        pin::forget_moment(self.shared);
+        let at = self.shared.reading_moment().map_err(kv_error)?;
+        if self.moving != Some(at.epoch) {
+            return Err(KvError::TooOld);
+        }
+        self.at = at.version;
         Ok(())
     }
 
@@ -165,7 +172,7 @@ impl<'r> RemoteCursor<'r> {
         self.block.clear();
         let block = loop {
             match self.shared.kv_range(self.at, &rest, self.direction, limit) {
-                Err(KvError::TooOld) if self.is_moving => self.renew()?,
+                Err(KvError::TooOld) if self.moving.is_some() => self.renew()?,
                 outcome => break outcome?,
             }
         };
@@ -218,7 +225,7 @@ impl<'r> RemoteCursor<'r> {
     fn fetch_long(&mut self, prefix: &[u8], group: &KeyRange) -> Result<()> {
         let mut entries = loop {
             match self.read_long(prefix, group) {
-                Err(KvError::TooOld) if self.is_moving => self.renew()?,
+                Err(KvError::TooOld) if self.moving.is_some() => self.renew()?,
                 outcome => break outcome?,
             }
         };

@@ -152,6 +152,13 @@ pub trait Kv: Send + Sync + 'static {
     /// A version that shows every commit that has ended before this call.
     fn read_version(&self) -> Result<Version>;
 
+    /// A version as [`Kv::read_version`] returns it, and the values of keys at it: one round trip
+    /// where the store can do that.
+    fn read_newest(&self, keys: &[Vec<u8>]) -> Result<(Version, Vec<Option<Vec<u8>>>)> {
+        let at = self.read_version()?;
+        Ok((at, self.get_many(at, keys)?))
+    }
+
     /// The value of `key` at a version that [`Kv::read_version`] has returned.
     fn get(&self, at: Version, key: &[u8]) -> Result<Option<Vec<u8>>>;
 

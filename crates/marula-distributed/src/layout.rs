@@ -6,6 +6,11 @@
 //! root 0x03                                  the owner's heartbeat (see lease)
 //! root 0x04 slot(8)                          the newest commit of a slot (see outcome)
 //! root 0x05 id(8)                            a value that is being staged: its key (see parts)
+//! root 0x06 number(4)                        a node (see nodes)
+//! root 0x07 number(4)                        its heartbeat
+//! root 0x08                                  the node that changes the catalogue
+//! root 0x09                                  the epoch
+//! root 0x0A                                  written by each node that is added
 //! root 0x10+space key                        a key of the store of at most 4,000 bytes
 //! root 0x10+space key[..4000] hash(16)       a longer one
 //! root 0x20+space escaped key  id(8) part(4) 90,000 bytes of a large value, or what is left of it
@@ -129,6 +134,44 @@ impl Layout {
 
     pub(crate) fn all_staged(&self) -> KeyRange {
         KeyRange { start: self.with(0x05, &[]), end: self.with(0x06, &[]) }
+    }
+
+    /// The slots of one process.
+    pub(crate) fn slots_of(&self, process: u32) -> KeyRange {
+        let bound = |slot: u64| self.with(0x04, &slot.to_be_bytes());
+        let first = u64::from(process) << 32;
+        KeyRange { start: bound(first), end: bound(first | u64::from(u32::MAX)) }
+    }
+
+    pub(crate) fn node(&self, number: u32) -> Vec<u8> {
+        self.with(0x06, &number.to_be_bytes())
+    }
+
+    /// All nodes and their heartbeats.
+    pub(crate) fn nodes(&self) -> KeyRange {
+        KeyRange { start: self.with(0x06, &[]), end: self.with(0x08, &[]) }
+    }
+
+    pub(crate) fn node_heartbeat(&self, number: u32) -> Vec<u8> {
+        self.with(0x07, &number.to_be_bytes())
+    }
+
+    /// The number in the key of a node, and whether it is that of its heartbeat.
+    pub(crate) fn parse_node(&self, key: &[u8]) -> Option<(u32, bool)> {
+        let (&area, number) = key.strip_prefix(self.root.as_slice())?.split_first()?;
+        Some((u32::from_be_bytes(number.try_into().ok()?), area == 0x07))
+    }
+
+    pub(crate) fn catalogue_lock(&self) -> Vec<u8> {
+        self.with(0x08, &[])
+    }
+
+    pub(crate) fn epoch(&self) -> Vec<u8> {
+        self.with(0x09, &[])
+    }
+
+    pub(crate) fn registry(&self) -> Vec<u8> {
+        self.with(0x0A, &[])
     }
 
     /// Where a key of the store lies.

@@ -7,7 +7,6 @@
 //! the store is taken over. Clocks of different machines are never compared.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use rand::Rng;
 
 use crate::kv::{BlockLimit, Commit, Conflict, KvError, Mutation, Result, Version};
 use crate::layout;
+use crate::nodes;
 use crate::shared::Shared;
 use crate::txn::parse_note;
 
@@ -50,6 +50,14 @@ impl Lease {
     ///
     /// Errors: [`KvError::Unavailable`] with who has it.
     pub(crate) fn take(shared: &Arc<Shared>, options: &LeaseOptions) -> Result<Lease> {
+        let lease = Lease::hold(shared, options)?;
+        shared.fence_in(shared.layout.owner(), lease.owner.clone());
+        clean_up(shared)?;
+        Ok(lease)
+    }
+
+    /// Takes the store over, and holds it.
+    fn hold(shared: &Arc<Shared>, options: &LeaseOptions) -> Result<Lease> {
         let id: u64 = rand::rng().random();
         let owner = [&id.to_be_bytes()[..], options.name.as_bytes()].concat();
         let mut first_seen: Option<(Option<Vec<u8>>, Option<Vec<u8>>, Instant)> = None;
@@ -62,7 +70,7 @@ impl Lease {
                 (None, _) => true,
                 (_, Some((known, last, since))) if *known == found => {
                     if *last != beat {
-                        return Err(in_use(found.as_deref().unwrap_or_default()));
+                        return Err(in_use(&name_of(found.as_deref().unwrap_or_default())));
                     }
                     since.elapsed() >= options.expiry
                 }
@@ -76,6 +84,9 @@ impl Lease {
                     false
                 }
             };
+            if is_free && let Some(name) = nodes::find_living(shared, options)? {
+                return Err(in_use(&name));
+            }
             if !is_free {
                 let timeout = options.beat.min(options.expiry);
                 shared.kv.watch(&shared.layout.heartbeat(), beat.as_deref(), timeout)?;
@@ -86,6 +97,7 @@ impl Lease {
                 reads: vec![
                     Conflict::Key(shared.layout.owner()),
                     Conflict::Key(shared.layout.heartbeat()),
+                    Conflict::Key(shared.layout.registry()),
                 ],
                 writes: Vec::new(),
                 mutations: vec![
@@ -99,8 +111,6 @@ impl Lease {
                 Err(error) => return Err(error),
             }
         }
-        shared.is_owned.store(true, Ordering::Release);
-        clean_up(shared)?;
         let (stop, stopped) = mpsc::channel();
         let beating = {
             let (shared, owner, beat) = (shared.clone(), owner.clone(), options.beat);
@@ -153,8 +163,7 @@ fn name_of(owner: &[u8]) -> String {
     String::from_utf8_lossy(owner.get(8..).unwrap_or_default()).into_owned()
 }
 
-fn in_use(owner: &[u8]) -> KvError {
-    let name = name_of(owner);
+fn in_use(name: &str) -> KvError {
     KvError::Unavailable(format!(
         "the store is in use by another Marula process ({name}): only one may serve it at a time"
     ))
@@ -190,7 +199,6 @@ fn go_on(shared: &Shared, owner: &[u8]) -> bool {
     match beat() {
         Ok(true) => true,
         Ok(false) => {
-            tracing::error!("another process has taken over the store: this one serves no longer");
             shared.lose();
             false
         }
@@ -203,8 +211,22 @@ fn go_on(shared: &Shared, owner: &[u8]) -> bool {
     }
 }
 
-/// Removes what a process that died has left: its slots, and values that it was staging.
-fn clean_up(shared: &Shared) -> Result<()> {
+/// Sees to it that the store has no owner.
+///
+/// Errors: [`KvError::Unavailable`] with the name of the one that it has.
+pub(crate) fn free(shared: &Arc<Shared>, options: &LeaseOptions) -> Result<()> {
+    let (_, found, _) = read(shared)?;
+    if found.is_some() {
+        // An owner that has ended is found out by taking its place.
+        let mut lease = Lease::hold(shared, options)?;
+        lease.give_up();
+    }
+    Ok(())
+}
+
+/// Removes what processes that died have left: slots, and values that were being staged. Nobody
+/// else uses the store.
+pub(crate) fn clean_up(shared: &Shared) -> Result<()> {
     let layout = &shared.layout;
     let limit = BlockLimit { entries_max: 100, bytes_max: 1 << 20 };
     loop {
@@ -225,7 +247,7 @@ fn clean_up(shared: &Shared) -> Result<()> {
         }
         let commit = Commit {
             read_version: Some(at),
-            reads: vec![Conflict::Key(layout.owner())],
+            reads: Vec::from_iter(shared.fence_at(at)?),
             writes: Vec::new(),
             mutations,
         };

@@ -4,7 +4,8 @@
 //!  Store, View, Txn          what the layers above ask            marula-storage
 //!    store  view  cursor  txn     the adapter
 //!    layout   read   outcome      large values in parts, long keys, commits made once
-//!    shared                       every round trip passes here
+//!    shared  pin                  every round trip passes here
+//!    lease   nodes                who serves the store: one process, or several
 //!  Kv                        what the adapter asks                kv
 //!    sim                     a store in this process, with faults
 //!    etcd                    a cluster of etcd servers
@@ -23,7 +24,9 @@ pub mod store;
 mod cursor;
 mod layout;
 mod lease;
+mod nodes;
 mod outcome;
+mod pin;
 mod read;
 mod shared;
 mod txn;

@@ -57,6 +57,11 @@ impl Default for Slots {
 }
 
 impl Slots {
+    /// The upper half of the numbers of this process's slots.
+    pub(crate) fn process(&self) -> u32 {
+        self.process
+    }
+
     /// Takes a slot for a commit that has read at `at`.
     fn take(&self, at: Version) -> Slot {
         let mut free = self.free.lock();
@@ -80,12 +85,10 @@ impl Shared {
     pub(crate) fn commit(&self, mut commit: Commit) -> Result<Stamp> {
         let at = match commit.read_version {
             Some(at) => at,
-            None => self.version()?,
+            None => self.now()?.version,
         };
         commit.read_version = Some(at);
-        if self.is_owned.load(Ordering::Acquire) {
-            commit.reads.push(Conflict::Key(self.layout.owner()));
-        }
+        commit.reads.extend(self.fence_at(at)?);
         for _ in 0..TRIES_MAX {
             let mut slot = self.slots.take(at);
             slot.commits += 1;

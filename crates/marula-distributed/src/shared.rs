@@ -4,17 +4,19 @@
 //! backend is not reached, tried again for [`REACH_TIMEOUT`].
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use marula_storage::latch::Latches;
-use marula_storage::{Caps, Direction, Error, KeyRange, Space, Stamp};
+use marula_storage::{Caps, Direction, Epoch, Error, KeyRange, Space, Stamp};
 use parking_lot::Mutex;
 
-use crate::kv::{Block, BlockLimit, Commit, Kv, KvError, Result, Version};
+use crate::kv::{Block, BlockLimit, Commit, Conflict, Kv, KvError, Result, Version};
 use crate::layout::Layout;
+use crate::nodes::Sharing;
 use crate::outcome::Slots;
+use crate::pin;
 
 /// The time for which a call tries to reach the store: a cluster that lost its leader has
 /// another one by then.
@@ -26,7 +28,7 @@ const REACH_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The number of times that a read of the newest state takes a new version, when its own is too
 /// old.
-const RENEWALS_MAX: usize = 10;
+pub(crate) const RENEWALS_MAX: usize = 10;
 
 /// Keys whose values are known to lie in parts, at most; others leave parts that
 /// `compact` finds.
@@ -40,9 +42,14 @@ pub(crate) struct Shared {
     pub(crate) latches: Latches,
     pub(crate) slots: Slots,
     pub(crate) trips: Trips,
-    /// Whether the store has an owner, which every commit then reads: it changes when another
-    /// process takes the store over.
-    pub(crate) is_owned: AtomicBool,
+    /// Where this process has a lease: what every commit claims to have read.
+    fence: OnceLock<Fence>,
+    /// The newest version at which the fence was seen to be this process's.
+    fenced_at: AtomicU64,
+    /// Where other processes write to the store too.
+    pub(crate) sharing: OnceLock<Sharing>,
+    /// The newest commit of this process.
+    last_commit: AtomicU64,
     /// The newest version that has been seen.
     newest: AtomicU64,
     is_closed: AtomicBool,
@@ -51,6 +58,21 @@ pub(crate) struct Shared {
     in_parts: Mutex<HashMap<(Space, Vec<u8>), u64>>,
     /// Parts that are written before the commit that makes them a value.
     pub(crate) staging: Mutex<HashSet<u64>>,
+}
+
+/// A key that has a value of this process's own until another process finds that this one has
+/// ended. That it is so at the version of a commit, and stays so until the commit, is checked for
+/// each.
+struct Fence {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// A version of the store, and the epoch at it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct At {
+    pub(crate) version: Version,
+    pub(crate) epoch: Epoch,
 }
 
 /// Round trips to the store, and what came of them.
@@ -84,6 +106,19 @@ pub(crate) fn store_error(error: KvError) -> Error {
     }
 }
 
+/// The failure of the backend that becomes an error of the store again.
+pub(crate) fn kv_error(error: Error) -> KvError {
+    match error {
+        Error::Conflict => KvError::Conflict,
+        Error::TooOld => KvError::TooOld,
+        Error::TooLarge => KvError::TooLarge,
+        Error::Unknown => KvError::Unknown,
+        Error::Corrupt(what) => KvError::Corrupt(what),
+        Error::Full(what) | Error::Unavailable(what) => KvError::Unavailable(what),
+        Error::Io(error) => KvError::Unavailable(error.to_string()),
+    }
+}
+
 impl Shared {
     pub(crate) fn new(kv: Arc<dyn Kv>, layout: Layout, caps: Caps) -> Self {
         Shared {
@@ -93,7 +128,10 @@ impl Shared {
             latches: Latches::new(),
             slots: Slots::default(),
             trips: Trips::default(),
-            is_owned: AtomicBool::new(false),
+            fence: OnceLock::new(),
+            fenced_at: AtomicU64::new(0),
+            sharing: OnceLock::new(),
+            last_commit: AtomicU64::new(0),
             newest: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
@@ -108,7 +146,7 @@ impl Shared {
             return Err(KvError::Unavailable("the store is closed".to_owned()));
         }
         if self.is_lost.load(Ordering::Acquire) {
-            let what = "another process has taken over the store; this one must be restarted";
+            let what = "another process has taken over from this one, which must be restarted";
             return Err(KvError::Unavailable(what.to_owned()));
         }
         Ok(())
@@ -121,12 +159,17 @@ impl Shared {
 
     /// Has all calls fail from here on, because the store has another owner.
     pub(crate) fn lose(&self) {
-        self.is_lost.store(true, Ordering::Release);
+        if !self.is_lost.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                "other processes have seen no sign of life of this one for too long: it serves the store no longer, and must be restarted"
+            );
+        }
     }
 
-    /// The newest state that this process has seen.
+    /// The newest state that this process has seen, or the one that this thread's operation reads.
     pub(crate) fn moment(&self) -> Stamp {
-        shown_at(self.newest.load(Ordering::Acquire))
+        let pinned = pin::of(self).and_then(|pin| pin.at);
+        shown_at(pinned.map_or_else(|| self.newest.load(Ordering::Acquire), |at| at.version))
     }
 
     /// Notes that a version is there.
@@ -165,6 +208,100 @@ impl Shared {
         let version = self.ask(&self.trips.versions, |kv| kv.read_version())?;
         self.note(version);
         Ok(version)
+    }
+
+    /// Has all commits from here on fail once `key` has not this value any more.
+    pub(crate) fn fence_in(&self, key: Vec<u8>, value: Vec<u8>) {
+        assert!(self.fence.set(Fence { key, value }).is_ok(), "a process has one lease");
+    }
+
+    /// The newest version and its epoch. This process has its lease at it.
+    pub(crate) fn now(&self) -> Result<At> {
+        let Some(fence) = self.fence.get() else {
+            return Ok(At { version: self.version()?, epoch: 0 });
+        };
+        let sharing = self.sharing.get();
+        let mut keys = vec![fence.key.clone()];
+        keys.extend(sharing.map(|_| self.layout.epoch()));
+        for _ in 0..RENEWALS_MAX {
+            match self.ask(&self.trips.versions, |kv| kv.read_newest(&keys)) {
+                Err(KvError::TooOld) => count(&self.trips.renewed),
+                outcome => {
+                    let (version, values) = outcome?;
+                    let mut values = values.into_iter();
+                    if values.next().flatten().as_ref() != Some(&fence.value) {
+                        self.lose();
+                        self.check_open()?;
+                    }
+                    self.note(version);
+                    self.fenced_at.fetch_max(version, Ordering::AcqRel);
+                    let epoch = values.next().flatten().and_then(|value| value.try_into().ok());
+                    let epoch = epoch.map_or(0, Epoch::from_be_bytes);
+                    sharing.into_iter().for_each(|sharing| sharing.note_seen(epoch));
+                    return Ok(At { version, epoch });
+                }
+            }
+        }
+        Err(KvError::TooOld)
+    }
+
+    /// The fence, which this process has not lost at a version.
+    ///
+    /// Errors: it has been lost.
+    pub(crate) fn fence_at(&self, at: Version) -> Result<Option<Conflict>> {
+        let Some(fence) = self.fence.get() else { return Ok(None) };
+        if at > self.fenced_at.load(Ordering::Acquire) {
+            // A value that is lost never comes back, so it has been there at all versions before.
+            self.now()?;
+        }
+        Ok(Some(Conflict::Key(fence.key.clone())))
+    }
+
+    /// The moment that a transaction of this thread decides by: the operation's, unless this
+    /// process has committed since, so that writers that have waited for each other do not meet at
+    /// the commit.
+    pub(crate) fn txn_moment(&self) -> Result<At> {
+        let pinned = pin::of(self).and_then(|pin| pin.at);
+        match pinned.filter(|at| at.version >= self.last_commit.load(Ordering::Acquire)) {
+            Some(at) => Ok(at),
+            None => self.now(),
+        }
+    }
+
+    /// The moment that a read of the newest state shows: the one of this thread's operation, or a
+    /// new one. The layers above have then brought their memory up to its epoch.
+    pub(crate) fn reading_moment(&self) -> Result<At, Error> {
+        let pinned = pin::of(self);
+        if let Some(at) = pinned.and_then(|pin| pin.at) {
+            return Ok(at);
+        }
+        let mut at = self.now().map_err(store_error)?;
+        if let Some(sharing) = self.sharing.get() {
+            for _ in 0..RENEWALS_MAX {
+                if sharing.accepted() == at.epoch || !sharing.renew()? {
+                    break;
+                }
+                at = self.now().map_err(store_error)?;
+            }
+        }
+        if pinned.is_some() {
+            pin::set(self, Some(at));
+        }
+        Ok(at)
+    }
+
+    /// Reads the newest state, or the moment of this thread's operation.
+    pub(crate) fn read<T>(&self, mut read: impl FnMut(Version) -> Result<T>) -> Result<T, Error> {
+        for _ in 0..RENEWALS_MAX {
+            match read(self.reading_moment()?.version) {
+                Err(KvError::TooOld) => {
+                    count(&self.trips.renewed);
+                    pin::forget_moment(self);
+                }
+                outcome => return outcome.map_err(store_error),
+            }
+        }
+        Err(Error::TooOld)
     }
 
     /// Reads at the newest version. One that becomes too old on the way is taken again.
@@ -208,7 +345,10 @@ impl Shared {
     pub(crate) fn kv_commit(&self, commit: &Commit) -> Result<Stamp> {
         let outcome = self.ask(&self.trips.commits, |kv| kv.commit(commit));
         match &outcome {
-            Ok(stamp) => self.note(stamp.version),
+            Ok(stamp) => {
+                self.note(stamp.version);
+                self.last_commit.fetch_max(stamp.version, Ordering::AcqRel);
+            }
             Err(KvError::Conflict) => count(&self.trips.conflicts),
             Err(KvError::Unknown) => count(&self.trips.unknown),
             Err(_) => {}

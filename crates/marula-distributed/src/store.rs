@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use marula_storage::{
-    Caps, Cursor, Direction, KeyRange, RangeStats, Result, Space, Stamp, Store, Txn, Values, View,
+    Caps, Cursor, Direction, Epoch, KeyRange, Nodes, RangeStats, Result, Space, Stamp, Store, Txn,
+    Values, View,
 };
 use parking_lot::Mutex;
 
 use crate::kv::{BlockLimit, Commit, Conflict, Kv, KvError, Mutation};
 use crate::layout::{self, FORMAT, KEY_BYTES_MAX, Layout, VALUE_BYTES_MAX};
 use crate::lease::{Lease, LeaseOptions};
+use crate::nodes::Membership;
+use crate::pin;
 use crate::shared::{Shared, store_error};
 use crate::txn::RemoteTxn;
 use crate::view::{self, FixedView};
@@ -26,14 +29,15 @@ const SAMPLE: BlockLimit = BlockLimit { entries_max: 200, bytes_max: 64 << 10 };
 pub struct Options {
     /// In front of every key: several stores may share a cluster.
     pub root: Vec<u8>,
-    /// The lease that this process takes; without one it must know that it is alone, or that the
-    /// layers above can share a store.
+    /// The lease that this process takes; without one it must know that it is alone.
     pub lease: Option<LeaseOptions>,
+    /// Whether other processes may serve the store at the same time; needs a lease.
+    pub is_shared: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { root: b"marula/".to_vec(), lease: None }
+        Options { root: b"marula/".to_vec(), lease: None, is_shared: false }
     }
 }
 
@@ -41,6 +45,8 @@ impl Default for Options {
 pub struct Distributed {
     shared: Arc<Shared>,
     lease: Mutex<Option<Lease>>,
+    /// Where the store is shared.
+    membership: Option<Membership>,
 }
 
 impl Distributed {
@@ -60,10 +66,20 @@ impl Distributed {
             is_persistent: kv.is_persistent(),
         };
         let shared = Arc::new(Shared::new(kv, Layout::new(&options.root), caps));
-        let lease = options.lease.map(|lease| Lease::take(&shared, &lease)).transpose();
-        let lease = lease.map_err(store_error)?;
+        let (lease, membership) = match (options.lease, options.is_shared) {
+            (None, is_shared) => {
+                assert!(!is_shared, "who shares a store shows that it lives");
+                (None, None)
+            }
+            (Some(lease), false) => {
+                (Some(Lease::take(&shared, &lease).map_err(store_error)?), None)
+            }
+            (Some(lease), true) => {
+                (None, Some(Membership::join(&shared, &lease).map_err(store_error)?))
+            }
+        };
         check_format(&shared).map_err(store_error)?;
-        Ok(Distributed { shared, lease: Mutex::new(lease) })
+        Ok(Distributed { shared, lease: Mutex::new(lease), membership })
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -97,6 +113,12 @@ impl Distributed {
             let is_named = stored.is_some_and(|stored| layout::names_parts(&stored, id));
             if is_named || shared.staging.lock().contains(&id) {
                 continue;
+            }
+            // Another process may be staging it.
+            match shared.kv_get(at, &shared.layout.staged(id)) {
+                Ok(None) => {}
+                Ok(Some(_)) | Err(KvError::TooOld) => continue,
+                Err(error) => return Err(error),
             }
             let outcome = shared.commit(Commit {
                 read_version: Some(at),
@@ -206,8 +228,23 @@ impl Store for Distributed {
     }
 
     fn view(self: Arc<Self>) -> Result<Arc<dyn View>> {
-        let at = self.shared.version().map_err(store_error)?;
+        let at = self.shared.reading_moment()?.version;
         Ok(Arc::new(FixedView { shared: self.shared.clone(), at }))
+    }
+
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        self.membership.as_ref().map(|membership| membership as &dyn Nodes)
+    }
+
+    fn begin_operation(&self) -> Result<Epoch> {
+        pin::end();
+        let at = self.shared.now().map_err(store_error)?;
+        pin::set(&self.shared, Some(at));
+        Ok(at.epoch)
+    }
+
+    fn end_operation(&self) {
+        pin::end();
     }
 
     fn begin(&self) -> Box<dyn Txn + '_> {
@@ -340,6 +377,9 @@ impl Store for Distributed {
     fn close(&self) -> Result<()> {
         if let Some(mut lease) = self.lease.lock().take() {
             lease.give_up();
+        }
+        if let Some(membership) = &self.membership {
+            membership.leave();
         }
         self.shared.close();
         Ok(())

@@ -427,6 +427,29 @@ fn a_stopped_owner_has_lost_the_store() {
     Distributed::open(sim, options("third", 5, 60_000)).expect("the store is free at once");
 }
 
+/// It has lost it also for what it begins only now, which has read nothing before.
+#[test]
+fn a_stopped_owner_begins_nothing() {
+    let sim = sim(Faults::default());
+    let options = |name: &str, beat: u64, expiry: u64| Options {
+        lease: Some(LeaseOptions {
+            name: name.to_owned(),
+            beat: Duration::from_millis(beat),
+            expiry: Duration::from_millis(expiry),
+        }),
+        ..Options::default()
+    };
+    let stopped = Distributed::open(sim.clone(), options("stopped", 3_600_000, 0));
+    let stopped = stopped.expect("the store is free");
+    let next = Distributed::open(sim.clone(), options("next", 5, 20)).expect("it takes over");
+    let mut txn = stopped.begin();
+    txn.put(Space::Records, b"k", b"stopped");
+    let error = txn.commit().expect_err("the store is another's").to_string();
+    assert!(error.contains("must be restarted"), "{error}");
+    assert_eq!(get(&next, Space::Records, b"k"), None);
+    next.close().expect("it closes");
+}
+
 /// A live owner notices that it has lost the store, and refuses everything.
 #[test]
 fn an_owner_notices_its_loss() {
@@ -443,7 +466,7 @@ fn an_owner_notices_its_loss() {
             Err(error) => break error,
         }
     };
-    assert!(error.to_string().contains("another process has taken over"), "{error}");
+    assert!(error.to_string().contains("another process has taken over from this one"), "{error}");
     // It does not take the other's place away at its end.
     store.close().expect("it closes");
     let at = sim.read_version().expect("a version");
@@ -460,4 +483,224 @@ fn another_format_is_refused() {
         .expect("it commits");
     let refused = Distributed::open(sim, Options::default()).err().expect("it is refused");
     assert!(refused.to_string().contains("format"), "{refused}");
+}
+
+/// Several processes over one store: several adapters over one simulated store.
+mod nodes {
+    use marula_storage::nodes::Nodes;
+
+    use super::*;
+
+    fn open(sim: &Arc<Sim>, name: &str, beat_ms: u64, expiry_ms: u64) -> Arc<Distributed> {
+        let lease = LeaseOptions {
+            name: name.to_owned(),
+            beat: Duration::from_millis(beat_ms),
+            expiry: Duration::from_millis(expiry_ms),
+        };
+        let options = Options { lease: Some(lease), is_shared: true, ..Options::default() };
+        Arc::new(Distributed::open(sim.clone(), options).expect("the store opens"))
+    }
+
+    fn node(store: &Distributed) -> &dyn Nodes {
+        store.nodes().expect("the store is shared")
+    }
+
+    /// A commit that guards a key, and writes it.
+    fn write(store: &Distributed, key: &[u8], changes_epoch: bool) -> Result<(), Error> {
+        let mut txn = store.begin();
+        txn.guard(&[(Space::Records, key)])?;
+        txn.put(Space::Records, key, b"value");
+        if changes_epoch {
+            txn.change_epoch();
+        }
+        txn.commit().map(drop)
+    }
+
+    #[test]
+    fn each_has_a_number_until_it_ends() {
+        let sim = sim(Faults::default());
+        let [a, b, c] = ["a", "b", "c"].map(|name| open(&sim, name, 1_000, 60_000));
+        let numbers: Vec<u32> = [&a, &b, &c].map(|store| node(store).own().number).to_vec();
+        assert_eq!(numbers, [0, 1, 2]);
+        b.close().expect("it closes");
+        let names = |store| {
+            let list = node(store).list().expect("they are read");
+            list.into_iter().map(|node| node.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&a), ["a", "c"]);
+        let d = open(&sim, "d", 1_000, 60_000);
+        assert_eq!(node(&d).own().number, 1);
+        assert_ne!(node(&d).own().id, node(&b).own().id);
+        assert_eq!(names(&c), ["a", "d", "c"]);
+    }
+
+    #[test]
+    fn nobody_writes_under_an_epoch_that_has_passed() {
+        let sim = sim(Faults::default());
+        let [a, b] = ["a", "b"].map(|name| open(&sim, name, 1_000, 60_000));
+        write(&a, b"1", false).expect("it commits");
+        write(&b, b"2", false).expect("it commits");
+        assert!(!node(&b).is_stale());
+        // The node that changes the epoch goes along.
+        write(&a, b"3", true).expect("it commits");
+        write(&a, b"4", false).expect("it commits");
+        assert!(matches!(write(&b, b"5", false), Err(Error::Conflict)));
+        assert!(node(&b).is_stale());
+        assert_eq!(get(&*b, Space::Records, b"5"), None);
+        // A transaction that has read before the change does not commit either.
+        let (_, epoch) = node(&b).view().expect("a moment");
+        node(&b).accept(epoch);
+        let mut txn = b.begin();
+        txn.guard(&[(Space::Records, b"6")]).expect("it is free");
+        write(&a, b"7", true).expect("it commits");
+        txn.put(Space::Records, b"6", b"value");
+        assert!(matches!(txn.commit(), Err(Error::Conflict)));
+        // Two changes at once: one of them, and its node goes on.
+        let (_, epoch) = node(&b).view().expect("a moment");
+        node(&b).accept(epoch);
+        assert_eq!(node(&a).accepted(), epoch);
+        let outcomes = thread::scope(|scope| {
+            let runs = [&a, &b].map(|store| scope.spawn(|| write(store, b"8", true).is_ok()));
+            runs.map(|run| run.join().expect("it ends"))
+        });
+        assert!(outcomes[0] || outcomes[1]);
+        let (_, epoch) = node(&a).view().expect("a moment");
+        let current = [&a, &b].map(|store| node(store).accepted() == epoch);
+        assert!(current.contains(&true) && current != [true, true], "{current:?} {outcomes:?}");
+    }
+
+    /// Writes without guards are of an owner; they commit, but their node does not take over what
+    /// it has not read.
+    #[test]
+    fn a_change_beside_another_is_not_taken_for_the_only_one() {
+        let sim = sim(Faults::default());
+        let [a, b] = ["a", "b"].map(|name| open(&sim, name, 1_000, 60_000));
+        write(&a, b"1", true).expect("it commits");
+        let mut txn = b.begin();
+        txn.put(Space::Catalog, b"entry", b"value");
+        txn.change_epoch();
+        txn.commit().expect("it commits");
+        assert!(node(&b).is_stale());
+        assert!(matches!(write(&a, b"2", false), Err(Error::Conflict)));
+        assert!(matches!(write(&b, b"2", false), Err(Error::Conflict)));
+    }
+
+    #[test]
+    fn readers_learn_of_another_epoch_before_they_read() {
+        let sim = sim(Faults::default());
+        let [a, b] = ["a", "b"].map(|name| open(&sim, name, 1_000, 60_000));
+        let renewals = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let (weak, count) = (Arc::downgrade(&b), renewals.clone());
+        node(&b).on_new_epoch(Box::new(move || {
+            let b = weak.upgrade().expect("it is used");
+            node(&b).accept(node(&b).view()?.1);
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        }));
+        let renewed = || renewals.load(std::sync::atomic::Ordering::Relaxed);
+        get(&*b, Space::Records, b"1");
+        assert_eq!(renewed(), 0);
+        write(&a, b"1", true).expect("it commits");
+        assert!(get(&*b, Space::Records, b"1").is_some());
+        assert_eq!(renewed(), 1);
+        // An operation reads one moment, and says of which epoch.
+        let epoch = b.begin_operation().expect("a moment");
+        assert_eq!(epoch, node(&b).accepted());
+        write(&a, b"2", true).expect("it commits");
+        assert_eq!(get(&*b, Space::Records, b"2"), None);
+        assert_eq!(renewed(), 1);
+        b.end_operation();
+        assert!(get(&*b, Space::Records, b"2").is_some());
+        assert_eq!(renewed(), 2);
+    }
+
+    #[test]
+    fn one_at_a_time_holds_the_lock_and_its_end_frees_it() {
+        let sim = sim(Faults::default());
+        let [a, b] = ["a", "b"].map(|name| open(&sim, name, 1_000, 60_000));
+        assert!(node(&a).try_lock().expect("it is reached"));
+        assert!(!node(&b).try_lock().expect("it is reached"));
+        node(&b).unlock();
+        assert!(!node(&b).try_lock().expect("the lock is not its own"));
+        node(&a).unlock();
+        assert!(node(&b).try_lock().expect("it is reached"));
+        assert!(!node(&a).try_lock().expect("it is reached"));
+        b.close().expect("it closes");
+        assert!(node(&a).try_lock().expect("it is reached"));
+    }
+
+    /// A node that was stopped finds its place taken, whatever it was about to write.
+    #[test]
+    fn a_stopped_node_writes_no_more() {
+        let sim = sim(Faults::default());
+        // Its heart beats once in an hour: to others it is stopped.
+        let stopped = open(&sim, "stopped", 3_600_000, 60_000);
+        assert!(node(&stopped).try_lock().expect("it is reached"));
+        let mut blind = stopped.begin();
+        blind.put(Space::Records, b"blind", b"value");
+        let mut begun = stopped.begin();
+        begun.guard(&[(Space::Records, b"begun")]).expect("it is free");
+        begun.put(Space::Records, b"begun", b"value");
+        let live = open(&sim, "live", 5, 50);
+        while node(&live).list().expect("they are read").len() > 1 {
+            thread::yield_now();
+        }
+        assert!(node(&live).try_lock().expect("it is free"));
+        // Neither does it when another has its number.
+        let next = open(&sim, "next", 5, 60_000);
+        assert_eq!(node(&next).own().number, 0);
+        assert!(matches!(begun.commit(), Err(Error::Conflict)));
+        let is_lost = |outcome: Option<Error>| {
+            outcome.is_some_and(|error| error.to_string().contains("must be restarted"))
+        };
+        assert!(is_lost(blind.commit().err()));
+        assert!(is_lost(write(&stopped, b"k", false).err()));
+        assert!(is_lost(node(&stopped).try_lock().err()));
+        assert_eq!(get(&*live, Space::Records, b"blind"), None);
+        write(&live, b"k", false).expect("it commits");
+    }
+
+    #[test]
+    fn a_store_is_shared_or_one_processes() {
+        let sim = sim(Faults::default());
+        let alone = |expiry_ms| {
+            let expiry = Duration::from_millis(expiry_ms);
+            let beat = Duration::from_millis(5);
+            let lease = LeaseOptions { beat, expiry, ..LeaseOptions::new("alone".into()) };
+            Distributed::open(sim.clone(), Options { lease: Some(lease), ..Options::default() })
+        };
+        let node = open(&sim, "node", 5, 60_000);
+        let refused = alone(60_000).err().expect("the store is in use").to_string();
+        assert!(refused.contains("in use by another Marula process (node)"), "{refused}");
+        node.close().expect("it closes");
+        let owner = alone(60_000).expect("the store is free");
+        let lease =
+            LeaseOptions { beat: Duration::from_millis(5), ..LeaseOptions::new("b".into()) };
+        let options = Options { lease: Some(lease), is_shared: true, ..Options::default() };
+        let refused = Distributed::open(sim.clone(), options).err().expect("it has an owner");
+        assert!(refused.to_string().contains("(alone)"), "{refused}");
+        owner.close().expect("it closes");
+        drop(open(&sim, "node", 3_600_000, 60_000));
+        // A node that has died without a word.
+        std::mem::forget(open(&sim, "dead", 3_600_000, 60_000));
+        alone(30).expect("it is found out that nobody lives");
+    }
+
+    /// Parts that another process is about to make a value of are not collected.
+    #[test]
+    fn what_others_stage_stays() {
+        let sim = sim(Faults::default());
+        let a = open(&sim, "a", 1_000, 60_000);
+        let note = [&[1u8, 0, 0, 0, 3][..], b"m/x", b"marula/\x21lost\x00\x0112345678"].concat();
+        let staged = crate::kv::Mutation::Set(b"marula/\x0512345678".to_vec(), note);
+        let part =
+            crate::kv::Mutation::Set(b"marula/\x21lost\x00\x01123456780000".to_vec(), vec![1]);
+        let mutations = vec![staged, part];
+        sim.commit(&crate::kv::Commit { mutations, ..Default::default() }).expect("it commits");
+        a.compact(Space::Records, &everything(), &mut || true).expect("it compacts");
+        assert_eq!(stored_keys(&sim, b"marula/\x21"), 1);
+        let open = open(&sim, "b", 1_000, 60_000);
+        assert_eq!(stored_keys(&sim, b"marula/\x21"), 1, "it is not alone");
+        drop(open);
+    }
 }

@@ -9,11 +9,13 @@
 use std::time::Duration;
 
 use marula_storage::latch::HeldStripes;
-use marula_storage::{Error, KeyRange, Looked, Result, Space, Stamp, Txn, View};
+use marula_storage::{Epoch, Error, KeyRange, Looked, Result, Space, Stamp, Txn, View};
 use rand::Rng;
 
 use crate::kv::{Commit, Conflict, KvError, Mutation, Version};
 use crate::layout::{self, KEY_BYTES_MAX, PART_BYTES, PartsRef, VALUE_BYTES_MAX};
+use crate::nodes::Sharing;
+use crate::pin;
 use crate::shared::{Shared, count, store_error};
 use crate::store::Distributed;
 use crate::view::TxnView;
@@ -28,6 +30,9 @@ pub(crate) struct RemoteTxn<'s> {
     /// The view that it decides by, where that is not the newest state.
     since: Option<&'s dyn View>,
     guarded: Vec<Conflict>,
+    /// The epoch at the version that it has read at.
+    epoch: Epoch,
+    changes_epoch: bool,
     writes: Vec<Write>,
     size: usize,
     // After the writes: latches are let go after the commit.
@@ -58,6 +63,8 @@ impl<'s> RemoteTxn<'s> {
             view: TxnView::new(shared),
             since,
             guarded: Vec::new(),
+            epoch: 0,
+            changes_epoch: false,
             writes: Vec::new(),
             size: 0,
             held: shared.latches.hold(),
@@ -67,7 +74,9 @@ impl<'s> RemoteTxn<'s> {
     /// The version that it has read at, taken when it is first needed.
     fn version(&mut self) -> Result<Version> {
         if self.view.at.is_none() {
-            self.view.at = Some(self.shared.version().map_err(store_error)?);
+            let at = self.shared.txn_moment().map_err(store_error)?;
+            self.epoch = at.epoch;
+            self.view.at = Some(at.version);
         }
         Ok(self.view.at.expect("it was just taken"))
     }
@@ -154,17 +163,69 @@ impl<'s> RemoteTxn<'s> {
         } else {
             mutations.extend(large.iter().flat_map(|large| self.parts_of(large)));
         }
-        let outcome = self.shared.commit(Commit {
+        let commit = Commit {
             read_version: self.view.at,
             reads: std::mem::take(&mut self.guarded),
             writes: Vec::new(),
             mutations,
-        });
+        };
+        let outcome = match self.shared.sharing.get() {
+            None => self.shared.commit(commit),
+            Some(sharing) => self.commit_shared(sharing, commit),
+        };
         if is_staged {
             let is_undone = outcome.as_ref().is_err_and(|error| *error != KvError::Unknown);
             self.end_staging(&large, is_undone);
         }
         outcome
+    }
+
+    /// Commits where other processes write too. A transaction that guards keys decides by what this
+    /// process keeps in memory, so it commits under the epoch of that alone. One that guards none
+    /// is of an owner that nobody competes with.
+    fn commit_shared(&mut self, sharing: &Sharing, mut commit: Commit) -> Result<Stamp, KvError> {
+        let is_guarding = !commit.reads.is_empty();
+        if !is_guarding && !self.changes_epoch {
+            return self.shared.commit(commit);
+        }
+        if self.version().is_err() {
+            return Err(KvError::Unavailable("the store gives no version".to_owned()));
+        }
+        commit.read_version = self.view.at;
+        let key = self.shared.layout.epoch();
+        let next: Epoch = rand::rng().random();
+        if self.changes_epoch {
+            commit.mutations.push(Mutation::Set(key.clone(), next.to_be_bytes().to_vec()));
+        }
+        let is_current = sharing.accepted() == self.epoch;
+        if !is_current {
+            sharing.note_seen(self.epoch);
+            if is_guarding {
+                return Err(KvError::Conflict);
+            }
+        }
+        if !is_guarding && !is_current {
+            return self.shared.commit(commit);
+        }
+        let blind = (!is_guarding).then(|| commit.clone());
+        commit.reads.push(Conflict::Key(key));
+        match (self.shared.commit(commit), blind) {
+            (Ok(stamp), _) => {
+                if self.changes_epoch {
+                    sharing.follow(self.epoch, next);
+                }
+                Ok(stamp)
+            }
+            // The epoch has changed. This process accepts neither that change nor its own, and
+            // reads the catalogue again.
+            (Err(KvError::Conflict | KvError::TooOld), Some(mut blind)) => {
+                blind.read_version = None;
+                let outcome = self.shared.commit(blind);
+                sharing.note_seen(next);
+                outcome
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Nothing is staged any more: it has become a value, or it is removed.
@@ -276,8 +337,11 @@ impl Txn for RemoteTxn<'_> {
         self.held.take(keys, patience)?;
         // After the latches: it shows what their last holders have committed.
         self.version()?;
-        if let Some(view) = self.since {
-            self.check_unchanged(keys, view)?;
+        if let Some(view) = self.since
+            && let Err(error) = self.check_unchanged(keys, view)
+        {
+            pin::forget_moment(self.shared);
+            return Err(error);
         }
         self.view.expect(keys);
         let layout = &self.shared.layout;
@@ -305,6 +369,10 @@ impl Txn for RemoteTxn<'_> {
         self.writes.push(Write::Add(key.to_vec(), delta));
     }
 
+    fn change_epoch(&mut self) {
+        self.changes_epoch = true;
+    }
+
     fn size(&self) -> usize {
         self.size
     }
@@ -312,6 +380,8 @@ impl Txn for RemoteTxn<'_> {
     fn commit(mut self: Box<Self>) -> Result<Stamp> {
         self.shared.check_open().map_err(store_error)?;
         let outcome = self.commit_all();
+        // Also after a conflict: what was read then has changed.
+        pin::forget_moment(self.shared);
         outcome.map_err(|error| match error {
             // A transaction that took longer than the store keeps versions is begun again.
             KvError::TooOld if self.since.is_none() => Error::Conflict,

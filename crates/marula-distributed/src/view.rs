@@ -150,11 +150,10 @@ pub(crate) fn get(
     key: &[u8],
     visit: &mut dyn FnMut(&[u8]),
 ) -> Result<bool> {
-    let found = match at {
-        Some(at) => shared.get_at(at, space, key),
-        None => shared.at_newest(|at| shared.get_at(at, space, key)),
+    let value = match at {
+        Some(at) => shared.get_at(at, space, key).map_err(store_error)?,
+        None => shared.read(|at| shared.get_at(at, space, key))?,
     };
-    let value = found.map_err(store_error)?;
     if let Some(value) = &value {
         visit(value.as_slice());
     }
@@ -169,10 +168,10 @@ pub(crate) fn get_many<'r>(
     keys: &[&[u8]],
 ) -> Result<Box<dyn Values + 'r>> {
     let found = match at {
-        Some(at) => shared.get_many_at(at, space, keys),
-        None => shared.at_newest(|at| shared.get_many_at(at, space, keys)),
+        Some(at) => shared.get_many_at(at, space, keys).map_err(store_error)?,
+        None => shared.read(|at| shared.get_many_at(at, space, keys))?,
     };
-    Ok(Box::new(found.map_err(store_error)?))
+    Ok(Box::new(found))
 }
 
 /// Opens a cursor, at a version or of the newest state.
@@ -181,10 +180,12 @@ pub(crate) fn cursor<'r>(
     at: Option<Version>,
     walk: (Space, &KeyRange, Direction),
 ) -> Result<Box<dyn Cursor + 'r>> {
-    let is_moving = at.is_none();
-    let at = match at {
-        Some(at) => at,
-        None => shared.version().map_err(store_error)?,
+    let (at, moving) = match at {
+        Some(at) => (at, None),
+        None => {
+            let at = shared.reading_moment()?;
+            (at.version, Some(at.epoch))
+        }
     };
-    Ok(Box::new(RemoteCursor::new(shared, at, is_moving, walk)))
+    Ok(Box::new(RemoteCursor::new(shared, at, moving, walk)))
 }

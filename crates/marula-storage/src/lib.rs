@@ -5,18 +5,21 @@
 //! capped collections are built from it in `marula-db`, once for every engine.
 //!
 //! Start with [`store`]. [`memory`] is the simplest engine, [`latch`] excludes writers within one
-//! process, [`overlay`] holds the uncommitted writes of a client's transaction, [`times`] is a
-//! histogram of durations, [`contract`] has the tests that every engine passes.
+//! process, [`nodes`] is for several processes, [`overlay`] holds the uncommitted writes of a
+//! client's transaction, [`times`] is a histogram of durations, [`contract`] has the tests that
+//! every engine passes.
 
 pub mod store;
 
 pub mod latch;
 pub mod memory;
+pub mod nodes;
 pub mod overlay;
 pub mod times;
 
 pub mod contract;
 
+pub use nodes::{Epoch, Nodes};
 pub use store::{
     Caps, Cursor, Direction, Error, GUARD_WAIT, KeyRange, Looked, RangeStats, Result, Space, Stamp,
     Store, Txn, Values, View,

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::nodes::{Epoch, Nodes};
 use crate::times::Times;
 
 /// One of the fixed key spaces of a store. The same key in two spaces is two entries; an engine
@@ -338,6 +339,10 @@ pub trait Txn: Send {
     /// written by `add` alone, or cleared by `clear_range` and `delete`.
     fn add(&mut self, key: &[u8], delta: i64);
 
+    /// Has the commit change the epoch, for it changes what other nodes keep in memory: see
+    /// [`crate::nodes`]. Does nothing in a store of one process.
+    fn change_epoch(&mut self) {}
+
     /// Bytes of keys and values buffered so far; callers use it to bound the size of a transaction.
     fn size(&self) -> usize;
 
@@ -387,6 +392,23 @@ pub trait Store: View + 'static {
         }
         Ok(())
     }
+
+    /// The means to share the store with other processes; `None`, which never changes, in a store
+    /// of one process.
+    fn nodes(&self) -> Option<&dyn Nodes> {
+        None
+    }
+
+    /// Has this thread's reads of the newest state show one moment, this one, until the thread
+    /// commits, meets a conflict, or calls [`Store::end_operation`]; returns the epoch of that
+    /// moment. It moves on when the store no longer keeps it. A store whose reads are no round
+    /// trips does nothing here.
+    fn begin_operation(&self) -> Result<Epoch> {
+        Ok(0)
+    }
+
+    /// Ends what [`Store::begin_operation`] began; harmless where nothing was begun.
+    fn end_operation(&self) {}
 
     /// Has files stay as they are until [`Store::release_files`], so that they can be copied one by
     /// one. Commits go on. Where there are no files, nothing happens.

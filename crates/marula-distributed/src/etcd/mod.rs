@@ -189,9 +189,18 @@ impl Etcd {
 
     /// Several keys at once, by one transaction that only reads.
     fn read_keys(&self, at: Option<Version>, keys: &[Vec<u8>]) -> Result<Vec<Option<Entry>>> {
+        self.read_keys_and_version(at, keys).map(|(_, entries)| entries)
+    }
+
+    /// The same, and the revision that the store has.
+    fn read_keys_and_version(
+        &self,
+        at: Option<Version>,
+        keys: &[Vec<u8>],
+    ) -> Result<(Version, Vec<Option<Entry>>)> {
         let reads: Vec<Value> = keys.iter().map(|key| get_operation(key, at)).collect();
         let reply = self.call("/v3/kv/txn", &json!({ "success": reads }), Effect::Reads)?;
-        entries_of_responses(&reply, keys.len())
+        Ok((revision_of(&reply["header"])?, entries_of_responses(&reply, keys.len())?))
     }
 
     /// The modification revisions that keys had at a version; zero where there was none. Those that
@@ -406,6 +415,20 @@ impl Kv for Etcd {
         let version = revision_of(&reply["header"])?;
         self.compact(version);
         Ok(version)
+    }
+
+    fn read_newest(&self, keys: &[Vec<u8>]) -> Result<(Version, Vec<Option<Vec<u8>>>)> {
+        assert!(keys.len() <= ENTRIES_MAX, "they are read at once");
+        let (version, entries) = self.read_keys_and_version(None, keys)?;
+        let mut known = self.known.lock();
+        let mut values = Vec::with_capacity(keys.len());
+        for (key, entry) in keys.iter().zip(entries) {
+            known.note(version, key, entry.as_ref().map_or(0, |entry| entry.revision));
+            values.push(entry.map(|entry| entry.value));
+        }
+        drop(known);
+        self.compact(version);
+        Ok((version, values))
     }
 
     fn get(&self, at: Version, key: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -81,7 +81,7 @@ impl Cluster {
         root: &str,
         lease: Option<LeaseOptions>,
     ) -> marula_storage::Result<Arc<dyn Store>> {
-        let options = Options { root: root.as_bytes().to_vec(), lease };
+        let options = Options { root: root.as_bytes().to_vec(), lease, is_shared: false };
         Ok(Arc::new(Distributed::open(Arc::new(self.client()), options)?))
     }
 }

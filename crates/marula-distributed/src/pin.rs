@@ -1,0 +1,48 @@
+//! The moment that the operation of a thread reads.
+//!
+//! Without it each read of the newest state would begin by a round trip that takes a version, and
+//! the reads of one operation would show several moments.
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::shared::{At, Shared};
+
+thread_local! {
+    static PIN: Cell<Option<Pin>> = const { Cell::new(None) };
+}
+
+/// The operation of a thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Pin {
+    /// The address of the [`Shared`] that it reads.
+    store: usize,
+    /// Its moment; none after a commit or a conflict, until the next read.
+    pub(crate) at: Option<At>,
+}
+
+/// The operation of this thread, if it reads this store.
+pub(crate) fn of(shared: &Shared) -> Option<Pin> {
+    PIN.get().filter(|pin| pin.store == address(shared))
+}
+
+/// Begins an operation of this thread, or has it read another moment.
+pub(crate) fn set(shared: &Shared, at: Option<At>) {
+    PIN.set(Some(Pin { store: address(shared), at }));
+}
+
+/// Has the next read of the operation show the newest state.
+pub(crate) fn forget_moment(shared: &Shared) {
+    if of(shared).is_some() {
+        set(shared, None);
+    }
+}
+
+/// Ends the operation of this thread.
+pub(crate) fn end() {
+    PIN.set(None);
+}
+
+fn address(shared: &Shared) -> usize {
+    ptr::from_ref(shared).addr()
+}
