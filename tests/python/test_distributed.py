@@ -1,13 +1,9 @@
 """Data in a distributed store: the simulated one with FoundationDB's limits, and a real etcd."""
 import ctypes.util
-import os
-import shutil
-import subprocess
-import tempfile
 import threading
 import time
-import urllib.request
 
+import etcd_cluster
 import pymongo
 import pytest
 import server
@@ -16,61 +12,14 @@ OTHER = server.is_mongod() or "--storage-engine" in server.serve_command()
 pytestmark = pytest.mark.skipif(OTHER, reason="the engine is chosen here")
 
 
-class Etcd:
-    """Three etcd servers that are one cluster."""
-
-    def __init__(self, binary):
-        self.folder = tempfile.mkdtemp(prefix="marula-etcd-")
-        self.clients = ["http://127.0.0.1:%d" % server.free_port() for _ in range(3)]
-        peers = ["http://127.0.0.1:%d" % server.free_port() for _ in range(3)]
-        cluster = ",".join("n%d=%s" % member for member in enumerate(peers))
-        self.processes = [
-            subprocess.Popen(
-                [binary, "--name", "n%d" % n, "--data-dir", os.path.join(self.folder, str(n)),
-                 "--listen-client-urls", self.clients[n], "--advertise-client-urls", self.clients[n],
-                 "--listen-peer-urls", peers[n], "--initial-advertise-peer-urls", peers[n],
-                 "--initial-cluster", cluster, "--max-request-bytes", "10485760", "--max-txn-ops", "50000"],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            for n in range(3)]
-        for url in self.clients:
-            self.wait(url)
-
-    @staticmethod
-    def wait(url):
-        until = time.monotonic() + 60
-        while True:
-            try:
-                body = urllib.request.urlopen(url + "/health", timeout=2).read()
-                if b'"true"' in body:
-                    return
-            except OSError:
-                pass
-            assert time.monotonic() < until, "etcd does not come up"
-            time.sleep(0.05)
-
-    def close(self):
-        for process in self.processes:
-            process.kill()
-            process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
 @pytest.fixture(scope="module")
 def etcd():
-    found = subprocess.run([os.path.join(server.ROOT, "tools", "setup"), "etcd"], capture_output=True, text=True)
-    if found.returncode != 0:
-        pytest.skip("there is no etcd here: " + found.stderr.strip())
-    cluster = Etcd(found.stdout.strip())
-    yield cluster
-    cluster.close()
-
-
-def options_of(etcd):
-    return ["--storage-engine", "etcd", "--endpoints", ",".join(etcd.clients)]
+    with etcd_cluster.start() as cluster:
+        yield cluster
 
 
 def on_etcd(etcd):
-    return server.Server(*options_of(etcd), wait=60.0)
+    return server.Server(*etcd.options(), wait=60.0)
 
 
 def refusal(*options, **more):
@@ -111,7 +60,7 @@ def test_limits_of_the_store_are_not_those_of_documents():
 def test_one_process_serves_a_store(etcd):
     with on_etcd(etcd) as own, pymongo.MongoClient(own.uri) as client:
         client.test.c.insert_one({"_id": 1})
-        said = refusal(*options_of(etcd), wait=60.0)
+        said = refusal(*etcd.options(), wait=60.0)
         assert "in use by another Marula process (" in said and "process %d)" % own.process.pid in said, said
         assert client.test.c.count_documents({}) == 1
         # Or it would look for the server at its own end.

@@ -134,6 +134,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "metrics",
         &["counters", "cursor", "host", "memory", "net", "server", "time_series", "transactions"],
     ),
+    ("nodes", &["server"]),
     ("operation", &["auth", "net", "row", "session", "shown_command"]),
     (
         "parameters",

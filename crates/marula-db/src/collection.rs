@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use marula_bson::{Doc, Value, key_string};
 use marula_error::{Result, errors};
+use marula_storage::nodes::NODE_BITS;
 use marula_storage::{Cursor, Direction, KeyRange, Looked, Space, Stamp, Values, View};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -124,6 +125,10 @@ pub struct Collection {
     count: AtomicI64,
     size_bytes: AtomicI64,
     last_record_id: AtomicI64,
+    /// The difference between two record ids of this process.
+    record_id_step: i64,
+    /// Whether other processes keep its documents in memory, so that a write changes the epoch.
+    is_kept_by_nodes: bool,
     /// Serializes inserts into a capped collection, since each may remove the oldest documents.
     pub(crate) capped: Mutex<()>,
     /// The open buckets, if it is a bucket collection.
@@ -159,6 +164,8 @@ impl Collection {
             count: AtomicI64::new(0),
             size_bytes: AtomicI64::new(0),
             last_record_id: AtomicI64::new(0),
+            record_id_step: 1,
+            is_kept_by_nodes: false,
             capped: Mutex::new(()),
             open_buckets: OnceLock::new(),
             arrivals: AtomicU64::new(0),
@@ -543,7 +550,41 @@ impl Collection {
     }
 
     pub(crate) fn next_record_id(&self) -> i64 {
-        self.last_record_id.fetch_add(1, Ordering::Relaxed) + 1
+        let step = self.record_id_step;
+        self.last_record_id.fetch_add(step, Ordering::Relaxed) + step
+    }
+
+    /// The same collection for a process that shares the store with others: the low bits of its
+    /// record ids are the number of the node, so that no other node gives the same.
+    #[must_use]
+    pub(crate) fn of_node(mut self, node: u32) -> Self {
+        self.record_id_step = 1 << NODE_BITS;
+        let last = *self.last_record_id.get_mut();
+        self.last_record_id = AtomicI64::new(last >> NODE_BITS << NODE_BITS | i64::from(node));
+        self.is_kept_by_nodes = is_kept(&self.namespace());
+        self
+    }
+
+    /// Makes later record ids greater than `id`, which another node has given.
+    pub(crate) fn pass_record_id(&self, id: i64) {
+        let own = self.last_record_id.load(Ordering::Relaxed) & (self.record_id_step - 1);
+        self.last_record_id.fetch_max(id >> NODE_BITS << NODE_BITS | own, Ordering::Relaxed);
+    }
+
+    /// Returns whether other processes keep its documents in memory.
+    #[inline]
+    pub(crate) fn is_kept_by_nodes(&self) -> bool {
+        self.is_kept_by_nodes
+    }
+
+    /// Sets the counters to what the store has. Listeners look whether other nodes have inserted
+    /// documents: in a full capped collection the counters do not tell.
+    pub(crate) fn set_counters(&self, documents: i64, bytes: i64) {
+        self.count.store(documents, Ordering::Relaxed);
+        self.size_bytes.store(bytes, Ordering::Relaxed);
+        if !self.listeners.lock().is_empty() {
+            self.notify_listeners();
+        }
     }
 
     /// Adds a commit's changes of the counters, which are already stored, to those in memory.
@@ -551,6 +592,13 @@ impl Collection {
         self.count.fetch_add(documents, Ordering::Relaxed);
         self.size_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
+}
+
+/// Whether servers keep the documents of a collection in memory: users, roles, and settings.
+fn is_kept(ns: &Namespace) -> bool {
+    const SETTINGS: [&str; 2] = ["settings", "user_writes_critical_sections"];
+    ns.db() == "admin" && ns.collection().starts_with("system.")
+        || ns.db() == "config" && SETTINGS.contains(&ns.collection())
 }
 
 /// A change of a collection's state: no writer and no transaction uses the collection.

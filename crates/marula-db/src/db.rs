@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
 use marula_storage::{Direction, KeyRange, Space, Stamp, Store, View};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::activity::Activity;
 use crate::catalog::event::{CatalogEvent, CatalogWatcher};
@@ -18,6 +18,7 @@ use crate::current;
 use crate::index::multikey_prefix;
 use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
+use crate::nodes::{CatalogLock, Sharing};
 use crate::oplog::Oplog;
 use crate::session::Sessions;
 use crate::storage_error::ForClient;
@@ -42,10 +43,12 @@ pub struct Db {
     must_use_indexes: AtomicBool,
     /// A [`FeatureVersion`] as one byte.
     feature_version: AtomicU8,
+    /// Where other processes serve the store too.
+    pub(crate) sharing: Option<Sharing>,
 }
 
 /// The thread that clears dropped ranges.
-struct Sweeper {
+pub(crate) struct Sweeper {
     dropped: mpsc::Sender<(Space, Ident)>,
     thread: JoinHandle<()>,
 }
@@ -53,6 +56,9 @@ struct Sweeper {
 impl Db {
     /// Opens a store: reads its catalogue, and continues clearing dropped ranges.
     pub fn open(store: Arc<dyn Store>) -> Result<Self> {
+        if store.nodes().is_some() {
+            return Db::open_shared(store);
+        }
         let (catalog, next_ident) = load(&*store)?;
         let sweeper = Sweeper::start(store.clone());
         for (key, _) in read_all(&*store, &keys::DROPPED_PREFIX)? {
@@ -76,16 +82,17 @@ impl Db {
         Ok(db)
     }
 
-    fn new(
+    pub(crate) fn new(
         store: Arc<dyn Store>,
         catalog: Catalog,
         next_ident: u32,
         sweeper: Option<Sweeper>,
     ) -> Self {
+        let sharing = store.nodes().map(|nodes| Sharing::new(nodes.own()));
         Db {
             store,
             catalog,
-            sessions: Sessions::default(),
+            sessions: Sessions::new(sharing.is_some()),
             ddl: Mutex::new(next_ident),
             locks: Locks::default(),
             oplog: Oplog::default(),
@@ -96,6 +103,7 @@ impl Db {
             watcher: OnceLock::new(),
             must_use_indexes: AtomicBool::new(false),
             feature_version: AtomicU8::new(FeatureVersion::default().to_byte()),
+            sharing,
         }
     }
 
@@ -148,8 +156,14 @@ impl Db {
     /// Locks the catalogue against other changes; the content is the next free ident.
     ///
     /// Errors: the operation was interrupted.
-    pub(crate) fn lock_catalog(&self) -> Result<MutexGuard<'_, u32>> {
-        current::lock(&self.ddl)
+    pub(crate) fn lock_catalog(&self) -> Result<CatalogLock<'_>> {
+        let next_ident = current::lock(&self.ddl)?;
+        self.lock_for_all(next_ident, &|| current::check())
+    }
+
+    /// [`Db::lock_catalog`] for what must be done even if the operation was interrupted.
+    pub(crate) fn lock_catalog_anyway(&self) -> Result<CatalogLock<'_>> {
+        self.lock_for_all(self.ddl.lock(), &|| Ok(()))
     }
 
     /// The store, which is also the view of its newest state.
@@ -176,6 +190,21 @@ impl Db {
     /// The records of retryable writes.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// Returns whether the numbered write of this thread, which has ended, must be carried out
+    /// again: another node has written the record of its session.
+    ///
+    /// Errors: those of the store.
+    pub fn must_repeat_numbered(&self) -> Result<bool> {
+        self.sessions.has_moved(self.store())
+    }
+
+    /// Ends a transaction that another node may have open: see [`Sessions::settle`].
+    ///
+    /// Errors: those of the store.
+    pub fn settle_transaction(&self, lsid: &[u8], number: i64, now_ms: i64) -> Result<bool> {
+        self.sessions.settle(self.store(), lsid, number, now_ms)
     }
 
     /// The collection with this name.
@@ -248,7 +277,7 @@ impl Db {
 }
 
 impl Sweeper {
-    fn start(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn start(store: Arc<dyn Store>) -> Self {
         let (dropped, received) = mpsc::channel::<(Space, Ident)>();
         let run = move || {
             for (space, ident) in received {
@@ -262,12 +291,18 @@ impl Sweeper {
     }
 }
 
-/// Reads the catalogue and the next free ident.
-fn load(store: &dyn Store) -> Result<(Catalog, u32)> {
-    let catalog = Catalog::default();
+/// The next free ident.
+pub(crate) fn next_ident(store: &dyn View) -> Result<u32> {
     let mut next_ident = 1;
     let mut read = |bytes: &[u8]| next_ident = bytes.try_into().map_or(1, u32::from_be_bytes);
     store.get(Space::Catalog, &keys::NEXT_IDENT, &mut read).for_client()?;
+    Ok(next_ident)
+}
+
+/// Reads the catalogue and the next free ident.
+fn load(store: &dyn Store) -> Result<(Catalog, u32)> {
+    let catalog = Catalog::default();
+    let next_ident = next_ident(store)?;
     for (key, value) in read_all(store, &keys::ENTRY_PREFIX)? {
         let ident = key.get(keys::ENTRY_PREFIX.len()..).and_then(|ident| ident.try_into().ok());
         let Some(ident) = ident.map(u32::from_be_bytes) else { continue };
@@ -290,7 +325,7 @@ fn clear(store: &dyn Store, space: Space, ident: Ident) -> marula_storage::Resul
     Ok(())
 }
 
-fn read_all(store: &dyn Store, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(crate) fn read_all(store: &dyn View, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut found = Vec::new();
     let mut cursor =
         store.cursor(Space::Catalog, &KeyRange::prefix(prefix), Direction::Forward).for_client()?;

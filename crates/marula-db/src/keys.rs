@@ -98,6 +98,8 @@ pub fn record_key(ident: Ident, record: &[u8], out: &mut Vec<u8>) {
 
 /// The prefix of every catalogue entry.
 pub const ENTRY_PREFIX: [u8; 1] = [0x01];
+/// The prefix of every counter.
+pub const COUNTER_PREFIX: [u8; 1] = [0x02];
 /// The prefix of every dropped range that has not been cleared yet.
 pub const DROPPED_PREFIX: [u8; 1] = [0x03];
 /// The key of the next free ident.
@@ -124,6 +126,14 @@ pub fn count(ident: Ident) -> [u8; 6] {
 /// The key of the counter of the bytes of a collection's documents.
 pub fn size(ident: Ident) -> [u8; 6] {
     counter(ident, 0x02)
+}
+
+/// The collection of a counter's key, and which of its counters it is: 0 for documents, 1 for their
+/// bytes.
+pub(crate) fn parse_counter(key: &[u8]) -> Option<(Ident, usize)> {
+    let [_, ident @ .., kind @ 1..=2] = key else { return None };
+    let ident = u32::from_be_bytes(ident.try_into().ok()?);
+    Some((Ident(ident), usize::from(kind - 1)))
 }
 
 /// The key that marks the range of `ident` in `space` as dropped but not cleared.

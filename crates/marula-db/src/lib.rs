@@ -19,6 +19,7 @@ pub mod index;
 pub mod keys;
 pub mod latencies;
 pub mod namespace;
+pub mod nodes;
 pub mod oplog;
 pub mod session;
 pub mod storage_error;

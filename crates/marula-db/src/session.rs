@@ -13,6 +13,7 @@
 //! ```
 //! Source: driver specification "Retryable Writes"; manual "Retryable Writes".
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +26,14 @@ use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 
 use crate::current;
 use crate::keys;
-use crate::storage_error::ForClient;
+use crate::storage_error::{ForClient, client_error};
 
 errors! {
     txn_too_old(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer retryable write with txnNumber {newest} has already started on this session.";
     older_than_transaction(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer transaction with txnNumber {newest} has already started on this session.";
     became_transaction() = IncompleteTransactionHistory, "Cannot retry a retryable write that has been converted into a transaction";
+    /// The request is carried out again, and finds the other node's record.
+    session_moved() = InterruptedDueToReplStateChange, "another server has written a record of this session";
     incomplete_history(statement: i32, number: i64) = IncompleteTransactionHistory, "the record of statement {statement} of txnNumber {number} is of another kind of write";
 }
 
@@ -140,9 +143,11 @@ pub struct Stored {
     pub is_committed: bool,
 }
 
-/// The session records in memory; the store has all of them.
+/// The session records in memory; the store has all of them. Where other nodes write records too,
+/// each is read from the store when it is used.
 #[derive(Default)]
 pub struct Sessions {
+    is_shared: bool,
     records: Mutex<HashMap<Vec<u8>, Arc<Mutex<SessionRecord>>>>,
 }
 
@@ -154,9 +159,32 @@ pub struct NumberedWrite {
     now_ms: i64,
     record: ArcMutexGuard<RawMutex, SessionRecord>,
     encoded: Vec<u8>,
+    /// Where other nodes write records too: the stored record that it decides by.
+    seen: Option<Seen>,
+}
+
+/// The stored record of a session; empty if there is none.
+struct Seen(Vec<u8>);
+
+/// The numbered write of a thread, in a store that other nodes write to: a statement that has
+/// written nothing may have found what another node has just done for the same number.
+struct Unchecked {
+    key: Vec<u8>,
+    seen: Vec<u8>,
+    /// Whether a statement has begun since the record was last known to be `seen`.
+    is_open: bool,
+}
+
+thread_local! {
+    static UNCHECKED: RefCell<Option<Unchecked>> = const { RefCell::new(None) };
 }
 
 impl Sessions {
+    /// No records in memory; `is_shared` says whether other nodes write records too.
+    pub(crate) fn new(is_shared: bool) -> Self {
+        Sessions { is_shared, records: Mutex::default() }
+    }
+
     /// Starts the write with this number in the session `lsid`; waits for an earlier attempt that
     /// is still running.
     ///
@@ -170,7 +198,7 @@ impl Sessions {
     ) -> Result<NumberedWrite> {
         let record = self.record(lsid);
         let record = current::wait(|| record.try_lock_arc_for(WAIT_STEP))?;
-        Self::begin_locked(record, store, lsid, number, now_ms)
+        self.begin_locked(record, store, lsid, number, now_ms)
     }
 
     /// Like [`Sessions::begin`], but returns `None` instead of waiting.
@@ -182,22 +210,29 @@ impl Sessions {
         now_ms: i64,
     ) -> Result<Option<NumberedWrite>> {
         let Some(record) = self.record(lsid).try_lock_arc() else { return Ok(None) };
-        Self::begin_locked(record, store, lsid, number, now_ms).map(Some)
+        self.begin_locked(record, store, lsid, number, now_ms).map(Some)
     }
 
     /// The newest numbered write of the session `lsid`, if any; does not wait for a running one.
     pub fn newest(&self, view: &dyn View, lsid: &[u8]) -> Result<Known> {
         let record = self.records.lock().get(lsid).cloned();
-        if let Some(record) = record {
-            let Some(held) = record.try_lock() else { return Ok(Known::Running) };
-            if let Some(newest) = held.newest() {
-                return Ok(Known::Newest(Some(newest)));
-            }
+        let held = match &record {
+            None => None,
+            Some(record) => match record.try_lock() {
+                None => return Ok(Known::Running),
+                held => held,
+            },
+        };
+        let known = held.as_ref().and_then(|held| held.newest());
+        if known.is_some() && !self.is_shared {
+            return Ok(Known::Newest(known));
         }
         let mut stored = None;
         let key = keys::session(lsid);
         view.get(Space::Catalog, &key, &mut |bytes| stored = decode(bytes)).for_client()?;
-        Ok(Known::Newest(stored.and_then(|record| record.newest())))
+        let stored = stored.and_then(|record| record.newest());
+        let is_newer = |stored: &Newest| known.is_none_or(|known| known.number <= stored.number);
+        Ok(Known::Newest(stored.filter(is_newer).or(known)))
     }
 
     /// Registers a client's transaction as the newest number of the session; it must be the
@@ -241,6 +276,7 @@ impl Sessions {
     }
 
     fn begin_locked(
+        &self,
         mut record: ArcMutexGuard<RawMutex, SessionRecord>,
         store: &dyn View,
         lsid: &[u8],
@@ -248,10 +284,16 @@ impl Sessions {
         now_ms: i64,
     ) -> Result<NumberedWrite> {
         let key = keys::session(lsid);
-        if record.txn_number.is_none() {
-            let mut loaded = None;
-            store.get(Space::Catalog, &key, &mut |bytes| loaded = decode(bytes)).for_client()?;
-            *record = loaded.unwrap_or_default();
+        let mut seen = None;
+        if record.txn_number.is_none() || self.is_shared {
+            let mut bytes = Vec::new();
+            store.get(Space::Catalog, &key, &mut |found| bytes = found.to_vec()).for_client()?;
+            record.follow(decode(&bytes));
+            if self.is_shared {
+                let unchecked = Unchecked { key: key.clone(), seen: bytes.clone(), is_open: true };
+                UNCHECKED.set(Some(unchecked));
+                seen = Some(Seen(bytes));
+            }
         }
         match record.txn_number {
             Some(newest) if number < newest => {
@@ -273,7 +315,58 @@ impl Sessions {
                 }
             }
         }
-        Ok(NumberedWrite { key, number, now_ms, record, encoded: Vec::new() })
+        Ok(NumberedWrite { key, number, now_ms, record, encoded: Vec::new(), seen })
+    }
+
+    /// Returns whether another node has written the record of this thread's numbered write, which
+    /// has ended: then it must be carried out again, and finds in the record what has been done.
+    ///
+    /// Errors: those of the store.
+    pub(crate) fn has_moved(&self, store: &dyn Store) -> Result<bool> {
+        if !self.is_shared {
+            return Ok(false);
+        }
+        let Some(Unchecked { key, seen, is_open }) = UNCHECKED.take() else { return Ok(false) };
+        if !is_open {
+            return Ok(false);
+        }
+        // The newest state, whatever the operation has read.
+        store.end_operation();
+        let mut now = Vec::new();
+        store.get(Space::Catalog, &key, &mut |bytes| now = bytes.to_vec()).for_client()?;
+        Ok(now != seen)
+    }
+
+    /// Ends a transaction that another node may have open: returns whether it has been committed.
+    /// If not, it never will be.
+    ///
+    /// Errors: those of the store.
+    pub fn settle(&self, store: &dyn Store, lsid: &[u8], number: i64, now_ms: i64) -> Result<bool> {
+        let key = keys::session(lsid);
+        loop {
+            let mut txn = store.begin();
+            txn.guard(&[(Space::Catalog, &key)]).for_client()?;
+            let mut found = None;
+            txn.view()
+                .get(Space::Catalog, &key, &mut |bytes| found = decode(bytes))
+                .for_client()?;
+            if let Some(newest) = found.as_ref().and_then(SessionRecord::newest)
+                && newest.number >= number
+            {
+                return Ok(newest.number == number && newest.kind == Kind::Committed);
+            }
+            // The commit of the transaction has read the record that this one replaces.
+            let record =
+                SessionRecord { txn_number: Some(number), at_ms: now_ms, ..Default::default() };
+            let mut encoded = Vec::new();
+            encode(&record, number, &mut encoded);
+            txn.put(Space::Catalog, &key, &encoded);
+            match txn.commit() {
+                Ok(_) => return Ok(false),
+                Err(marula_storage::Error::Conflict) => current::check()?,
+                Err(error) => return Err(client_error(error)),
+            }
+        }
     }
 
     /// The stored records of all sessions.
@@ -321,14 +414,39 @@ impl Sessions {
                 records.remove(lsid);
             }
             let mut txn = store.begin();
+            if self.is_shared {
+                // Another node may have just written it.
+                txn.guard(&[(Space::Catalog, key)]).for_client()?;
+                let mut is_old = false;
+                let mut see = |bytes: &[u8]| {
+                    is_old = decode(bytes).is_none_or(|record| record.at_ms < before_ms);
+                };
+                txn.view().get(Space::Catalog, key, &mut see).for_client()?;
+                if !is_old {
+                    continue;
+                }
+            }
             txn.delete(Space::Catalog, key);
-            txn.commit().for_client()?;
+            match txn.commit() {
+                Err(marula_storage::Error::Conflict) if self.is_shared => {}
+                outcome => drop(outcome.for_client()?),
+            }
         }
         Ok(expired.len())
     }
 }
 
 impl SessionRecord {
+    /// Takes over the stored record, unless this one is newer: a transaction is stored when it is
+    /// committed.
+    fn follow(&mut self, stored: Option<SessionRecord>) {
+        if let Some(stored) = stored
+            && stored.txn_number >= self.txn_number
+        {
+            *self = stored;
+        }
+    }
+
     fn newest(&self) -> Option<Newest> {
         self.txn_number.map(|number| Newest { number, kind: self.kind })
     }
@@ -337,6 +455,11 @@ impl SessionRecord {
 impl NumberedWrite {
     /// The recorded result of `statement`, if it has been done before.
     pub fn done(&self, statement: i32) -> Option<&Done> {
+        if self.seen.is_some() {
+            UNCHECKED.with_borrow_mut(|open| {
+                open.iter_mut().for_each(|unchecked| unchecked.is_open = true);
+            });
+        }
         let spans = &self.record.spans;
         spans.iter().find(|span| (span.low..=span.high).contains(&statement)).map(|span| &span.done)
     }
@@ -354,6 +477,30 @@ impl NumberedWrite {
     /// The error for a statement that was recorded by another kind of write.
     pub fn mismatch(&self, statement: i32) -> marula_error::Error {
         incomplete_history(statement, self.number)
+    }
+
+    /// Has `txn` fail where another node writes a record of this session; does nothing in a store
+    /// of one process.
+    ///
+    /// Errors: a conflict; `session_moved` if another node has written one since this write began,
+    /// which must then begin again.
+    pub(crate) fn claim(&self, txn: &mut dyn Txn) -> Result<()> {
+        let Some(Seen(seen)) = &self.seen else { return Ok(()) };
+        txn.guard(&[(Space::Catalog, &self.key)]).for_client()?;
+        let mut now = Vec::new();
+        txn.view()
+            .get(Space::Catalog, &self.key, &mut |bytes| now = bytes.to_vec())
+            .for_client()?;
+        if now != *seen { Err(session_moved()) } else { Ok(()) }
+    }
+
+    /// Notes that what was staged last has been committed.
+    pub(crate) fn note_committed(&mut self) {
+        if let Some(Seen(seen)) = &mut self.seen {
+            seen.clone_from(&self.encoded);
+            let seen = self.encoded.clone();
+            UNCHECKED.set(Some(Unchecked { key: self.key.clone(), seen, is_open: false }));
+        }
     }
 
     /// Adds to `txn` the record that `statements` are done. They are final only once the

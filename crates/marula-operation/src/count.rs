@@ -78,7 +78,7 @@ impl<'a> CountOp<'a> {
         query: Query,
     ) -> Result<Progress<u64>> {
         if self.is_whole() {
-            return Ok(Progress::Done(self.part_of(collection.count())));
+            return Ok(Progress::Done(self.part_of(env.unit.count(collection)?)));
         }
         let (wording, mut interrupt) = (self.wording(), || env.check_interrupt());
         let time_budget = env.host.time_budget();

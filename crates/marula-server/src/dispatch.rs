@@ -93,6 +93,16 @@ impl Service for Frame {
         let _at_work = worker::begin(Worker::Connection(connection.id));
         let _acting = connection.actor.clone().map(actor::begin);
         let server = &*self.0;
+        let _moment = match call.place == Place::Pool && server.db.engine().is_remote {
+            false => None,
+            true => match server.db.begin_operation() {
+                Ok(moment) => Some(moment),
+                Err(error) => {
+                    answer_error(server, None, &error, reply);
+                    return Step::Reply;
+                }
+            },
+        };
         let is_controlled = server.options.has_access_control;
         if is_controlled {
             check::renew(server, connection);
@@ -447,6 +457,15 @@ fn run(
         Some(locked) => Ok(until_released(server, locked, deadline)),
         None if current::take_postponed() && !on_pool => Ok(Outcome::ToPool),
         None => outcome,
+    };
+    let must_repeat = match on_pool && request.txn_number.is_some() {
+        false => Ok(false),
+        true => server.db.must_repeat_numbered(),
+    };
+    let outcome = match must_repeat {
+        Ok(false) => outcome,
+        Ok(true) => Ok(Outcome::Retry(Box::new(|_| ()), Instant::now() + BUSY_STEP)),
+        Err(error) => Err(error),
     };
     drop(metered);
     drop(current);

@@ -26,12 +26,25 @@ pub fn document_bytes_max(request: &Request<'_>, db: &Db) -> Option<usize> {
     let bytes = request.message.bytes().len();
     match request.command.place {
         Place::Pool | Place::Reserved => None,
+        Place::Inline if reads_users(request) && db.engine().is_remote => None,
         Place::Inline => (bytes <= SMALL_BYTES_MAX).then_some(DOCUMENT_BYTES_MAX),
         Place::Decides if bytes <= BYTES_MAX && !db.engine().is_remote => {
             let cost = cost(request)?;
             Some(DOCUMENT_BYTES_MAX / cost.conditions())
         }
         Place::Decides => None,
+    }
+}
+
+/// Whether a request of those that are short by their nature looks up a user.
+fn reads_users(request: &Request<'_>) -> bool {
+    match request.command.name {
+        "saslStart" | "saslContinue" | "authenticate" => true,
+        "hello" | "isMaster" => {
+            request.arg("saslSupportedMechs").is_some()
+                || request.arg("speculativeAuthenticate").is_some()
+        }
+        _ => false,
     }
 }
 

@@ -35,6 +35,7 @@ pub mod log_file;
 pub mod memory;
 pub mod metrics;
 pub mod net;
+pub mod nodes;
 pub mod operation;
 pub mod oplog_keeper;
 pub mod parameters;

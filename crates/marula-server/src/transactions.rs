@@ -282,7 +282,27 @@ impl Transactions {
             Known::Newest(newest) => newest,
             Known::Running => return Ok(Entrance::Busy),
         };
+        if is_commit && db.is_shared() && newest.is_none_or(|newest| newest.number < number) {
+            // It is open on another node, or has ended there.
+            return match db.settle_transaction(lsid.key(), number, now_ms)? {
+                true => Ok(Entrance::In(Entered {
+                    lsid,
+                    number,
+                    transaction: None,
+                    read_concern: ReadConcern::default(),
+                })),
+                false => Err(aborted(number).with_label(TRANSIENT)),
+            };
+        }
         let mut shard = self.shard(&lsid).lock();
+        if let (Some(newest), Some(known)) = (newest, shard.get_mut(&lsid))
+            && db.is_shared()
+            && newest.kind == Kind::Write
+            && newest.number >= known.number
+        {
+            // Another node has ended it.
+            self.abort(&lsid, known);
+        }
         let known = shard.get_mut(&lsid).filter(|known| {
             // A write that may be retried has come since: its transaction is over.
             newest.is_none_or(|newest| newest.kind != Kind::Write && newest.number == known.number)

@@ -43,6 +43,14 @@ fn may_delete(server: &Server) -> bool {
 
 /// Goes through every collection once.
 fn pass(server: &Server) {
+    match server.db.leads() {
+        Ok(true) => {}
+        Ok(false) => return,
+        Err(error) => {
+            tracing::warn!(%error, "the nodes of the store could not be listed; no documents expire until the next pass");
+            return;
+        }
+    }
     let catalog = server.db.catalog();
     for database in catalog.databases() {
         for collection in catalog.collections(&database) {

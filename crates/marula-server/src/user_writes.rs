@@ -25,9 +25,13 @@ pub struct UserWriteBlock(AtomicBool);
 impl UserWriteBlock {
     /// Reads the stored mode.
     pub fn load(db: &Db) -> Result<Self> {
-        let stored = db.stored_document(&Namespace::new("config", COLLECTION)?, ID)?;
-        let blocks = stored.as_ref().and_then(|stored| stored.as_doc().get("blockUserWrites"));
-        Ok(UserWriteBlock(AtomicBool::new(blocks.is_some_and(|blocks| blocks.is_truthy()))))
+        Ok(UserWriteBlock(AtomicBool::new(stored(db)?)))
+    }
+
+    /// Reads the stored mode again, which another node may have set.
+    pub(crate) fn renew(&self, db: &Db) -> Result<()> {
+        self.0.store(stored(db)?, Ordering::Release);
+        Ok(())
     }
 
     /// Stores the mode and has it count from now on.
@@ -49,6 +53,12 @@ impl UserWriteBlock {
     pub fn is_on(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
+}
+
+fn stored(db: &Db) -> Result<bool> {
+    let stored = db.stored_document(&Namespace::new("config", COLLECTION)?, ID)?;
+    let blocks = stored.as_ref().and_then(|stored| stored.as_doc().get("blockUserWrites"));
+    Ok(blocks.is_some_and(|blocks| blocks.is_truthy()))
 }
 
 impl Context<'_> {

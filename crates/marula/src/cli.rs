@@ -100,6 +100,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster_file: Option<PathBuf>,
 
+    /// Let other Marula processes serve the store of --storage-engine etcd or fdb at the same time
+    #[arg(long)]
+    pub(crate) shared: bool,
+
     /// Memory to divide among caches, memtables and operations, such as 1GB or 512MB [default: no
     /// limit]
     #[arg(long, value_name = "SIZE")]

@@ -60,31 +60,39 @@ pub(crate) fn open(
     }
     let is_distributed =
         matches!(settings.engine, EngineKind::Sim | EngineKind::Etcd | EngineKind::Fdb);
+    if settings.is_shared && !is_distributed {
+        return Err("--shared is for --storage-engine etcd and fdb".to_owned());
+    }
+    if settings.is_shared && settings.repl_set.is_some() {
+        return Err("--shared and --replSet exclude each other: the servers of a shared store answer as mongos processes".to_owned());
+    }
     if is_distributed && matches!(purpose, Purpose::Repair) {
         return Err("--repair is for data folders".to_owned());
     }
     match settings.engine {
         EngineKind::Memory => Ok(Opened::without_backups(Arc::new(Memory::new()))),
         EngineKind::RocksDb => open_folder(&settings.dbpath, memory, purpose),
-        EngineKind::Sim => {
-            open_distributed(Arc::new(Sim::new(SystemClock::default(), Faults::default())))
-        }
+        EngineKind::Sim => open_distributed(
+            Arc::new(Sim::new(SystemClock::default(), Faults::default())),
+            settings,
+        ),
         EngineKind::Etcd if settings.endpoints.is_empty() => {
             Err("--storage-engine etcd needs --endpoints".to_owned())
         }
-        EngineKind::Etcd => open_distributed(Arc::new(Etcd::new(&settings.endpoints)?)),
+        EngineKind::Etcd => open_distributed(Arc::new(Etcd::new(&settings.endpoints)?), settings),
         EngineKind::Fdb => {
-            open_distributed(Arc::new(Fdb::open(settings.cluster_file.as_deref(), None)?))
+            open_distributed(Arc::new(Fdb::open(settings.cluster_file.as_deref(), None)?), settings)
         }
     }
 }
 
-/// Opens a store over a distributed one, of which this process is then the owner: the layers above
-/// keep the catalogue in memory and assume that nobody else writes.
-fn open_distributed(kv: Arc<dyn Kv>) -> Result<Opened, Failure> {
-    let name = format!("{}, process {}", marula_server::host_name(), std::process::id());
+/// Opens a store over a distributed one, which this process serves alone, or as one of several.
+fn open_distributed(kv: Arc<dyn Kv>, settings: &Settings) -> Result<Opened, Failure> {
+    let host = settings.advertised_host.clone().unwrap_or_else(marula_server::host_name);
+    let name = format!("{host}:{}, process {}", settings.port, std::process::id());
     let options = marula_distributed::Options {
         lease: Some(LeaseOptions::new(name)),
+        is_shared: settings.is_shared,
         ..marula_distributed::Options::default()
     };
     let what = kv.name();

@@ -183,6 +183,9 @@ impl Start {
         }
         let ttl = ttl::start(server.clone())
             .map_err(|error| format!("cannot start the TTL monitor: {error}"))?;
+        let nodes = marula_server::nodes::start(&server).map_err(|error| {
+            format!("cannot start the thread that watches other nodes: {error}")
+        })?;
         if !settings.has_access_control && !settings.is_in_transition {
             warn_of_open_access(&settings);
         }
@@ -210,6 +213,9 @@ impl Start {
         server.operations.end_all();
         if ttl.join().is_err() {
             tracing::error!("the TTL monitor has panicked");
+        }
+        if nodes.is_some_and(|nodes| nodes.join().is_err()) {
+            tracing::error!("the thread that watches other nodes has panicked");
         }
         server.topology_waiters.lock().clear();
         let is_forced = server.shutdown.is_forced();

@@ -79,6 +79,8 @@ pub(crate) struct Settings {
     pub(crate) endpoints: Vec<String>,
     /// The file that names a FoundationDB cluster.
     pub(crate) cluster_file: Option<PathBuf>,
+    /// Whether other processes may serve the store too.
+    pub(crate) is_shared: bool,
     pub(crate) memory_limit: Option<usize>,
     pub(crate) cache_bytes: Option<usize>,
     pub(crate) repl_set: Option<String>,
@@ -129,6 +131,7 @@ impl Default for Settings {
             engine: EngineKind::RocksDb,
             endpoints: Vec::new(),
             cluster_file: None,
+            is_shared: false,
             memory_limit: None,
             cache_bytes: None,
             repl_set: None,
@@ -191,6 +194,7 @@ impl Settings {
             ("storage.engine", args.storage_engine.clone()),
             ("storage.endpoints", args.endpoints.clone()),
             ("storage.clusterFile", args.cluster_file.as_ref().map(path_text)),
+            ("storage.shared", args.shared.then(|| "true".to_owned())),
             ("storage.wiredTiger.engineConfig.cacheSizeGB", args.wired_tiger_cache_size_gb.clone()),
             ("storage.cacheSize", args.cache_size.clone()),
             ("storage.memoryLimit", args.memory_limit.clone()),
@@ -264,6 +268,7 @@ impl Settings {
             "storage.endpoints" => {
                 self.endpoints = value.split(',').map(|url| url.trim().to_owned()).collect();
             }
+            "storage.shared" => self.is_shared = parse_flag(name, value)?,
             "storage.memoryLimit" => self.memory_limit = Some(parse_bytes(name, value)?),
             "storage.cacheSize" => {
                 let bytes = parse_bytes(name, value)?;

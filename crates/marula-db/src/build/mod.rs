@@ -115,6 +115,11 @@ pub struct Build {
     pub indexes: Vec<Arc<Index>>,
     /// The ident of the side table and of runs that did not fit into memory.
     scratch: Ident,
+    /// The node that carries it out, where several serve the store: the build is then a part of
+    /// the collection's entry.
+    owner: Option<i64>,
+    /// Whether writers of all nodes wait, because the last notes are being applied.
+    is_closed: AtomicBool,
     /// The generation of the side table that writers use. Changes only while no write is in
     /// progress.
     generation: AtomicU32,
@@ -125,11 +130,18 @@ pub struct Build {
 }
 
 impl Build {
-    pub(crate) fn new(uuid: Uuid, indexes: Vec<Arc<Index>>, scratch: Ident) -> Self {
+    pub(crate) fn new(
+        uuid: Uuid,
+        indexes: Vec<Arc<Index>>,
+        scratch: Ident,
+        owner: Option<i64>,
+    ) -> Self {
         Build {
             uuid,
             indexes,
             scratch,
+            owner,
+            is_closed: AtomicBool::new(false),
             generation: AtomicU32::new(0),
             phase: AtomicU8::new(0),
             is_aborted: AtomicBool::new(false),
@@ -141,6 +153,32 @@ impl Build {
     /// The UUID of the build, which errors name.
     pub fn uuid(&self) -> &Uuid {
         &self.uuid
+    }
+
+    /// The node that carries it out, where several serve the store.
+    pub(crate) fn owner(&self) -> Option<i64> {
+        self.owner
+    }
+
+    /// The generation of the side table that writers use.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Returns whether writers wait for the end of the build.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Has writers use this generation, or wait.
+    pub(crate) fn set_stage(&self, generation: u32, is_closed: bool) {
+        self.generation.store(generation, Ordering::Release);
+        self.is_closed.store(is_closed, Ordering::Release);
+    }
+
+    /// Has writers do as `stored` says, which is this build as the store has it.
+    pub(crate) fn follow(&self, stored: &Build) {
+        self.set_stage(stored.generation(), stored.is_closed());
     }
 
     /// The current phase.
@@ -248,6 +286,12 @@ impl<'a, 'w> Builder<'a, 'w> {
 
     /// Applies the last notes. The caller holds writers off.
     pub(crate) fn finish(&mut self) -> Result<()> {
+        self.build.check_not_aborted()?;
+        if self.build.owner.is_some() {
+            // The writers of other nodes are held off by this, those of this one already.
+            self.build.is_closed.store(true, Ordering::Release);
+            self.db.tell_nodes(self.collection, &self.collection.state())?;
+        }
         let last = self.build.generation.load(Ordering::Acquire);
         self.drain(last)?;
         self.build.check_not_aborted()
@@ -256,6 +300,15 @@ impl<'a, 'w> Builder<'a, 'w> {
     /// Switches writers to the next generation; returns the previous one, which is no longer
     /// written to.
     fn next_generation(&self) -> Result<u32> {
+        if self.build.owner.is_some() {
+            let _quiet = self.collection.quiesce()?;
+            let _lock = self.db.lock_catalog()?;
+            self.build.check_not_aborted()?;
+            let _alone = self.collection.hold_off()?;
+            let last = self.build.generation.fetch_add(1, Ordering::AcqRel);
+            self.db.tell_nodes(self.collection, &self.collection.state())?;
+            return Ok(last);
+        }
         let _alone = self.collection.change()?;
         Ok(self.build.generation.fetch_add(1, Ordering::AcqRel))
     }

@@ -154,7 +154,7 @@ impl Db {
             indexes.push(Arc::new(Index::new(allocate(next_ident, txn), spec)));
         }
         let state = State { options, indexes, building: Vec::new() };
-        Ok(Collection::new(ident, uuid, ns.clone(), state))
+        Ok(self.as_node(Collection::new(ident, uuid, ns.clone(), state)))
     }
 
     /// Prepares a collection that a transaction will create; it is invisible to others.
@@ -342,6 +342,14 @@ impl Db {
         Ok(())
     }
 
+    /// Commits the entry of a collection with this state, which only other nodes read.
+    pub(crate) fn tell_nodes(&self, collection: &Collection, state: &State) -> Result<()> {
+        let mut txn = self.store().begin();
+        let ns = collection.namespace();
+        put_entry(&mut *txn, collection.ident(), &ns, collection.uuid(), state);
+        txn.commit().for_client().map(drop)
+    }
+
     pub(super) fn put_state(
         &self,
         collection: &Collection,
@@ -395,6 +403,7 @@ pub(super) fn put_entry(
     uuid: &entry::Uuid,
     state: &State,
 ) {
+    txn.change_epoch();
     txn.put(Space::Catalog, &keys::entry(ident), &entry::encode(ns, uuid, state));
 }
 
@@ -404,6 +413,7 @@ pub(super) fn remove_entry(
     dropped: &mut Vec<(Space, Ident)>,
 ) {
     let ident = collection.ident();
+    txn.change_epoch();
     txn.delete(Space::Catalog, &keys::entry(ident));
     txn.delete(Space::Catalog, &keys::count(ident));
     txn.delete(Space::Catalog, &keys::size(ident));

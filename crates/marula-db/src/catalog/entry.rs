@@ -2,18 +2,23 @@
 //!
 //! ```text
 //! { ns: <string>, uuid: <binData 4>, options: <document>,
-//!   indexes: [ { ident: <int>, spec: <document>, coarsest: <int> }, … ] }
+//!   indexes: [ { ident: <int>, spec: <document>, coarsest: <int> }, … ],
+//!   building: [ { uuid: <binData 4>, owner: <long>, scratch: <int>, generation: <int>,
+//!                 closed: <bool>, indexes: [ … ] }, … ] }
 //! ```
+//! `building` exists where several processes serve the store: writers of each note their changes
+//! for the indexes that any of them builds.
 //! `coarsest` exists in 2dsphere indexes: the level of the largest cells that they hold. The key of
 //! the entry holds the collection's ident. Multikey marks have keys of their own (see `index`).
 
 use std::sync::Arc;
 
-use marula_bson::{Binary, Doc, DocBuf, Value};
+use marula_bson::{ArrayWriter, Binary, Doc, DocBuf, Value};
 use marula_error::{Result, errors};
 use marula_storage::View;
 
 use super::options::CollectionOptions;
+use crate::build::Build;
 use crate::collection::State;
 use crate::index::{Geography, Index, IndexKind, IndexSpec};
 use crate::keys::Ident;
@@ -42,16 +47,33 @@ pub fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
         out.append("ns", ns.as_str());
         out.append("uuid", Binary { subtype: 4, bytes: uuid });
         out.append("options", &state.options.document);
-        let mut indexes = out.begin_array("indexes");
-        for index in &state.indexes {
-            let mut item = indexes.begin_doc();
-            item.append("ident", i64::from(index.ident.0));
-            item.append("spec", &index.spec.document);
-            if let IndexKind::Places(Geography::Sphere { coarsest, .. }) = index.spec.kind {
-                item.append("coarsest", i32::from(coarsest));
-            }
+        put_indexes(&state.indexes, &mut out.begin_array("indexes"));
+        let mut shared = state.building.iter().filter(|build| build.owner().is_some()).peekable();
+        if shared.peek().is_none() {
+            return;
+        }
+        let mut building = out.begin_array("building");
+        for build in shared {
+            let mut item = building.begin_doc();
+            item.append("uuid", Binary { subtype: 4, bytes: build.uuid() });
+            item.append("owner", build.owner().unwrap_or_default());
+            item.append("scratch", i64::from(build.scratch().0));
+            item.append("generation", i64::from(build.generation()));
+            item.append("closed", build.is_closed());
+            put_indexes(&build.indexes, &mut item.begin_array("indexes"));
         }
     })
+}
+
+fn put_indexes(indexes: &[Arc<Index>], out: &mut ArrayWriter<'_>) {
+    for index in indexes {
+        let mut item = out.begin_doc();
+        item.append("ident", i64::from(index.ident.0));
+        item.append("spec", &index.spec.document);
+        if let IndexKind::Places(Geography::Sphere { coarsest, .. }) = index.spec.kind {
+            item.append("coarsest", i32::from(coarsest));
+        }
+    }
 }
 
 /// Decodes an entry; reads the multikey marks of its indexes.
@@ -68,6 +90,30 @@ pub fn decode(bytes: &[u8], store: &dyn View) -> Result<Entry> {
     let uuid = uuid.ok_or_else(|| damaged_entry("no uuid"))?;
     let options = doc.get("options").and_then(|options| options.as_doc()).unwrap_or(Doc::EMPTY);
     let options = CollectionOptions::parse(options)?;
+    let indexes = indexes_of(doc, store)?;
+    let mut building = Vec::new();
+    for item in doc.get("building").and_then(|all| all.as_array()).unwrap_or(Doc::EMPTY).values() {
+        let item = item.as_doc().ok_or_else(|| damaged_entry("a build is not a document"))?;
+        let number = |name: &str| item.get(name).and_then(|number| number.as_exact_i64());
+        let small = |name: &str| number(name).and_then(|number| u32::try_from(number).ok());
+        let uuid = match item.get("uuid") {
+            Some(Value::Binary(Binary { subtype: 4, bytes })) => bytes.try_into().ok(),
+            _ => None,
+        };
+        let (Some(uuid), Some(owner), Some(scratch), Some(generation)) =
+            (uuid, number("owner"), small("scratch"), small("generation"))
+        else {
+            return Err(damaged_entry("a build lacks a field"));
+        };
+        let build = Build::new(uuid, indexes_of(item, store)?, Ident(scratch), Some(owner));
+        build.set_stage(generation, item.get("closed").is_some_and(|closed| closed.is_truthy()));
+        building.push(Arc::new(build));
+    }
+    Ok(Entry { ns, uuid, state: State { options, indexes, building } })
+}
+
+/// The `indexes` of an entry or a build.
+fn indexes_of(doc: Doc<'_>, store: &dyn View) -> Result<Vec<Arc<Index>>> {
     let mut indexes = Vec::new();
     let items = doc.get("indexes").and_then(|indexes| indexes.as_array()).unwrap_or(Doc::EMPTY);
     for item in items.values() {
@@ -83,5 +129,5 @@ pub fn decode(bytes: &[u8], store: &dyn View) -> Result<Entry> {
         }
         indexes.push(Arc::new(Index::load(Ident(ident), spec, store)?));
     }
-    Ok(Entry { ns, uuid, state: State { options, indexes, building: Vec::new() } })
+    Ok(indexes)
 }

@@ -13,7 +13,7 @@ use marula_bson::{Doc, uuid};
 use marula_error::{Error, Result, errors};
 use marula_storage::{Space, Txn};
 
-use super::ddl::{allocate, drop_index};
+use super::ddl::{allocate, drop_index, put_entry};
 use super::ddl_log;
 use crate::build::{self, Build, BuildOptions, Builder, Phase, Progress};
 use crate::catalog::event::CatalogEvent;
@@ -222,14 +222,19 @@ impl Db {
             .map(|spec| Arc::new(Index::new(allocate(next_ident, &mut *txn), spec)))
             .collect();
         let scratch = allocate(next_ident, &mut *txn);
-        let build = Arc::new(Build::new(marula_bson::uuid::generate(), indexes, scratch));
+        let build = Build::new(marula_bson::uuid::generate(), indexes, scratch, self.own_node());
+        let build = Arc::new(build);
         for ident in build.idents() {
             txn.put(Space::Catalog, &keys::dropped(Space::Indexes, ident), &[]);
         }
-        txn.commit().for_client()?;
         let _alone = collection.change()?;
         let mut state = State::clone(&collection.state());
         state.building.push(build.clone());
+        if self.is_shared() {
+            let ns = collection.namespace();
+            put_entry(&mut *txn, collection.ident(), &ns, collection.uuid(), &state);
+        }
+        txn.commit().for_client()?;
         collection.set_state(state);
         Ok(build)
     }
@@ -288,9 +293,16 @@ impl Db {
     /// so.
     fn leave_build(&self, collection: &Collection, build: &Arc<Build>) {
         // This must run even if the operation was interrupted.
-        let _ddl = self.ddl.lock();
+        let lock = self.lock_catalog_anyway();
         let _alone = collection.writers.write();
         forget_builds(collection, std::slice::from_ref(build));
+        if !self.is_shared() || collection.is_dropped() {
+            return;
+        }
+        let told = lock.and_then(|_lock| self.tell_nodes(collection, &collection.state()));
+        if let Err(error) = told {
+            tracing::warn!(%error, "an index build that has failed could not be removed; it ends with this process");
+        }
     }
 
     /// Drops indexes, also those that are being built; returns the number of indexes before.
@@ -337,6 +349,9 @@ impl Db {
         }
         builds.iter().for_each(|build| build.abort());
         forget_builds(collection, &builds);
+        if self.is_shared() && !builds.is_empty() {
+            self.tell_nodes(collection, &collection.state())?;
+        }
         Ok(before)
     }
 }

@@ -139,7 +139,13 @@ impl Index {
         let prefix = multikey_prefix(self.ident);
         self.marks.add(found, &mut |mark| {
             txn.put(Space::Catalog, &[&prefix, mark].concat(), &[]);
+            txn.change_epoch();
         });
+    }
+
+    /// Adds a mark that the store has; `mark` is its key after the index's ident.
+    pub(crate) fn load_mark(&self, mark: &[u8]) {
+        self.marks.load(mark);
     }
 
     /// Records that the transaction in which [`Index::mark_multikey`] wrote these marks was

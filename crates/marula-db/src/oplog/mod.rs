@@ -261,6 +261,7 @@ impl Db {
         if self.oplog.has_begun() {
             return Ok(());
         }
+        self.check_alone("change streams, pre-images and the oplog")?;
         let mut next_ident = self.lock_catalog()?;
         if self.oplog.has_begun() {
             return Ok(());

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use marula_bson::{Doc, DocBuf};
-use marula_error::{Result, errors};
+use marula_error::{Result, codes, errors};
 use marula_storage::overlay::{Claims, Overlay};
 use marula_storage::{Error as StorageError, Space, Txn, View};
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ use crate::collection::Collection;
 use crate::current;
 use crate::db::Db;
 use crate::index::{Index, IndexSpec, Multikey};
-use crate::keys::Ident;
+use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
 use crate::oplog::Entries;
 use crate::session::Sessions;
@@ -49,6 +49,12 @@ errors! {
 
 /// The time that a lock waits for a running write of one moment.
 const LATCH_WAIT: Duration = Duration::from_millis(5);
+
+/// The time that a commit waits for running writes of one moment, where other nodes may write too.
+const COMMIT_WAIT: Duration = Duration::from_secs(1);
+
+/// The number of times that a commit is tried that another node's change of the catalogue prevents.
+const STALE_TRIES_MAX: usize = 10;
 
 /// The end of a transaction that has written or locked more runs on a pool thread.
 const QUICK_BYTES_MAX: usize = 64 << 10;
@@ -305,27 +311,16 @@ impl Transaction {
             return Err(is_over());
         }
         if !self.overlay.is_empty() || !created.is_empty() {
-            let mut txn = self.db.store().begin();
-            for collection in &created {
-                self.db.put_created(&mut *txn, collection);
-            }
-            self.overlay.write_into(&mut *txn);
-            if let Some(Numbered { lsid, number, now_ms }) = of {
-                Sessions::stage_commit(lsid, number, now_ms, &mut *txn);
-            }
-            // From here to the commit the oplog cannot be started.
-            let _hold = self.db.oplog().hold();
-            let mut entries = match self.is_logged {
-                true => std::mem::take(&mut state.entries),
-                false if self.db.oplog().is_on() => self.net_effect(&state)?,
-                false => Entries::default(),
-            };
-            match entries.is_empty() {
-                true => drop(txn.commit().for_client()?),
-                false => {
-                    of.into_iter().for_each(|numbered| entries.belong_to(numbered));
-                    self.db.oplog().commit(&self.db, txn, &entries)?;
+            let mut tries = 1;
+            while let Err(error) = self.try_commit(&mut state, &created, of) {
+                // Another node may have changed the catalogue: whether that concerns this
+                // transaction is looked at again.
+                let may_try = self.db.is_stale() && tries < STALE_TRIES_MAX;
+                if error.code() != codes::WriteConflict || !may_try {
+                    return Err(error);
                 }
+                tries += 1;
+                self.db.renew_catalog()?;
             }
         }
         for collection in created {
@@ -342,6 +337,71 @@ impl Transaction {
         }
         self.end(&mut state);
         Ok(())
+    }
+
+    fn try_commit(
+        &self,
+        state: &mut State,
+        created: &[Arc<Collection>],
+        of: Option<Numbered<'_>>,
+    ) -> Result<()> {
+        let store = self.db.store();
+        let mut txn = match self.db.is_shared() {
+            false => store.begin(),
+            true => store.begin_since(self.overlay.base()),
+        };
+        if self.db.is_shared() {
+            self.guard_all(&mut *txn, state, created, of)?;
+            if !state.marks.is_empty() {
+                txn.change_epoch();
+            }
+        }
+        for collection in created {
+            self.db.put_created(&mut *txn, collection);
+        }
+        self.overlay.write_into(&mut *txn);
+        if let Some(Numbered { lsid, number, now_ms }) = of {
+            Sessions::stage_commit(lsid, number, now_ms, &mut *txn);
+        }
+        // From here to the commit the oplog cannot be started.
+        let _hold = self.db.oplog().hold();
+        let mut entries = match self.is_logged {
+            true => std::mem::take(&mut state.entries),
+            false if self.db.oplog().is_on() => self.net_effect(state)?,
+            false => Entries::default(),
+        };
+        match entries.is_empty() {
+            true => drop(txn.commit().for_client()?),
+            false => {
+                of.into_iter().for_each(|numbered| entries.belong_to(numbered));
+                self.db.oplog().commit(&self.db, txn, &entries)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the commit fail if another node has, since the transaction's moment, changed a key that
+    /// this one has locked, a collection that it has touched, or the session's record.
+    fn guard_all(
+        &self,
+        txn: &mut dyn Txn,
+        state: &State,
+        created: &[Arc<Collection>],
+        of: Option<Numbered<'_>>,
+    ) -> Result<()> {
+        let is_created = |ident: &Ident| created.iter().any(|own| own.ident() == *ident);
+        let entries: Vec<[u8; 5]> = state
+            .touched
+            .keys()
+            .filter(|ident| !is_created(ident))
+            .map(|ident| keys::entry(*ident))
+            .collect();
+        let session = of.map(|numbered| keys::session(numbered.lsid));
+        let mut guarded: Vec<(Space, &[u8])> =
+            state.locks.iter().map(|(space, key)| (*space, &**key)).collect();
+        guarded.extend(entries.iter().map(|entry| (Space::Catalog, &entry[..])));
+        guarded.extend(session.iter().map(|session| (Space::Catalog, session.as_slice())));
+        txn.guard_within(&guarded, COMMIT_WAIT).for_client()
     }
 
     /// The oplog entries of the transaction's net effect per document, used when the oplog was

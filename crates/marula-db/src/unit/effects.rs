@@ -184,6 +184,9 @@ impl<'u> Write<'u> {
     #[inline]
     pub(crate) fn count(&mut self, collection: &'u Collection, documents: i64, bytes: i64) {
         assert!(self.effects.grown.is_none(), "a change is of one collection");
+        if collection.is_kept_by_nodes() {
+            self.txn.change_epoch();
+        }
         if documents != 0 {
             self.txn.add(&keys::count(collection.ident()), documents);
         }
@@ -220,14 +223,16 @@ impl<'u> Write<'u> {
         numbered: &mut NumberedWrite,
         statements: &[(i32, Done)],
     ) -> Result<()> {
+        numbered.claim(&mut *self.txn)?;
         numbered.stage(&mut *self.txn, statements);
         if let Some(entries) = &mut self.effects.entries {
             let statements = statements.iter().map(|(number, _)| *number);
             entries.are_statements(numbered.lsid(), numbered.number(), statements);
         }
         let outcome = self.commit();
-        if outcome.is_err() {
-            numbered.undo(statements);
+        match outcome {
+            Ok(()) => numbered.note_committed(),
+            Err(_) => numbered.undo(statements),
         }
         outcome
     }

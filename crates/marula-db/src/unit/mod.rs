@@ -31,8 +31,10 @@ use crate::catalog::options::CollectionOptions;
 use crate::catalog::shown;
 use crate::collection::{Collection, State};
 use crate::db::Db;
+use crate::keys;
 use crate::namespace::Namespace;
 use crate::transaction::Transaction;
+use crate::validate::counter;
 
 /// The reads and writes of one operation.
 #[derive(Clone, Copy)]
@@ -183,6 +185,18 @@ impl<'u> Unit<'u> {
         match self.transaction {
             None => self.db.oplog.is_on(),
             Some(transaction) => transaction.logs_changes(),
+        }
+    }
+
+    /// The number of documents of a collection. Where other nodes write to it, it is read from the
+    /// store.
+    ///
+    /// Errors: those of the store.
+    #[inline]
+    pub fn count(self, collection: &Collection) -> Result<i64> {
+        match self.db.is_shared() {
+            false => Ok(collection.count()),
+            true => counter(self.view, &keys::count(collection.ident())),
         }
     }
 

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use marula_bson::Doc;
 use marula_bson::directory::write_record;
-use marula_error::{Error, Result, codes};
+use marula_error::{Error, Result, codes, errors};
 use marula_storage::{Space, View};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockReadGuard};
 
 use super::document::Origin;
 use super::{WriteOp, capped, check_in_transaction, document, duplicate, find_taken, is_key_taken};
@@ -17,6 +18,7 @@ use crate::current;
 use crate::index::entry;
 use crate::index::{Index, KeySet};
 use crate::keys::{self, RecordKey};
+use crate::nodes::Share;
 use crate::session::{Done, StatementIds};
 use crate::storage_error::{ForClient, client_error};
 use crate::validator::check_validator;
@@ -25,6 +27,13 @@ use crate::validator::check_validator;
 const CHUNK_DOCUMENTS_MAX: usize = 1_000;
 /// The maximum total size of documents in one transaction, unless a single document is larger.
 const CHUNK_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// The interval at which a writer looks whether an index build of another node has ended.
+const CLOSED_STEP: Duration = Duration::from_millis(5);
+
+errors! {
+    collection_dropped() = NamespaceNotFound, "collection dropped during the write";
+}
 
 /// The maximum number of chunk buffers kept for later inserts.
 const SPARE_MAX: usize = 4;
@@ -176,7 +185,18 @@ impl WriteOp<'_> {
                 }
             }
             let before = report.errors.len();
-            self.insert_chunk(collection, &state, &chunk, ordered, report)?;
+            let mut held = (shared, state);
+            while let Err(error) = self.insert_chunk(collection, &held.1, &chunk, ordered, report) {
+                self.check_renewable(error)?;
+                drop(held);
+                let (again, refused) = self.share_again(collection, &mut chunk, ordered)?;
+                held = again;
+                match ordered {
+                    true => failed = refused.into_iter().next().or(failed),
+                    false => report.errors.extend(refused),
+                }
+            }
+            let (shared, state) = held;
             drop(shared);
             if let Some((position, error)) = failed {
                 let error = self.first_refusal(collection, &state, &mut chunk, error)?;
@@ -210,35 +230,110 @@ impl WriteOp<'_> {
         doc: Doc<'_>,
         statements: &[(i32, Done)],
     ) -> Result<()> {
-        let _shared = self.share(collection)?;
+        let shared = self.share(collection)?;
         let state = collection.state();
         let mut chunk = Chunk::default();
         if let Err(error) = self.prepare(collection, &state, doc, Origin::Update, 0, &mut chunk) {
             return Err(self.first_refusal(collection, &state, &mut chunk, error)?);
         }
         let statements = Statements::Of(statements);
-        let (_, errors) =
-            self.retrying(|op| op.try_insert_chunk(collection, &state, &chunk, true, statements))?;
-        match errors.into_iter().next() {
-            Some((_, error)) => Err(error),
-            None => Ok(()),
+        let mut held = (shared, state);
+        loop {
+            let outcome = self
+                .retrying(|op| op.try_insert_chunk(collection, &held.1, &chunk, true, statements));
+            match outcome {
+                Ok((_, errors)) => {
+                    return errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error));
+                }
+                Err(error) => self.check_renewable(error)?,
+            }
+            drop(held);
+            let (again, refused) = self.share_again(collection, &mut chunk, true)?;
+            if let Some((_, error)) = refused.into_iter().next() {
+                return Err(self.first_refusal(collection, &again.1, &mut chunk, error)?);
+            }
+            held = again;
         }
     }
 
-    /// Locks the collection in shared mode; waits only if this operation may.
-    pub(super) fn share<'c>(
-        &self,
+    /// Checks that a chunk can be inserted after the catalogue has been read again, which another
+    /// node has changed.
+    ///
+    /// Errors: `error`, where it has another reason.
+    fn check_renewable(&self, error: Error) -> Result<()> {
+        let is_renewable = error.code() == codes::WriteConflict
+            && self.unit.transaction().is_none()
+            && self.unit.db().is_stale();
+        if is_renewable { Ok(()) } else { Err(error) }
+    }
+
+    /// Shares a collection again, with the indexes that it has now, and makes the keys of a chunk's
+    /// documents for them; returns those that are refused, if they are in order the first one,
+    /// which then ends the chunk.
+    fn share_again<'c>(
+        &mut self,
         collection: &'c Collection,
-    ) -> Result<parking_lot::RwLockReadGuard<'c, ()>> {
+        chunk: &mut Chunk,
+        ordered: bool,
+    ) -> Result<((Share<'c>, Arc<State>), Vec<(usize, Error)>)> {
+        current::check()?;
+        self.unit.db().renew_catalog()?;
+        let shared = self.share(collection)?;
+        let state = collection.state();
+        let old = std::mem::take(chunk);
+        let mut refused = Vec::new();
+        for pending in &old.documents {
+            let (doc, position) = (old.doc(pending), pending.position);
+            // Its timestamps have been filled, and its `_id` checked.
+            let origin = Origin::Update;
+            if let Err(error) = self.prepare(collection, &state, doc, origin, position, chunk) {
+                refused.push((position, error));
+                if ordered {
+                    break;
+                }
+            }
+        }
+        Ok(((shared, state), refused))
+    }
+
+    /// Locks the collection in shared mode; waits only if this operation may.
+    pub(super) fn share<'c>(&self, collection: &'c Collection) -> Result<Share<'c>> {
         collection.check_writable()?;
         if self.unit.transaction().is_some() {
             self.unit.touch(collection)?;
             check_in_transaction(self.unit, collection)?;
         }
+        if self.unit.db().is_shared() {
+            return self.share_among_nodes(collection);
+        }
+        self.lock_shared(collection).map(|writers| Share::new(writers, false))
+    }
+
+    fn lock_shared<'c>(&self, collection: &'c Collection) -> Result<RwLockReadGuard<'c, ()>> {
         if self.may_wait {
             return collection.write_shared();
         }
         collection.try_write_shared().ok_or_else(|| client_error(marula_storage::Error::Conflict))
+    }
+
+    /// The same where other nodes may have dropped the collection, or hold writers off.
+    fn share_among_nodes<'c>(&self, collection: &'c Collection) -> Result<Share<'c>> {
+        loop {
+            let share = Share::new(self.lock_shared(collection)?, true);
+            if collection.is_dropped() {
+                return Err(collection_dropped());
+            }
+            if !collection.state().building.iter().any(|build| build.is_closed()) {
+                return Ok(share);
+            }
+            drop(share);
+            if !self.may_wait || self.unit.transaction().is_some() {
+                return Err(client_error(marula_storage::Error::Conflict));
+            }
+            current::check()?;
+            std::thread::sleep(CLOSED_STEP);
+            self.unit.db().renew_catalog()?;
+        }
     }
 
     /// Adds a document to the chunk, with its record key and its keys in every index.
@@ -359,6 +454,9 @@ impl WriteOp<'_> {
         let unique_keys = UniqueKeys::of(collection, state, chunk);
         let mut write = self.unit.begin();
         let (guards, timeout) = (unique_keys.guards(), self.guard_timeout());
+        if capped.is_some() && self.unit.db().is_shared() {
+            capped::claim(&mut write, collection, timeout)?;
+        }
         let is_free = match self.unit.transaction() {
             Some(_) => write.guard(&guards, timeout).is_ok(),
             None => {

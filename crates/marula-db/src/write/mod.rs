@@ -34,6 +34,7 @@ use crate::index::entry::{self, EntryWriter};
 use crate::index::{Index, KeyMaker, KeySet};
 use crate::keys::{IDENT_BYTES, RecordKey};
 use crate::namespace::Namespace;
+use crate::nodes::holds_share;
 use crate::session::{Done, NumberedWrite, StatementIds};
 use crate::storage_error::{ForClient, client_error};
 use crate::unit::{Unit, Write};
@@ -277,6 +278,13 @@ impl<'a> WriteOp<'a> {
                     }
                     let started = *started.get_or_insert_with(Instant::now);
                     current::check()?;
+                    if self.unit.db().is_stale() {
+                        // A writer that holds off changes of the collection lets go of it first.
+                        if holds_share() {
+                            return Err(error);
+                        }
+                        self.unit.db().renew_catalog()?;
+                    }
                     // Every transaction ends eventually, so the write waits for it as long as the
                     // operation may take.
                     if started.elapsed() > CONFLICT_TIMEOUT && !self.unit.db().locks.any() {

@@ -265,7 +265,8 @@ pub(crate) fn hide(server: &Server, connection: &Connection, body: Doc<'_>, erro
 /// Brings what a connection's user may do up to date.
 pub(crate) fn renew(server: &Server, connection: &mut Connection) {
     let Some(access) = &connection.access else { return };
-    let revision = server.users.revision.load(Ordering::Acquire);
+    // Other nodes change users too.
+    let revision = server.users.revision.load(Ordering::Acquire) + server.db.renewals();
     if access.revision != revision {
         let documents = Documents::new(&server.db, server.now_ms());
         let renewed = access.renewed(&documents, &connection.peer);

@@ -127,7 +127,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     // A tailable cursor over a collection that is empty has no place to stand on, and is closed.
     let stays_open = match op.tail {
         Tail::No => filled == Filled::More,
-        Tail::Tailable | Tail::AwaitData => count > 0 || collection.count() > 0,
+        Tail::Tailable | Tail::AwaitData => count > 0 || ctx.unit.count(&collection)? > 0,
     };
     let id = if stays_open && !op.single_batch {
         let parked = Parked {

@@ -1,0 +1,601 @@
+"""Several Marula processes over one store, which is a real etcd: what one does is true on all of them."""
+import bson
+import contextlib
+import random
+import signal
+import threading
+import time
+import uuid
+
+import etcd_cluster
+import pymongo
+import pytest
+import raw
+import server
+from pymongo import WriteConcern
+from pymongo.errors import AutoReconnect, DuplicateKeyError, NotPrimaryError, OperationFailure, PyMongoError, WriteError
+
+OTHER = server.is_mongod() or "--storage-engine" in server.serve_command()
+pytestmark = pytest.mark.skipif(OTHER, reason="the engine is chosen here")
+
+# A node that shows no sign of life for ten seconds has ended.
+EXPIRY = 10
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    with etcd_cluster.start() as cluster:
+        yield cluster
+
+
+class Nodes:
+    """Servers of one store, and a client of each."""
+
+    def __init__(self, etcd, count, *options):
+        self.servers, self.clients = [], []
+        self.options = etcd.options() + ["--shared", *options]
+        for _ in range(count):
+            self.servers.append(server.Server(*self.options, wait=60.0))
+        for own in self.servers:
+            self.clients.append(pymongo.MongoClient(own.uri, retryWrites=False, serverSelectionTimeoutMS=30_000))
+
+    def close(self):
+        for client in self.clients:
+            client.close()
+        for own in self.servers:
+            own.close()
+
+    def databases(self, name):
+        return [client[name] for client in self.clients]
+
+
+@contextlib.contextmanager
+def nodes_of(etcd, count, *options):
+    nodes = Nodes(etcd, count, *options)
+    try:
+        yield nodes
+    finally:
+        nodes.close()
+
+
+@pytest.fixture(scope="module")
+def nodes(etcd):
+    with nodes_of(etcd, 3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def databases(nodes, request):
+    """The database of one test, as each node has it."""
+    name = request.node.name[:60]
+    yield nodes.databases(name)
+    nodes.clients[0].drop_database(name)
+
+
+def at_once(*works):
+    """Runs functions on threads, and raises what one of them raised."""
+    failures = []
+
+    def run(work):
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(180)
+        assert not thread.is_alive(), "it does not end"
+    if failures:
+        raise failures[0]
+
+
+def check_valid(databases, name):
+    """Documents, indexes and counters of a collection agree, and each node shows the same."""
+    shown = [sorted(db[name].find(), key=lambda doc: repr(doc["_id"])) for db in databases]
+    assert all(docs == shown[0] for docs in shown)
+    report = databases[0].command("validate", name, full=True)
+    assert report["valid"], report
+    assert [db[name].estimated_document_count() for db in databases] == [len(shown[0])] * len(databases)
+    return shown[0]
+
+
+def test_a_store_is_shared_by_all_or_none(etcd, nodes):
+    with server.Server(*etcd.options(), wait=60.0) as alone:
+        # Its port is taken before the store is opened.
+        assert alone.process.wait(60) != 0
+        assert "in use by another Marula process" in alone.tail()
+    assert nodes.clients[0].admin.command("ping")["ok"] == 1
+
+
+def test_what_one_creates_and_drops_the_others_know(databases):
+    one, other, third = databases
+    one.c.insert_one({"_id": 1, "a": 1})
+    assert other.c.find_one() == {"_id": 1, "a": 1}
+    assert third.list_collection_names() == ["c"]
+    other.c.create_index("a", name="by_a")
+    assert "by_a" in third.c.index_information()
+    third.command("collMod", "c", validator={"a": {"$lt": 10}})
+    with pytest.raises(WriteError):
+        one.c.insert_one({"a": 10})
+    one.c.rename("d")
+    assert other.d.count_documents({"a": 1}) == 1 and other.c.count_documents({}) == 0
+    other.d.drop()
+    assert third.list_collection_names() == []
+    third.create_collection("d", capped=True, size=10_000)
+    assert one.d.options()["capped"]
+    one.command("create", "v", viewOn="d", pipeline=[])
+    assert sorted(other.list_collection_names()) == ["d", "system.views", "v"]
+    assert list(third.v.find()) == []
+
+
+def test_created_at_once_on_all(databases):
+    """Idents are given once, and each name is one collection."""
+    for n in range(8):
+        at_once(*[lambda db=db, i=i: db["c%d" % n].insert_one({"_id": i, "u": i}) for i, db in enumerate(databases)],
+                *[lambda db=db, i=i: db["own%d_%d" % (n, i)].insert_one({"_id": i}) for i, db in enumerate(databases)])
+    for n in range(8):
+        assert len(check_valid(databases, "c%d" % n)) == 3
+        for i in range(3):
+            assert check_valid(databases, "own%d_%d" % (n, i)) == [{"_id": i}]
+
+
+def test_a_unique_index_is_built_while_others_insert_duplicates(databases):
+    builder, *writers = databases
+    for round in range(4):
+        name = "c%d" % round
+        builder[name].insert_many([{"_id": n, "u": n, "tags": [n]} for n in range(1_000)])
+        is_over = threading.Event()
+        inserted = []
+
+        def write(db, seed):
+            dice = random.Random(seed)
+            while not is_over.is_set():
+                u = dice.randrange(2_000)
+                try:
+                    db[name].insert_one({"u": u, "tags": [u, u + 1]})
+                    inserted.append(u)
+                except DuplicateKeyError:
+                    pass
+
+        def build():
+            try:
+                while len(inserted) < 3:
+                    time.sleep(0.001)
+                try:
+                    builder[name].create_index("u", unique=True)
+                    assert builder[name].index_information()["u_1"]["unique"]
+                except DuplicateKeyError:
+                    # A duplicate came before the build: then it is there.
+                    values = [doc["u"] for doc in builder[name].find()]
+                    assert len(values) > len(set(values))
+                    assert "u_1" not in writers[0][name].index_information()
+                builder[name].create_index("tags")
+                # What is inserted from here on meets both.
+                before = len(inserted)
+                until = time.monotonic() + 20
+                while len(inserted) < before + 3 and time.monotonic() < until:
+                    time.sleep(0.001)
+            finally:
+                is_over.set()
+
+        at_once(build, *[lambda db=db, n=n: write(db, n) for n, db in enumerate(writers)])
+        docs = check_valid(databases, name)
+        if "u_1" in builder[name].index_information():
+            assert len({doc["u"] for doc in docs}) == len(docs)
+        for tag in (5, 500):
+            expected = sorted(repr(doc["_id"]) for doc in docs if tag in doc["tags"])
+            for db in databases:
+                found = db[name].find({"tags": tag}).hint("tags_1")
+                assert sorted(repr(doc["_id"]) for doc in found) == expected
+
+
+def test_unique_keys_are_unique_over_all(databases):
+    databases[0].c.create_index("u", unique=True)
+    taken = [[], [], []]
+
+    def claim(n):
+        for u in range(60):
+            try:
+                databases[n].c.insert_one({"u": u, "by": n})
+                taken[n].append(u)
+            except DuplicateKeyError:
+                pass
+
+    at_once(*[lambda n=n: claim(n) for n in range(3)])
+    assert sorted(sum(taken, [])) == list(range(60))
+    assert len(check_valid(databases, "c")) == 60
+
+
+def test_the_same_documents_are_changed_by_all(databases):
+    """No update is lost, and indexes and counters stay right."""
+    databases[0].c.insert_many([{"_id": n, "n": 0, "tags": []} for n in range(5)])
+    databases[0].c.create_index("n")
+    databases[0].c.create_index("tags")
+
+    def change(db, seed):
+        dice = random.Random(seed)
+        for _ in range(40):
+            db.c.update_one({"_id": dice.randrange(5)}, {"$inc": {"n": 1}, "$push": {"tags": dice.randrange(50)}})
+            if dice.random() < 0.2:
+                db.c.insert_one({"_id": bson.ObjectId(), "n": -1, "tags": dice.randrange(50)})
+            if dice.random() < 0.2:
+                db.c.find_one_and_delete({"n": -1})
+
+    at_once(*[lambda db=db, n=n: change(db, n) for n, db in enumerate(databases)])
+    docs = check_valid(databases, "c")
+    assert sum(doc["n"] for doc in docs if doc["n"] >= 0) == 120
+
+
+def test_a_collection_is_dropped_while_others_write(databases):
+    dropper, *writers = databases
+    is_over = threading.Event()
+
+    def write(db, seed):
+        n = 0
+        while not is_over.is_set():
+            try:
+                db.c.insert_one({"_id": "%d-%d" % (seed, n), "n": n})
+                db.c.update_one({"_id": "%d-%d" % (seed, n)}, {"$inc": {"n": 1}})
+                n += 1
+            except OperationFailure as error:
+                assert error.code == 26, error
+
+    def drop():
+        try:
+            for _ in range(8):
+                dropper.c.drop()
+                dropper.c.insert_one({"_id": str(uuid.uuid4())})
+                dropper.c.create_index("n")
+        finally:
+            is_over.set()
+
+    at_once(drop, *[lambda db=db, n=n: write(db, n) for n, db in enumerate(writers)])
+    check_valid(databases, "c")
+    # What is acknowledged after the last drop is there, on all.
+    writers[0].c.insert_one({"_id": "last"})
+    assert all(db.c.find_one({"_id": "last"}) for db in databases)
+
+
+def test_an_index_becomes_multikey_while_others_plan(databases):
+    writer, *readers = databases
+    for n in range(15):
+        name = "c%d" % n
+        writer[name].insert_many([{"_id": i, "a": i, "b": {"c": i}} for i in range(20)])
+        writer[name].create_index([("a", 1), ("b.c", 1)])
+        for db in readers:
+            assert len(list(db[name].find({"a": {"$gte": 0}}))) == 20
+        writer[name].update_one({"_id": 3}, {"$set": {"a": [3, 4, 5]}})
+        writer[name].insert_one({"_id": 20, "a": 20, "b": [{"c": 1}, {"c": 2}]})
+        for db in readers:
+            # Each document once, and sorted by its least element.
+            assert [doc["_id"] for doc in db[name].find({"a": {"$gte": 0}}).sort("a", 1)] == list(range(21))
+            assert db[name].count_documents({"a": {"$elemMatch": {"$gt": 3, "$lt": 5}}}) == 1
+            assert [doc["_id"] for doc in db[name].find({"a": 20, "b.c": 1, "b.c": 2})] == [20]
+
+
+def test_capped_collections_take_from_all(databases):
+    databases[0].create_collection("c", capped=True, size=100_000, max=20)
+    at_once(*[lambda db=db, i=i: [db.c.insert_one({"_id": "%d-%d" % (i, n), "i": i, "n": n}) for n in range(25)]
+              for i, db in enumerate(databases)])
+    shown = [list(db.c.find()) for db in databases]
+    assert len(shown[0]) == 20 and all(docs == shown[0] for docs in shown)
+    for i in range(3):
+        own = [doc["n"] for doc in shown[0] if doc["i"] == i]
+        # The newest of each, in the order of their inserts.
+        assert own == list(range(25 - len(own), 25))
+    assert databases[0].command("validate", "c", full=True)["valid"]
+
+
+def test_a_tailable_cursor_sees_what_another_inserts(databases):
+    one, other, _ = databases
+    one.create_collection("c", capped=True, size=100_000)
+    one.c.insert_one({"_id": 0})
+    cursor = other.c.find(cursor_type=pymongo.CursorType.TAILABLE_AWAIT).max_await_time_ms(20_000)
+    assert cursor.next() == {"_id": 0}
+    found = []
+    reader = threading.Thread(target=lambda: found.append(cursor.next()))
+    reader.start()
+    one.c.insert_one({"_id": 1})
+    reader.join(15)
+    assert found == [{"_id": 1}]
+
+
+def ask(nodes, n, lsid, number, db, **command):
+    """Runs a numbered command on a node as no driver would: with the same session as on another."""
+    with raw.Raw(nodes.servers[n].port, timeout=60) as connection:
+        return connection.command(db, **command, lsid={"id": lsid}, txnNumber=bson.Int64(number))
+
+
+def new_lsid():
+    return bson.Binary.from_uuid(uuid.uuid4())
+
+
+def increment(nodes, n, lsid, number, db):
+    updates = [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}]
+    reply = ask(nodes, n, lsid, number, db, update="c", updates=updates)
+    assert reply["ok"] == 1 and reply["nModified"] == 1, reply
+
+
+def test_a_numbered_write_is_made_once_on_whichever_node(nodes, databases):
+    databases[0].c.insert_one({"_id": 1, "n": 0})
+    lsid = new_lsid()
+    for number in range(1, 25):
+        at_once(*[lambda n=n: increment(nodes, n, lsid, number, databases[0].name) for n in range(3)])
+        assert databases[number % 3].c.find_one()["n"] == number
+        increment(nodes, number % 3, lsid, number, databases[0].name)
+        assert databases[1].c.find_one()["n"] == number
+    late = ask(nodes, 1, lsid, 3, databases[0].name, delete="c", deletes=[{"q": {}, "limit": 1}])
+    assert late["codeName"] == "TransactionTooOld", late
+
+
+def test_many_statements_are_made_once(nodes, databases):
+    """The same insert on all nodes at once, with an index that is built meanwhile."""
+    for n in range(6):
+        name, lsid = "c%d" % n, new_lsid()
+        databases[0].create_collection(name)
+        docs = [{"_id": i, "a": [i, n]} for i in range(100)]
+        replies = []
+
+        def insert(node):
+            replies.append(ask(nodes, node, lsid, 1, databases[0].name, insert=name, documents=docs))
+
+        at_once(*[lambda node=node: insert(node) for node in range(3)],
+                lambda: databases[n % 3][name].create_index("a"))
+        assert [(reply.get("n"), reply.get("writeErrors")) for reply in replies] == [(100, None)] * 3, replies
+        assert len(check_valid(databases, name)) == 100
+
+
+def test_a_commit_is_asked_for_on_another_node(nodes, databases):
+    databases[0].c.insert_one({"_id": 0})
+    for number in range(1, 13):
+        lsid = new_lsid()
+        inside = {"startTransaction": True, "autocommit": False}
+        reply = ask(nodes, 0, lsid, number, databases[0].name, insert="c", documents=[{"_id": number}], **inside)
+        assert reply["ok"] == 1, reply
+        outcomes = []
+
+        def commit(n):
+            reply = ask(nodes, n, lsid, number, "admin", commitTransaction=1, autocommit=False)
+            if reply["ok"] != 1:
+                assert reply["codeName"] in ("NoSuchTransaction", "WriteConflict"), reply
+                assert reply["errorLabels"] == ["TransientTransactionError"], reply
+            outcomes.append(reply["ok"] == 1)
+
+        if number % 3 == 0:
+            # The other one first: the transaction will never be committed.
+            commit(1)
+            commit(0)
+            assert outcomes == [False, False]
+        elif number % 3 == 1:
+            commit(0)
+            commit(1)
+            assert outcomes == [True, True]
+        else:
+            at_once(lambda: commit(0), lambda: commit(1))
+            assert outcomes[0] == outcomes[1], outcomes
+        assert databases[2].c.count_documents({"_id": number}) == int(outcomes[0])
+
+
+def test_transactions_of_several_nodes_meet(nodes, databases):
+    databases[0].c.insert_many([{"_id": n, "n": 0} for n in range(3)])
+    with nodes.clients[0].start_session() as one, nodes.clients[1].start_session() as other:
+        one.start_transaction()
+        other.start_transaction()
+        databases[0].c.update_one({"_id": 0}, {"$inc": {"n": 1}}, session=one)
+        databases[1].c.update_one({"_id": 1}, {"$inc": {"n": 1}}, session=other)
+        databases[1].c.update_one({"_id": 0}, {"$inc": {"n": 1}}, session=other)
+        one.commit_transaction()
+        with pytest.raises(OperationFailure) as failure:
+            other.commit_transaction()
+        assert failure.value.code == 112 and failure.value.has_error_label("TransientTransactionError")
+        # An ordinary write of another node counts too, and a change of the collection.
+        one.start_transaction()
+        databases[0].c.update_one({"_id": 2}, {"$inc": {"n": 1}}, session=one)
+        databases[1].c.update_one({"_id": 2}, {"$inc": {"n": 10}})
+        with pytest.raises(OperationFailure):
+            one.commit_transaction()
+        one.start_transaction()
+        databases[0].c.update_one({"_id": 2}, {"$inc": {"n": 1}}, session=one)
+        databases[1].c.create_index("n")
+        with pytest.raises(OperationFailure) as failure:
+            one.commit_transaction()
+        assert failure.value.has_error_label("TransientTransactionError")
+        # What does not concern it does not end it.
+        one.start_transaction()
+        databases[0].c.update_one({"_id": 2}, {"$inc": {"n": 1}}, session=one)
+        databases[1].other.insert_one({"_id": 1, "a": [1]})
+        databases[1].other.create_index("a")
+        one.commit_transaction()
+    assert [doc["n"] for doc in check_valid(databases, "c")] == [1, 0, 11]
+
+
+def transfer(client, name, dice, is_over):
+    """Moves money between two accounts in transactions until it is over, or its node is."""
+    accounts = client[name].accounts
+    while not is_over.is_set():
+        one, other = dice.sample(range(6), 2)
+        try:
+            with client.start_session() as session, session.start_transaction(write_concern=WriteConcern("majority")):
+                accounts.update_one({"_id": one}, {"$inc": {"balance": -1}}, session=session)
+                accounts.update_one({"_id": other}, {"$inc": {"balance": 1}}, session=session)
+        except OperationFailure as error:
+            assert error.has_error_label("TransientTransactionError"), error
+        except AutoReconnect:
+            return
+
+
+def test_money_is_neither_made_nor_lost_while_a_node_is_killed(etcd):
+    name = "bank"
+    with nodes_of(etcd, 3) as nodes:
+        accounts = nodes.clients[0][name].accounts
+        accounts.insert_many([{"_id": n, "balance": 100} for n in range(6)])
+        accounts.create_index("balance")
+        is_over = threading.Event()
+        sums = []
+
+        def read(client):
+            while not is_over.is_set():
+                with client.start_session(snapshot=True) as session:
+                    sums.append(sum(doc["balance"] for doc in client[name].accounts.find(session=session)))
+
+        def kill():
+            try:
+                while len(sums) < 10:
+                    time.sleep(0.01)
+                nodes.servers[2].kill()
+                before = len(sums)
+                while len(sums) < before + 40:
+                    time.sleep(0.01)
+            finally:
+                is_over.set()
+
+        at_once(kill, lambda: read(nodes.clients[0]),
+                *[lambda n=n, c=c: transfer(c, name, random.Random(n), is_over)
+                  for n, c in enumerate([*nodes.clients, nodes.clients[2]])])
+        assert set(sums) == {600}
+        docs = check_valid(nodes.databases(name)[:2], "accounts")
+        assert sum(doc["balance"] for doc in docs) == 600
+        nodes.clients[0].drop_database(name)
+
+
+def test_a_build_ends_with_its_node(etcd):
+    with nodes_of(etcd, 2) as nodes:
+        one, other = nodes.databases("builds")
+        one.c.insert_many([{"_id": n, "a": n, "pad": "x" * 1000} for n in range(6_000)])
+        builder = threading.Thread(target=lambda: ignoring(lambda: one.c.create_index([("pad", 1), ("a", 1)])))
+        builder.start()
+        until = time.monotonic() + 60
+        while not building(other):
+            assert time.monotonic() < until, "the build is not seen"
+            time.sleep(0.005)
+        nodes.servers[0].kill()
+        builder.join(60)
+        # Writers go on, whether or not it is known that the builder has ended.
+        other.c.insert_one({"_id": -1, "a": -1, "pad": "y"})
+        until = time.monotonic() + 4 * EXPIRY
+        while building(other):
+            assert time.monotonic() < until, "the build is not forgotten"
+            time.sleep(0.1)
+        assert list(other.c.index_information()) == ["_id_"]
+        other.c.create_index("a")
+        assert other.command("validate", "c", full=True)["valid"]
+        other.client.drop_database("builds")
+
+
+def building(db):
+    return db.command("collStats", "c")["indexBuilds"]
+
+
+def ignoring(work):
+    with contextlib.suppress(PyMongoError):
+        work()
+
+
+def tells_of_end(own, pid):
+    lines = own.tail(1 << 24).splitlines()
+    return any("has ended without a word" in line and "process %d\"" % pid in line for line in lines)
+
+
+def test_a_node_that_was_stopped_harms_nothing(etcd, nodes):
+    """It changes the catalogue when it is stopped; the others go on without it, and it cannot write any more."""
+    others = nodes
+    with nodes_of(etcd, 2) as nodes:
+        one, other = nodes.databases("stopped")
+        one.c.insert_one({"_id": 0})
+        is_over = threading.Event()
+
+        def change():
+            n = 0
+            while not is_over.is_set():
+                ignoring(lambda: one["d%d" % n].insert_one({"_id": n}))
+                n += 1
+
+        changer = threading.Thread(target=change)
+        changer.start()
+        time.sleep(0.5)
+        process = nodes.servers[0].process
+        process.send_signal(signal.SIGSTOP)
+        try:
+            # This waits for the lock that the other may hold.
+            other.create_collection("after", check_exists=False)
+            other.c.insert_one({"_id": 1})
+            until = time.monotonic() + 4 * EXPIRY
+            while not any(tells_of_end(own, process.pid) for own in [nodes.servers[1], *others.servers]):
+                assert time.monotonic() < until, "no node says that the stopped one has ended"
+                time.sleep(0.1)
+            other.c.drop()
+            other.c.insert_one({"_id": 2})
+        finally:
+            process.send_signal(signal.SIGCONT)
+        is_over.set()
+        changer.join(60)
+        until = time.monotonic() + 2 * EXPIRY
+        while True:
+            try:
+                one.c.insert_one({"_id": 3})
+            except NotPrimaryError as error:
+                assert "must be restarted" in str(error), error
+                break
+            except OperationFailure as error:
+                assert error.code == 112, error
+            else:
+                raise AssertionError("a node that others take for ended has written")
+            assert time.monotonic() < until
+        assert list(other.c.find()) == [{"_id": 2}]
+        # Restarted it is a node again.
+        nodes.servers[0].kill()
+        nodes.servers[0].start(60.0)
+        for name in other.list_collection_names():
+            check_valid(nodes.databases("stopped"), name)
+        other.client.drop_database("stopped")
+
+
+def test_users_are_the_same_on_all(etcd):
+    with nodes_of(etcd, 2, "--auth") as nodes:
+        ports = [own.port for own in nodes.servers]
+        nodes.clients[0].admin.command("createUser", "root", pwd="secret", roles=["root"])
+
+        def client(n, name):
+            return pymongo.MongoClient("127.0.0.1", ports[n], username=name, password="secret", directConnection=True)
+
+        with client(1, "root") as root, client(0, "root") as root0:
+            root.admin.command("createUser", "ann", pwd="secret", roles=[{"role": "read", "db": "users"}])
+            root0.users.c.insert_one({"_id": 1})
+            with client(0, "ann") as ann:
+                assert ann.users.c.find_one() == {"_id": 1}
+                with pytest.raises(OperationFailure):
+                    ann.users.c.insert_one({"_id": 2})
+                root.admin.command("grantRolesToUser", "ann", roles=[{"role": "readWrite", "db": "users"}])
+                ann.users.c.insert_one({"_id": 2})
+                root.admin.command("revokeRolesFromUser", "ann",
+                                   roles=[{"role": role, "db": "users"} for role in ("readWrite", "read")])
+                with pytest.raises(OperationFailure):
+                    ann.users.c.find_one()
+                root.admin.command("dropUser", "ann")
+                with pytest.raises(OperationFailure):
+                    ann.users.c.find_one()
+            root.drop_database("users")
+            root.admin.command("dropUser", "root")
+
+
+def test_documents_expire_on_a_shared_store(nodes, databases):
+    for client in nodes.clients:
+        client.admin.command("setParameter", 1, ttlMonitorSleepSecs=1)
+    databases[1].c.create_index("at", expireAfterSeconds=0)
+    databases[2].c.insert_many([{"at": bson.datetime.datetime(2020, 1, 1)} for _ in range(50)] + [{"_id": 1}])
+    until = time.monotonic() + 30
+    while databases[0].c.count_documents({}) > 1:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    check_valid(databases, "c")
+
+
+def test_what_needs_one_process_is_refused(databases):
+    with pytest.raises(OperationFailure, match="does not share its store") as failure:
+        databases[0].c.watch()
+    assert failure.value.code == 115
+    with pytest.raises(OperationFailure, match="does not share its store"):
+        databases[0].create_collection("images", changeStreamPreAndPostImages={"enabled": True})
