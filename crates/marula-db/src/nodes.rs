@@ -252,6 +252,25 @@ impl Db {
         Ok(moment)
     }
 
+    /// Begins an operation of this thread that can be repeated from its start, as long as it has
+    /// written nothing: its moment is that of its first read. The catalogue may turn out to
+    /// be older than that: then the operation fails, and must be [repeated](Db::must_repeat).
+    ///
+    /// Errors: those of the store.
+    pub fn begin_repeatable(&self) -> Result<Moment<'_>> {
+        let moment = Moment(self.store());
+        self.store().begin_repeatable().for_client()?;
+        Ok(moment)
+    }
+
+    /// Returns whether the operation of this thread, which has come to its end, must be repeated,
+    /// and has written nothing.
+    ///
+    /// Errors: those of the store.
+    pub fn must_repeat(&self) -> Result<bool> {
+        self.store().must_repeat().for_client()
+    }
+
     /// Returns whether this process has seen that another has changed the catalogue.
     pub(crate) fn is_stale(&self) -> bool {
         self.store().nodes().is_some_and(|nodes| nodes.is_stale())
@@ -276,11 +295,11 @@ impl Db {
         next_ident: MutexGuard<'d, u32>,
         go_on: &dyn Fn() -> Result<()>,
     ) -> Result<CatalogLock<'d>> {
+        // A change is decided by the newest state.
+        self.store().end_operation();
         let Some(nodes) = self.store().nodes() else {
             return Ok(CatalogLock { db: self, next_ident });
         };
-        // A change is decided by the newest state.
-        self.store().end_operation();
         while !nodes.try_lock().for_client()? {
             go_on()?;
             std::thread::sleep(LOCK_STEP);

@@ -21,7 +21,7 @@ use std::time::Duration;
 use marula_bson::ext_json::base64;
 use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Value, ValueBuf, uuid};
 use marula_error::{Result, errors};
-use marula_storage::{Direction, KeyRange, Space, Store, Txn, View};
+use marula_storage::{Direction, KeyRange, Space, Stamp, Store, Txn, View};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 
 use crate::current;
@@ -163,8 +163,13 @@ pub struct NumberedWrite {
     seen: Option<Seen>,
 }
 
-/// The stored record of a session; empty if there is none.
-struct Seen(Vec<u8>);
+/// The stored record of a session.
+struct Seen {
+    /// Empty if there is none.
+    record: Vec<u8>,
+    /// The moment at which it was read, where the reads of the operation show one.
+    at: Option<Stamp>,
+}
 
 /// The numbered write of a thread, in a store that other nodes write to: a statement that has
 /// written nothing may have found what another node has just done for the same number.
@@ -292,7 +297,7 @@ impl Sessions {
             if self.is_shared {
                 let unchecked = Unchecked { key: key.clone(), seen: bytes.clone(), is_open: true };
                 UNCHECKED.set(Some(unchecked));
-                seen = Some(Seen(bytes));
+                seen = Some(Seen { record: bytes, at: store.still_moment() });
             }
         }
         match record.txn_number {
@@ -485,19 +490,23 @@ impl NumberedWrite {
     /// Errors: a conflict; `session_moved` if another node has written one since this write began,
     /// which must then begin again.
     pub(crate) fn claim(&self, txn: &mut dyn Txn) -> Result<()> {
-        let Some(Seen(seen)) = &self.seen else { return Ok(()) };
+        let Some(seen) = &self.seen else { return Ok(()) };
         txn.guard(&[(Space::Catalog, &self.key)]).for_client()?;
+        if seen.at.is_some() && txn.view().still_moment() == seen.at {
+            return Ok(());
+        }
         let mut now = Vec::new();
         txn.view()
             .get(Space::Catalog, &self.key, &mut |bytes| now = bytes.to_vec())
             .for_client()?;
-        if now != *seen { Err(session_moved()) } else { Ok(()) }
+        if now != seen.record { Err(session_moved()) } else { Ok(()) }
     }
 
     /// Notes that what was staged last has been committed.
     pub(crate) fn note_committed(&mut self) {
-        if let Some(Seen(seen)) = &mut self.seen {
-            seen.clone_from(&self.encoded);
+        if let Some(seen) = &mut self.seen {
+            seen.record.clone_from(&self.encoded);
+            seen.at = None;
             let seen = self.encoded.clone();
             UNCHECKED.set(Some(Unchecked { key: self.key.clone(), seen, is_open: false }));
         }

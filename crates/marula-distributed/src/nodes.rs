@@ -34,7 +34,7 @@ use rand::Rng;
 
 use crate::kv::{BlockLimit, Commit, Conflict, KvError, Mutation, Result, Version};
 use crate::lease::{self, LeaseOptions};
-use crate::shared::{Shared, store_error};
+use crate::shared::{At, Shared, store_error};
 use crate::view::FixedView;
 
 /// The number of nodes that a store may have.
@@ -47,6 +47,8 @@ type Renew = Box<dyn Fn() -> marula_storage::Result<()> + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Sharing {
     accepted: AtomicU64,
+    /// A version at which memory was of the accepted epoch.
+    accepted_at: AtomicU64,
     is_stale: AtomicBool,
     renew: OnceLock<Renew>,
 }
@@ -73,8 +75,15 @@ impl Sharing {
         let _ = self.accepted.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    fn accept(&self, epoch: Epoch) {
+    /// Whether memory is of this moment: of its epoch, and read no later, for the layers above date
+    /// changes by the moment at which they have read them.
+    pub(crate) fn is_of(&self, at: At) -> bool {
+        self.accepted() == at.epoch && self.accepted_at.load(Ordering::Acquire) <= at.version
+    }
+
+    fn accept(&self, epoch: Epoch, at: Version) {
         self.is_stale.store(false, Ordering::Release);
+        self.accepted_at.fetch_max(at, Ordering::AcqRel);
         self.accepted.store(epoch, Ordering::Release);
     }
 
@@ -416,7 +425,7 @@ impl Nodes for Membership {
     }
 
     fn accept(&self, epoch: Epoch) {
-        self.sharing().accept(epoch);
+        self.sharing().accept(epoch, self.shared.newest());
     }
 
     fn is_stale(&self) -> bool {

@@ -19,6 +19,18 @@ pub(crate) struct Pin {
     store: usize,
     /// Its moment; none after a commit or a conflict, until the next read.
     pub(crate) at: Option<At>,
+    pub(crate) repeats: Repeats,
+}
+
+/// Whether an operation is to be repeated: see `Store::begin_repeatable`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Repeats {
+    /// It has read, or was begun by a moment.
+    No,
+    /// It has read nothing yet.
+    Maybe,
+    /// It must be.
+    Yes,
 }
 
 /// The operation of this thread, if it reads this store.
@@ -28,12 +40,17 @@ pub(crate) fn of(shared: &Shared) -> Option<Pin> {
 
 /// Begins an operation of this thread, or has it read another moment.
 pub(crate) fn set(shared: &Shared, at: Option<At>) {
-    PIN.set(Some(Pin { store: address(shared), at }));
+    PIN.set(Some(Pin { store: address(shared), at, repeats: Repeats::No }));
+}
+
+/// Begins an operation of this thread that may have to be repeated, or has it be.
+pub(crate) fn set_repeats(shared: &Shared, repeats: Repeats) {
+    PIN.set(Some(Pin { store: address(shared), at: None, repeats }));
 }
 
 /// Has the next read of the operation show the newest state.
 pub(crate) fn forget_moment(shared: &Shared) {
-    if of(shared).is_some() {
+    if of(shared).is_some_and(|pin| pin.at.is_some()) {
         set(shared, None);
     }
 }

@@ -4,7 +4,8 @@ use marula_storage::{Looked, Space, Values};
 
 use crate::kv::{KvError, Result, Version};
 use crate::layout::{self, PartsRef, Stored};
-use crate::shared::Shared;
+use crate::pin;
+use crate::shared::{Shared, store_error};
 
 /// Bytes of values in parts that a look-up of several keys joins; one is joined whatever its size.
 const JOINED_BYTES_MAX: usize = 8 << 20;
@@ -54,7 +55,34 @@ pub(crate) fn open(stored: Vec<u8>) -> Result<Found> {
 impl Shared {
     /// The value of a key at a version.
     pub(crate) fn get_at(&self, at: Version, space: Space, key: &[u8]) -> Result<Option<Value>> {
-        let Some(stored) = self.kv_get(at, &self.layout.key(space, key))? else { return Ok(None) };
+        let stored = self.kv_get(at, &self.layout.key(space, key))?;
+        self.value_of(at, space, key, stored)
+    }
+
+    /// The value of a key in the newest state, or at the moment of this thread's operation.
+    pub(crate) fn get_newest(
+        &self,
+        space: Space,
+        key: &[u8],
+    ) -> marula_storage::Result<Option<Value>> {
+        let place = self.layout.key(space, key);
+        if let Some((at, stored)) = self.first_read(&place).map_err(store_error)? {
+            match self.value_of(at, space, key, stored) {
+                Err(KvError::TooOld) => pin::forget_moment(self),
+                outcome => return outcome.map_err(store_error),
+            }
+        }
+        self.read(|at| self.get_at(at, space, key))
+    }
+
+    fn value_of(
+        &self,
+        at: Version,
+        space: Space,
+        key: &[u8],
+        stored: Option<Vec<u8>>,
+    ) -> Result<Option<Value>> {
+        let Some(stored) = stored else { return Ok(None) };
         match open(stored)? {
             Found::Whole(rest, value) => Ok(is_of(key, &rest).then_some(value)),
             Found::Parts(parts) => self.join(at, space, key, parts).map(Some),

@@ -16,7 +16,7 @@ use crate::kv::{Block, BlockLimit, Commit, Conflict, Kv, KvError, Result, Versio
 use crate::layout::Layout;
 use crate::nodes::Sharing;
 use crate::outcome::Slots;
-use crate::pin;
+use crate::pin::{self, Pin, Repeats};
 
 /// The time for which a call tries to reach the store: a cluster that lost its leader has
 /// another one by then.
@@ -172,6 +172,11 @@ impl Shared {
         shown_at(pinned.map_or_else(|| self.newest.load(Ordering::Acquire), |at| at.version))
     }
 
+    /// The newest version that has been seen.
+    pub(crate) fn newest(&self) -> Version {
+        self.newest.load(Ordering::Acquire)
+    }
+
     /// Notes that a version is there.
     pub(crate) fn note(&self, version: Version) {
         self.newest.fetch_max(version, Ordering::AcqRel);
@@ -217,12 +222,20 @@ impl Shared {
 
     /// The newest version and its epoch. This process has its lease at it.
     pub(crate) fn now(&self) -> Result<At> {
+        self.now_with(None).map(|(at, _)| at)
+    }
+
+    /// The same, and the stored value of a key, which lies at `place`, at that version.
+    fn now_with(&self, place: Option<&[u8]>) -> Result<(At, Option<Vec<u8>>)> {
         let Some(fence) = self.fence.get() else {
-            return Ok(At { version: self.version()?, epoch: 0 });
+            let version = self.version()?;
+            let value = place.map(|place| self.kv_get(version, place)).transpose()?;
+            return Ok((At { version, epoch: 0 }, value.flatten()));
         };
         let sharing = self.sharing.get();
         let mut keys = vec![fence.key.clone()];
         keys.extend(sharing.map(|_| self.layout.epoch()));
+        keys.extend(place.map(<[u8]>::to_vec));
         for _ in 0..RENEWALS_MAX {
             match self.ask(&self.trips.versions, |kv| kv.read_newest(&keys)) {
                 Err(KvError::TooOld) => count(&self.trips.renewed),
@@ -235,10 +248,14 @@ impl Shared {
                     }
                     self.note(version);
                     self.fenced_at.fetch_max(version, Ordering::AcqRel);
-                    let epoch = values.next().flatten().and_then(|value| value.try_into().ok());
-                    let epoch = epoch.map_or(0, Epoch::from_be_bytes);
-                    sharing.into_iter().for_each(|sharing| sharing.note_seen(epoch));
-                    return Ok(At { version, epoch });
+                    let epoch = sharing.and_then(|sharing| {
+                        let epoch = values.next().flatten()?.try_into().ok();
+                        let epoch = epoch.map(Epoch::from_be_bytes);
+                        epoch.into_iter().for_each(|epoch| sharing.note_seen(epoch));
+                        epoch
+                    });
+                    let at = At { version, epoch: epoch.unwrap_or(0) };
+                    return Ok((at, values.next().flatten()));
                 }
             }
         }
@@ -261,24 +278,41 @@ impl Shared {
     /// process has committed since, so that writers that have waited for each other do not meet at
     /// the commit.
     pub(crate) fn txn_moment(&self) -> Result<At> {
-        let pinned = pin::of(self).and_then(|pin| pin.at);
-        match pinned.filter(|at| at.version >= self.last_commit.load(Ordering::Acquire)) {
-            Some(at) => Ok(at),
-            None => self.now(),
+        let pinned = pin::of(self);
+        if pinned.is_some_and(|pin| pin.repeats != Repeats::No) {
+            let at = self.now()?;
+            return self.keep_first(at).map(|()| at);
         }
+        let own = pinned.and_then(|pin| pin.at);
+        if let Some(at) = own.filter(|at| at.version >= self.last_commit.load(Ordering::Acquire)) {
+            return Ok(at);
+        }
+        let at = self.now()?;
+        if pinned.is_some() {
+            // Later reads of the operation show what the transaction has found.
+            let is_current =
+                self.sharing.get().is_none_or(|sharing| sharing.accepted() == at.epoch);
+            pin::set(self, is_current.then_some(at));
+        }
+        Ok(at)
     }
 
     /// The moment that a read of the newest state shows: the one of this thread's operation, or a
     /// new one. The layers above have then brought their memory up to its epoch.
     pub(crate) fn reading_moment(&self) -> Result<At, Error> {
+        self.check_repeats().map_err(store_error)?;
         let pinned = pin::of(self);
         if let Some(at) = pinned.and_then(|pin| pin.at) {
             return Ok(at);
         }
         let mut at = self.now().map_err(store_error)?;
+        if pinned.is_some_and(|pin| pin.repeats != Repeats::No) {
+            return self.keep_first(at).map(|()| at).map_err(store_error);
+        }
         if let Some(sharing) = self.sharing.get() {
             for _ in 0..RENEWALS_MAX {
-                if sharing.accepted() == at.epoch || !sharing.renew()? {
+                let is_renewed = sharing.accepted() == at.epoch || sharing.renew()?;
+                if !is_renewed || sharing.is_of(at) {
                     break;
                 }
                 at = self.now().map_err(store_error)?;
@@ -288,6 +322,56 @@ impl Shared {
             pin::set(self, Some(at));
         }
         Ok(at)
+    }
+
+    /// The stored value of a key, which lies at `place`, with the version of an operation that has
+    /// read nothing yet; `None` where the version is known, or is to be taken otherwise.
+    pub(crate) fn first_read(&self, place: &[u8]) -> Result<Option<(Version, Option<Vec<u8>>)>> {
+        let Some(pin) = pin::of(self) else { return Ok(None) };
+        // Where the epoch does not matter, or is checked for the operation as a whole.
+        let may_come_along = self.sharing.get().is_none() || pin.repeats != Repeats::No;
+        if pin.at.is_some() || !may_come_along || self.fence.get().is_none() {
+            return Ok(None);
+        }
+        let (at, value) = self.now_with(Some(place))?;
+        self.keep_first(at)?;
+        Ok(Some((at.version, value)))
+    }
+
+    /// Has the operation of this thread, which has read nothing yet, show a moment.
+    ///
+    /// Errors: the operation must be repeated, for memory is of another epoch.
+    fn keep_first(&self, at: At) -> Result<()> {
+        if self.sharing.get().is_some_and(|sharing| sharing.accepted() != at.epoch) {
+            pin::set_repeats(self, Repeats::Yes);
+        }
+        self.check_repeats()?;
+        pin::set(self, Some(at));
+        Ok(())
+    }
+
+    /// Fails in an operation that must be repeated.
+    pub(crate) fn check_repeats(&self) -> Result<()> {
+        match pin::of(self) {
+            Some(Pin { repeats: Repeats::Yes, .. }) => {
+                let what = "the catalogue has changed: the operation begins again";
+                Err(KvError::Unavailable(what.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the operation of this thread must be repeated.
+    pub(crate) fn must_repeat(&self) -> Result<bool> {
+        match pin::of(self).map(|pin| pin.repeats) {
+            Some(Repeats::Yes) => Ok(true),
+            // It has decided by memory alone.
+            Some(Repeats::Maybe) => {
+                let at = self.now()?;
+                Ok(self.sharing.get().is_some_and(|sharing| sharing.accepted() != at.epoch))
+            }
+            Some(Repeats::No) | None => Ok(false),
+        }
     }
 
     /// Reads the newest state, or the moment of this thread's operation.

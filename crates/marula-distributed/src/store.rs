@@ -12,8 +12,8 @@ use crate::kv::{BlockLimit, Commit, Conflict, Kv, KvError, Mutation};
 use crate::layout::{self, FORMAT, KEY_BYTES_MAX, Layout, VALUE_BYTES_MAX};
 use crate::lease::{Lease, LeaseOptions};
 use crate::nodes::Membership;
-use crate::pin;
-use crate::shared::{Shared, store_error};
+use crate::pin::{self, Repeats};
+use crate::shared::{Shared, shown_at, store_error};
 use crate::txn::RemoteTxn;
 use crate::view::{self, FixedView};
 
@@ -204,6 +204,14 @@ impl View for Distributed {
         false
     }
 
+    fn is_far(&self) -> bool {
+        true
+    }
+
+    fn still_moment(&self) -> Option<Stamp> {
+        pin::of(&self.shared).and_then(|pin| pin.at).map(|at| shown_at(at.version))
+    }
+
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         view::get(&self.shared, None, space, key, visit)
     }
@@ -228,6 +236,8 @@ impl Store for Distributed {
     }
 
     fn view(self: Arc<Self>) -> Result<Arc<dyn View>> {
+        // A new moment, which the store keeps for long.
+        pin::forget_moment(&self.shared);
         let at = self.shared.reading_moment()?.version;
         Ok(Arc::new(FixedView { shared: self.shared.clone(), at }))
     }
@@ -237,10 +247,28 @@ impl Store for Distributed {
     }
 
     fn begin_operation(&self) -> Result<Epoch> {
+        if self.membership.is_none() {
+            // There is no epoch to compare: the first read brings the version along.
+            pin::set(&self.shared, None);
+            return Ok(0);
+        }
         pin::end();
-        let at = self.shared.now().map_err(store_error)?;
+        let mut at = self.shared.now().map_err(store_error)?;
+        if self.shared.sharing.get().is_some_and(|sharing| !sharing.is_of(at)) {
+            // Another operation may have just read the catalogue, at a later moment.
+            at = self.shared.now().map_err(store_error)?;
+        }
         pin::set(&self.shared, Some(at));
         Ok(at.epoch)
+    }
+
+    fn begin_repeatable(&self) -> Result<()> {
+        pin::set_repeats(&self.shared, Repeats::Maybe);
+        Ok(())
+    }
+
+    fn must_repeat(&self) -> Result<bool> {
+        self.shared.must_repeat().map_err(store_error)
     }
 
     fn end_operation(&self) {

@@ -614,6 +614,55 @@ mod nodes {
         assert_eq!(renewed(), 2);
     }
 
+    /// Its first read brings the moment along. By an older epoch it does nothing at all.
+    #[test]
+    fn an_operation_that_has_read_nothing_is_repeated() {
+        let sim = sim(Faults::default());
+        let [a, b] = ["a", "b"].map(|name| open(&sim, name, 1_000, 60_000));
+        let trips = |store: &Distributed| {
+            let all = store.statistics().into_iter();
+            all.filter(|(name, _)| name.starts_with("round trips")).map(|(_, count)| count).sum()
+        };
+        let before: i64 = trips(&b);
+        b.begin_repeatable().expect("it begins");
+        assert_eq!(get(&*b, Space::Records, b"1"), None);
+        assert_eq!(trips(&b), before + 1);
+        assert!(!b.must_repeat().expect("it is known"));
+        write(&b, b"own", false).expect("it commits");
+        assert!(get(&*b, Space::Records, b"own").is_some(), "its own writes are shown");
+        b.end_operation();
+
+        write(&a, b"1", true).expect("it commits");
+        let (mut visit, everything) = (|_: &[u8]| (), everything());
+        let first_reads: [&dyn Fn() -> bool; 4] = [
+            &|| b.get(Space::Records, b"1", &mut |_| ()).is_err(),
+            &|| b.get_many(Space::Records, &[b"1"]).is_err(),
+            &|| b.cursor(Space::Records, &everything, Direction::Forward).is_err(),
+            &|| write(&b, b"2", false).is_err(),
+        ];
+        for read in first_reads {
+            b.begin_repeatable().expect("it begins");
+            assert!(read());
+            // It goes on to fail, whatever it does.
+            b.get(Space::Records, b"1", &mut visit).expect_err("it must be repeated");
+            write(&b, b"2", false).expect_err("it must be repeated");
+            let mut blind = b.begin();
+            blind.put(Space::Records, b"2", b"value");
+            blind.commit().expect_err("it must be repeated");
+            assert!(b.must_repeat().expect("it is known"));
+            b.end_operation();
+        }
+        // It has decided by memory alone.
+        b.begin_repeatable().expect("it begins");
+        assert!(b.must_repeat().expect("it is known"));
+        let epoch = b.begin_operation().expect("a moment");
+        node(&b).accept(epoch);
+        assert!(get(&*b, Space::Records, b"1").is_some());
+        assert_eq!(get(&*b, Space::Records, b"2"), None);
+        assert!(!b.must_repeat().expect("it is known"));
+        b.end_operation();
+    }
+
     #[test]
     fn one_at_a_time_holds_the_lock_and_its_end_frees_it() {
         let sim = sim(Faults::default());

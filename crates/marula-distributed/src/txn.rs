@@ -379,6 +379,7 @@ impl Txn for RemoteTxn<'_> {
 
     fn commit(mut self: Box<Self>) -> Result<Stamp> {
         self.shared.check_open().map_err(store_error)?;
+        self.shared.check_repeats().map_err(store_error)?;
         let outcome = self.commit_all();
         // Also after a conflict: what was read then has changed.
         pin::forget_moment(self.shared);

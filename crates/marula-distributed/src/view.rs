@@ -81,6 +81,10 @@ impl View for FixedView {
         true
     }
 
+    fn is_far(&self) -> bool {
+        true
+    }
+
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         get(&self.shared, Some(self.at), space, key, visit)
     }
@@ -106,6 +110,14 @@ impl View for TxnView<'_> {
 
     fn is_fixed(&self) -> bool {
         false
+    }
+
+    fn is_far(&self) -> bool {
+        true
+    }
+
+    fn still_moment(&self) -> Option<Stamp> {
+        self.at.map(shown_at)
     }
 
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
@@ -152,7 +164,7 @@ pub(crate) fn get(
 ) -> Result<bool> {
     let value = match at {
         Some(at) => shared.get_at(at, space, key).map_err(store_error)?,
-        None => shared.read(|at| shared.get_at(at, space, key))?,
+        None => shared.get_newest(space, key)?,
     };
     if let Some(value) = &value {
         visit(value.as_slice());

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use marula_bson::{Binary, ByteSlice, Doc, DocWriter, Value, uuid};
 use marula_db::latencies::Took;
+use marula_db::nodes::Moment;
 use marula_db::transaction::locks::LockedKey;
 use marula_db::unit::Detail;
 use marula_db::usage::Use;
@@ -95,8 +96,8 @@ impl Service for Frame {
         let server = &*self.0;
         let _moment = match call.place == Place::Pool && server.db.engine().is_remote {
             false => None,
-            true => match server.db.begin_operation() {
-                Ok(moment) => Some(moment),
+            true => match begin_moment(server, message, call) {
+                Ok(moment) => moment,
                 Err(error) => {
                     answer_error(server, None, &error, reply);
                     return Step::Reply;
@@ -289,6 +290,34 @@ fn fail(
     Some(step)
 }
 
+/// Commands that may be carried out by a catalogue of which it is not known yet that it is the
+/// newest: they read before they write.
+const REPEATABLE: &[&str] = &["find", "count", "distinct", "insert", "update", "delete"];
+
+/// Begins the moment that a request's reads show, in a store whose reads are round trips. In a
+/// store of one process, requests that may not be repeated show the newest state: they compare it
+/// with the end of the oplog or the number of inserts, which may be newer than a moment.
+///
+/// Errors: those of the store.
+fn begin_moment<'s>(
+    server: &'s Server,
+    message: &Message<'_>,
+    call: &Call,
+) -> marula_error::Result<Option<Moment<'s>>> {
+    let body = message.body();
+    let name = body.iter().next().map(|first| first.name);
+    let is_repeatable = name.is_some_and(|name| REPEATABLE.iter().any(|known| name == *known));
+    let is_in_transaction = body.get("autocommit").is_some();
+    // With access control the user's rights must be the newest from the start. A request that comes
+    // again begins by a moment, so that it does not come a third time.
+    let may_repeat = is_first(call) && !server.options.has_access_control;
+    match is_repeatable && may_repeat && !is_in_transaction {
+        true => server.db.begin_repeatable().map(Some),
+        false if server.db.is_shared() => server.db.begin_operation().map(Some),
+        false => Ok(None),
+    }
+}
+
 /// Notes that an operation begins.
 fn begin(server: &Server, connection: &Connection, request: &Request<'_>) {
     let operation = &connection.operation;
@@ -458,9 +487,12 @@ fn run(
         None if current::take_postponed() && !on_pool => Ok(Outcome::ToPool),
         None => outcome,
     };
-    let must_repeat = match on_pool && request.txn_number.is_some() {
+    let must_repeat = match on_pool && server.db.is_shared() {
         false => Ok(false),
-        true => server.db.must_repeat_numbered(),
+        true => match (server.db.must_repeat(), request.txn_number) {
+            (Ok(false), Some(_)) => server.db.must_repeat_numbered(),
+            (must_repeat, _) => must_repeat,
+        },
     };
     let outcome = match must_repeat {
         Ok(false) => outcome,

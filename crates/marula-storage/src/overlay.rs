@@ -122,6 +122,10 @@ impl View for Overlay {
         Stamp { order: self.own.read_recursive().changes, ..self.base.moment() }
     }
 
+    fn is_far(&self) -> bool {
+        self.base.is_far()
+    }
+
     fn is_fixed(&self) -> bool {
         // The view changes only by its own statements, never during a read.
         true

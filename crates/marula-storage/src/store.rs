@@ -210,6 +210,17 @@ pub trait View: Send + Sync {
         self.moment() != since
     }
 
+    /// Returns whether a read is a network round trip: callers then read ahead in large batches.
+    fn is_far(&self) -> bool {
+        false
+    }
+
+    /// The moment that every read shows as long as nothing is committed; `None` while each read may
+    /// show another one.
+    fn still_moment(&self) -> Option<Stamp> {
+        self.is_fixed().then(|| self.moment())
+    }
+
     /// Visits the value of `key`; returns whether the key exists.
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
@@ -405,6 +416,21 @@ pub trait Store: View + 'static {
     /// trips does nothing here.
     fn begin_operation(&self) -> Result<Epoch> {
         Ok(0)
+    }
+
+    /// [`Store::begin_operation`] for an operation that can be repeated from its start: the moment
+    /// is that of its first read, and is not asked for before. If it turns out then that memory is
+    /// of another epoch, this and all further reads and commits of the operation fail, and
+    /// [`Store::must_repeat`] says so.
+    fn begin_repeatable(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns whether the operation that [`Store::begin_repeatable`] began, and that has come to
+    /// its end, must be repeated because memory was of another epoch than the store. It has
+    /// written nothing then.
+    fn must_repeat(&self) -> Result<bool> {
+        Ok(false)
     }
 
     /// Ends what [`Store::begin_operation`] began; harmless where nothing was begun.

@@ -37,6 +37,9 @@ const FIRST_BATCH: usize = 4;
 /// The size of the largest batch: the number that the store looks up together.
 pub(super) const BATCH_MAX: usize = 32;
 
+/// The size of every batch where a read is a network round trip.
+const FAR_BATCH: usize = 128;
+
 /// The batch size from which a cursor over the records pays: that of the first batch. A lookup of
 /// fewer costs as much, and caches the records.
 const NEIGHBOURS_MIN: usize = FIRST_BATCH;
@@ -285,7 +288,8 @@ impl<'r> Walk<'r> {
             // Too far: it becomes the first of a batch.
             is_moved = true;
         }
-        let size = usize::try_from(wanted).map_or(self.size, |wanted| wanted.min(self.size));
+        let most = if origin.view.is_far() { FAR_BATCH } else { self.size };
+        let size = usize::try_from(wanted).map_or(most, |wanted| wanted.min(most));
         self.size = (self.size * 2).clamp(FIRST_BATCH, BATCH_MAX);
         if size <= 1 {
             return Ok(is_moved || self.cursor.advance()?);
