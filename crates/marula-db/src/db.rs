@@ -157,13 +157,12 @@ impl Db {
     ///
     /// Errors: the operation was interrupted.
     pub(crate) fn lock_catalog(&self) -> Result<CatalogLock<'_>> {
-        let next_ident = current::lock(&self.ddl)?;
-        self.lock_for_all(next_ident, &|| current::check())
+        self.lock_for_all(&current::check)
     }
 
     /// [`Db::lock_catalog`] for what must be done even if the operation was interrupted.
     pub(crate) fn lock_catalog_anyway(&self) -> Result<CatalogLock<'_>> {
-        self.lock_for_all(self.ddl.lock(), &|| Ok(()))
+        self.lock_for_all(&|| Ok(()))
     }
 
     /// The store, which is also the view of its newest state.

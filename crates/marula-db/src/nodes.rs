@@ -50,6 +50,8 @@ const MOMENTS_MAX: usize = 20;
 /// The state of a process that shares its store.
 pub(crate) struct Sharing {
     own: Node,
+    /// Held by the change of the catalogue whose turn it is in this process.
+    turn: Mutex<()>,
     /// The stored entries of the catalogue, as they were read last.
     entries: Mutex<HashMap<Ident, Vec<u8>>>,
     /// The number of times that the catalogue was read again.
@@ -58,7 +60,12 @@ pub(crate) struct Sharing {
 
 impl Sharing {
     pub(crate) fn new(own: Node) -> Self {
-        Sharing { own, entries: Mutex::default(), renewals: AtomicU64::new(0) }
+        Sharing {
+            own,
+            turn: Mutex::new(()),
+            entries: Mutex::default(),
+            renewals: AtomicU64::new(0),
+        }
     }
 }
 
@@ -106,6 +113,7 @@ impl Drop for Share<'_> {
 pub(crate) struct CatalogLock<'d> {
     db: &'d Db,
     next_ident: MutexGuard<'d, u32>,
+    _turn: Option<MutexGuard<'d, ()>>,
 }
 
 impl Deref for CatalogLock<'_> {
@@ -289,25 +297,28 @@ impl Db {
         self.load_catalog(Some(&mut next_ident))
     }
 
-    /// Locks the catalogue among the nodes, after it was locked in this process, and reads it.
-    pub(crate) fn lock_for_all<'d>(
-        &'d self,
-        next_ident: MutexGuard<'d, u32>,
-        go_on: &dyn Fn() -> Result<()>,
-    ) -> Result<CatalogLock<'d>> {
+    /// Locks the catalogue against changes, also by other nodes, and reads it. Calls `go_on` while
+    /// it waits.
+    ///
+    /// Errors: those of `go_on` and of the store.
+    pub(crate) fn lock_for_all(&self, go_on: &dyn Fn() -> Result<()>) -> Result<CatalogLock<'_>> {
         // A change is decided by the newest state.
         self.store().end_operation();
-        let Some(nodes) = self.store().nodes() else {
-            return Ok(CatalogLock { db: self, next_ident });
+        let (Some(nodes), Some(sharing)) = (self.store().nodes(), &self.sharing) else {
+            let next_ident = lock(&self.ddl, go_on)?;
+            return Ok(CatalogLock { db: self, next_ident, _turn: None });
         };
+        // While another node holds the lock, operations of this one can read the catalogue again.
+        let turn = lock(&sharing.turn, go_on)?;
         while !nodes.try_lock().for_client()? {
             go_on()?;
             std::thread::sleep(LOCK_STEP);
         }
+        let next_ident = lock(&self.ddl, go_on).inspect_err(|_| nodes.unlock())?;
         HOLDS_CATALOG.set(true);
-        let mut lock = CatalogLock { db: self, next_ident };
-        self.load_catalog(Some(&mut lock))?;
-        Ok(lock)
+        let mut locked = CatalogLock { db: self, next_ident, _turn: Some(turn) };
+        self.load_catalog(Some(&mut locked))?;
+        Ok(locked)
     }
 
     /// A collection as this process has it: see [`Collection::of_node`].
@@ -557,6 +568,16 @@ impl Db {
     /// This node, as builds name their owner.
     pub(crate) fn own_node(&self) -> Option<i64> {
         self.sharing.as_ref().map(|sharing| sharing.own.id)
+    }
+}
+
+/// Locks a mutex; calls `go_on` while it waits.
+fn lock<'m, T>(mutex: &'m Mutex<T>, go_on: &dyn Fn() -> Result<()>) -> Result<MutexGuard<'m, T>> {
+    loop {
+        if let Some(locked) = mutex.try_lock_for(LOCK_STEP) {
+            return Ok(locked);
+        }
+        go_on()?;
     }
 }
 
