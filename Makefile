@@ -25,14 +25,17 @@ test: build ## every test
 	@$(MAKE) --keep-going unit tidy probe sweep python unified node java rust bench-smoke diff-smoke
 	@echo "make test: everything passed"
 
-# The server alone: who only wants to run it need not build the programs that measure it.
+# On a terminal cargo shows how many crates of how many are compiled; elsewhere it only reports errors.
+quiet := $(shell [ -t 2 ] || echo --quiet)
+
+# The server alone: running it needs none of the programs that measure it.
 .PHONY: program
 program: setup
-	@cargo build --release --quiet --package marula
+	@cargo build --release $(quiet) --package marula
 
 # One call for all programs, so that no crate is compiled again with other features for one of them.
 build: setup ## the release build
-	@cargo build --release --quiet --package marula --package marula-bench --package marula-diff
+	@cargo build --release $(quiet) --package marula --package marula-bench --package marula-diff
 
 # Everything that may have to be downloaded or compiled for the build, first and loudly.
 setup:
