@@ -486,26 +486,25 @@ impl Db {
         Ok(())
     }
 
+    /// The ids of this node and of the others that live.
+    fn living(&self) -> Result<HashSet<i64>> {
+        let others = self.node_list()?.into_iter().map(|node| node.id);
+        Ok(others.chain(self.own_node()).collect())
+    }
+
     /// Ends the builds of nodes that have ended. The catalogue is locked.
     fn forget_dead_builds(&self) -> Result<()> {
-        let (Some(nodes), Some(sharing)) = (self.store().nodes(), &self.sharing) else {
-            return Ok(());
-        };
-        let alive: HashSet<i64> =
-            nodes.list().for_client()?.into_iter().map(|node| node.id).collect();
-        let is_dead = |build: &Arc<Build>| {
-            build.owner().is_some_and(|owner| owner != sharing.own.id && !alive.contains(&owner))
-        };
+        let alive = self.living()?;
         for collection in self.catalog().all() {
             let state = collection.state();
             let dead: Vec<Arc<Build>> =
-                state.building.iter().filter(|build| is_dead(build)).cloned().collect();
+                state.building.iter().filter(|build| is_dead(build, &alive)).cloned().collect();
             if dead.is_empty() {
                 continue;
             }
             let _alone = collection.hold_off()?;
             let mut rest = State::clone(&state);
-            rest.building.retain(|build| !is_dead(build));
+            rest.building.retain(|build| !is_dead(build, &alive));
             self.tell_nodes(&collection, &rest)?;
             collection.set_state(rest);
             for build in dead {
@@ -543,11 +542,11 @@ impl Db {
             state.building.iter().any(|build| build.owner() != Some(sharing.own.id))
         });
         if has_others {
-            let alive: HashSet<i64> = self.node_list()?.into_iter().map(|node| node.id).collect();
-            let is_dead =
-                |build: &Arc<Build>| build.owner().is_some_and(|owner| !alive.contains(&owner));
-            let all = self.catalog().all();
-            if all.iter().any(|collection| collection.state().building.iter().any(is_dead)) {
+            let alive = self.living()?;
+            let has_dead = |collection: &Arc<Collection>| {
+                collection.state().building.iter().any(|build| is_dead(build, &alive))
+            };
+            if self.catalog().all().iter().any(has_dead) {
                 let _lock = self.lock_catalog()?;
                 self.forget_dead_builds()?;
             }
@@ -569,6 +568,11 @@ impl Db {
     pub(crate) fn own_node(&self) -> Option<i64> {
         self.sharing.as_ref().map(|sharing| sharing.own.id)
     }
+}
+
+/// Returns whether the node that runs a build has ended.
+fn is_dead(build: &Build, alive: &HashSet<i64>) -> bool {
+    build.owner().is_some_and(|owner| !alive.contains(&owner))
 }
 
 /// Locks a mutex; calls `go_on` while it waits.

@@ -7,13 +7,12 @@
 //! the store is taken over. Clocks of different machines are never compared.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use marula_storage::Direction;
 use rand::Rng;
 
+use crate::heartbeat::{self, Heartbeat};
 use crate::kv::{BlockLimit, Commit, Conflict, KvError, Mutation, Result, Version};
 use crate::layout;
 use crate::nodes;
@@ -42,7 +41,7 @@ impl LeaseOptions {
 pub(crate) struct Lease {
     shared: Arc<Shared>,
     owner: Vec<u8>,
-    beating: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+    heartbeat: Heartbeat,
 }
 
 impl Lease {
@@ -111,28 +110,16 @@ impl Lease {
                 Err(error) => return Err(error),
             }
         }
-        let (stop, stopped) = mpsc::channel();
-        let beating = {
-            let (shared, owner, beat) = (shared.clone(), owner.clone(), options.beat);
-            let run = move || {
-                while stopped.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
-                    if !go_on(&shared, &owner) {
-                        return;
-                    }
-                }
-            };
-            std::thread::Builder::new().name("lease".into()).spawn(run)
-        };
-        let thread = beating.expect("a thread can be started at start-up");
-        Ok(Lease { shared: shared.clone(), owner, beating: Some((stop, thread)) })
+        let own = owner.clone();
+        let run = move |shared: &Shared| beat(shared, &own);
+        let heartbeat = Heartbeat::start("lease", options.beat, shared, run);
+        Ok(Lease { shared: shared.clone(), owner, heartbeat })
     }
 
     /// Gives the store up, so that another process need not wait. Idempotent.
-    pub(crate) fn give_up(&mut self) {
-        let Some((stop, thread)) = self.beating.take() else { return };
-        drop(stop);
-        if thread.join().is_err() {
-            tracing::error!("the thread that holds the store's lease has panicked");
+    pub(crate) fn give_up(&self) {
+        if !self.heartbeat.stop() {
+            return;
         }
         // Another process waits a little longer where this fails.
         if let Ok((at, Some(found), _)) = read(&self.shared)
@@ -177,38 +164,15 @@ fn read(shared: &Shared) -> Result<(Version, Option<Vec<u8>>, Option<Vec<u8>>)> 
     Ok((at, values.next().flatten(), values.next().flatten()))
 }
 
-/// One beat; answers whether there is to be another.
-fn go_on(shared: &Shared, owner: &[u8]) -> bool {
-    let beat = || {
-        let (at, found, beat) = read(shared)?;
-        if found.as_deref() != Some(owner) {
-            return Ok(false);
-        }
-        let number = beat.and_then(|beat| beat.try_into().ok()).map_or(0, u64::from_be_bytes);
-        shared.kv_commit(&Commit {
-            read_version: Some(at),
-            reads: vec![Conflict::Key(shared.layout.owner())],
-            writes: Vec::new(),
-            mutations: vec![Mutation::Set(
-                shared.layout.heartbeat(),
-                number.wrapping_add(1).to_be_bytes().to_vec(),
-            )],
-        })?;
-        Ok::<_, KvError>(true)
-    };
-    match beat() {
-        Ok(true) => true,
-        Ok(false) => {
-            shared.lose();
-            false
-        }
-        Err(KvError::Unavailable(_)) if shared.check_open().is_err() => false,
-        Err(error) => {
-            // The next beat tries again, and finds out whether the store has another owner.
-            tracing::debug!(%error, "a heartbeat has failed");
-            true
-        }
+/// One beat; returns whether the store is still this owner's.
+fn beat(shared: &Shared, owner: &[u8]) -> Result<bool> {
+    let (at, found, beat) = read(shared)?;
+    if found.as_deref() != Some(owner) {
+        return Ok(false);
     }
+    let layout = &shared.layout;
+    heartbeat::count_up(shared, at, layout.owner(), layout.heartbeat(), beat)?;
+    Ok(true)
 }
 
 /// Sees to it that the store has no owner.
@@ -218,8 +182,7 @@ pub(crate) fn free(shared: &Arc<Shared>, options: &LeaseOptions) -> Result<()> {
     let (_, found, _) = read(shared)?;
     if found.is_some() {
         // An owner that has ended is found out by taking its place.
-        let mut lease = Lease::hold(shared, options)?;
-        lease.give_up();
+        Lease::hold(shared, options)?.give_up();
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 //!    store  view  cursor  txn     the adapter
 //!    layout   read   outcome      large values in parts, long keys, commits made once
 //!    shared  pin                  every round trip passes here
-//!    lease   nodes                who serves the store: one process, or several
+//!    lease   nodes   heartbeat    who serves the store: one process, or several
 //!  Kv                        what the adapter asks                kv
 //!    sim                     a store in this process, with faults
 //!    etcd                    a cluster of etcd servers
@@ -22,6 +22,7 @@ pub mod kv_contract;
 pub mod store;
 
 mod cursor;
+mod heartbeat;
 mod layout;
 mod lease;
 mod nodes;

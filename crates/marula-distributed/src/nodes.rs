@@ -22,16 +22,14 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use marula_storage::nodes::{NODE_BITS, Node};
 use marula_storage::{Direction, Epoch, Nodes, View};
-use parking_lot::Mutex;
 use rand::Rng;
 
+use crate::heartbeat::{self, Heartbeat};
 use crate::kv::{BlockLimit, Commit, Conflict, KvError, Mutation, Result, Version};
 use crate::lease::{self, LeaseOptions};
 use crate::shared::{At, Shared, store_error};
@@ -209,7 +207,7 @@ pub(crate) struct Membership {
     number: u32,
     /// The value of its key.
     record: Vec<u8>,
-    beating: Mutex<Option<(mpsc::Sender<()>, JoinHandle<()>)>>,
+    heartbeat: Heartbeat,
 }
 
 impl Membership {
@@ -254,36 +252,18 @@ impl Membership {
         if is_alone {
             lease::clean_up(shared)?;
         }
-        let (stop, stopped) = mpsc::channel();
-        let beating = {
-            let (shared, record, options) = (shared.clone(), record.clone(), options.clone());
-            let run = move || {
-                let mut watch = Watch::default();
-                while stopped.recv_timeout(options.beat) == Err(RecvTimeoutError::Timeout) {
-                    if !watch.beat(&shared, number, &record, &options) {
-                        return;
-                    }
-                }
-            };
-            std::thread::Builder::new().name("node".into()).spawn(run)
-        };
-        let thread = beating.expect("a thread can be started at start-up");
+        let (mut watch, own, lease) = (Watch::default(), record.clone(), options.clone());
+        let run = move |shared: &Shared| watch.beat(shared, number, &own, &lease);
+        let heartbeat = Heartbeat::start("node", options.beat, shared, run);
         tracing::info!(number, "this process is a node of the store");
-        Ok(Membership {
-            shared: shared.clone(),
-            number,
-            record,
-            beating: Mutex::new(Some((stop, thread))),
-        })
+        Ok(Membership { shared: shared.clone(), number, record, heartbeat })
     }
 
     /// Leaves the store, so that others need not wait to see that this process has ended.
     /// Idempotent.
     pub(crate) fn leave(&self) {
-        let Some((stop, thread)) = self.beating.lock().take() else { return };
-        drop(stop);
-        if thread.join().is_err() {
-            tracing::error!("the thread that shows the others that this node lives has panicked");
+        if !self.heartbeat.stop() {
+            return;
         }
         if let Ok((at, nodes)) = read(&self.shared)
             && let Some(own) = nodes.get(&self.number)
@@ -319,46 +299,22 @@ struct Watch {
 }
 
 impl Watch {
-    /// One beat, and a look at the others; returns whether there is to be another.
+    /// One beat, and a look at the others; returns whether this process is still a node.
     fn beat(
         &mut self,
         shared: &Shared,
         number: u32,
         record: &[u8],
         options: &LeaseOptions,
-    ) -> bool {
-        let mut run = || {
-            let (at, nodes) = read(shared)?;
-            let Some(own) = nodes.get(&number).filter(|own| own.value == record) else {
-                return Ok(false);
-            };
-            let count = own.beat.clone().and_then(|beat| beat.try_into().ok());
-            let count = count.map_or(0, u64::from_be_bytes).wrapping_add(1);
-            shared.kv_commit(&Commit {
-                read_version: Some(at),
-                reads: vec![Conflict::Key(own.key.clone())],
-                writes: Vec::new(),
-                mutations: vec![Mutation::Set(
-                    shared.layout.node_heartbeat(number),
-                    count.to_be_bytes().to_vec(),
-                )],
-            })?;
-            self.look(shared, at, number, nodes, options)?;
-            Ok::<_, KvError>(true)
+    ) -> Result<bool> {
+        let (at, nodes) = read(shared)?;
+        let Some(own) = nodes.get(&number).filter(|own| own.value == record) else {
+            return Ok(false);
         };
-        match run() {
-            Ok(true) => true,
-            Ok(false) => {
-                shared.lose();
-                false
-            }
-            Err(KvError::Unavailable(_)) if shared.check_open().is_err() => false,
-            Err(error) => {
-                // The next beat tries again.
-                tracing::debug!(%error, "a heartbeat has failed");
-                true
-            }
-        }
+        let (place, beat) = (own.key.clone(), own.beat.clone());
+        heartbeat::count_up(shared, at, place, shared.layout.node_heartbeat(number), beat)?;
+        self.look(shared, at, number, nodes, options)?;
+        Ok(true)
     }
 
     fn look(

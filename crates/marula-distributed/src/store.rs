@@ -403,7 +403,7 @@ impl Store for Distributed {
     }
 
     fn close(&self) -> Result<()> {
-        if let Some(mut lease) = self.lease.lock().take() {
+        if let Some(lease) = self.lease.lock().take() {
             lease.give_up();
         }
         if let Some(membership) = &self.membership {

@@ -399,18 +399,20 @@ fn commits_that_are_too_large_are_refused() {
     assert_eq!(keys(&*store, Space::Records, &everything(), Direction::Forward).len(), 0);
 }
 
+/// Options of a process with a lease; times are in milliseconds.
+fn options(name: &str, beat: u64, expiry: u64) -> Options {
+    let lease = LeaseOptions {
+        name: name.to_owned(),
+        beat: Duration::from_millis(beat),
+        expiry: Duration::from_millis(expiry),
+    };
+    Options { lease: Some(lease), ..Options::default() }
+}
+
 /// An owner that was stopped for long finds that the store is another's: its commits fail.
 #[test]
 fn a_stopped_owner_has_lost_the_store() {
     let sim = sim(Faults::default());
-    let options = |name: &str, beat: u64, expiry: u64| Options {
-        lease: Some(LeaseOptions {
-            name: name.to_owned(),
-            beat: Duration::from_millis(beat),
-            expiry: Duration::from_millis(expiry),
-        }),
-        ..Options::default()
-    };
     // Its heart beats once in an hour: to others it is stopped.
     let stopped = Distributed::open(sim.clone(), options("stopped", 3_600_000, 0));
     let stopped = stopped.expect("the store is free");
@@ -431,14 +433,6 @@ fn a_stopped_owner_has_lost_the_store() {
 #[test]
 fn a_stopped_owner_begins_nothing() {
     let sim = sim(Faults::default());
-    let options = |name: &str, beat: u64, expiry: u64| Options {
-        lease: Some(LeaseOptions {
-            name: name.to_owned(),
-            beat: Duration::from_millis(beat),
-            expiry: Duration::from_millis(expiry),
-        }),
-        ..Options::default()
-    };
     let stopped = Distributed::open(sim.clone(), options("stopped", 3_600_000, 0));
     let stopped = stopped.expect("the store is free");
     let next = Distributed::open(sim.clone(), options("next", 5, 20)).expect("it takes over");
@@ -492,12 +486,7 @@ mod nodes {
     use super::*;
 
     fn open(sim: &Arc<Sim>, name: &str, beat_ms: u64, expiry_ms: u64) -> Arc<Distributed> {
-        let lease = LeaseOptions {
-            name: name.to_owned(),
-            beat: Duration::from_millis(beat_ms),
-            expiry: Duration::from_millis(expiry_ms),
-        };
-        let options = Options { lease: Some(lease), is_shared: true, ..Options::default() };
+        let options = Options { is_shared: true, ..options(name, beat_ms, expiry_ms) };
         Arc::new(Distributed::open(sim.clone(), options).expect("the store opens"))
     }
 
@@ -712,12 +701,7 @@ mod nodes {
     #[test]
     fn a_store_is_shared_or_one_processes() {
         let sim = sim(Faults::default());
-        let alone = |expiry_ms| {
-            let expiry = Duration::from_millis(expiry_ms);
-            let beat = Duration::from_millis(5);
-            let lease = LeaseOptions { beat, expiry, ..LeaseOptions::new("alone".into()) };
-            Distributed::open(sim.clone(), Options { lease: Some(lease), ..Options::default() })
-        };
+        let alone = |expiry_ms| Distributed::open(sim.clone(), options("alone", 5, expiry_ms));
         let node = open(&sim, "node", 5, 60_000);
         let refused = alone(60_000).err().expect("the store is in use").to_string();
         assert!(refused.contains("in use by another Marula process (node)"), "{refused}");
