@@ -1,6 +1,7 @@
 //! The documents that a write may change: the plan that finds them, and their records, one by one
 //! or many at a time.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use marula_bson::{Doc, Value};
@@ -73,9 +74,32 @@ pub(crate) fn next_record(
     })
 }
 
-/// Returns the next records of an execution, and whether there are more. If the execution fails,
-/// the caller still writes the records before the failure.
-pub(crate) fn gather(env: &Env<'_>, execution: &mut Execution) -> (Vec<RecordKey>, Result<End>) {
+/// Calls `write` for every record of an execution, until one breaks. Records are gathered many at a
+/// time, since a write may move its document to another place of the walk. If the execution fails,
+/// the records before the failure are still written.
+///
+/// Errors: those of `write`, of the execution, and the interrupt.
+pub(crate) fn for_each_record(
+    env: &Env<'_>,
+    execution: &mut Execution,
+    mut write: impl FnMut(&RecordKey) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    loop {
+        let (records, end) = gather(env, execution);
+        for record in &records {
+            if write(record)?.is_break() {
+                return Ok(());
+            }
+            env.check_interrupt()?;
+        }
+        if end? == End::Exhausted {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns the next records of an execution, and whether there are more.
+fn gather(env: &Env<'_>, execution: &mut Execution) -> (Vec<RecordKey>, Result<End>) {
     let mut records = Vec::new();
     let end = execution.run(env.unit, &mut || env.check_interrupt(), &mut |found| {
         records.push(RecordKey::new(found.record));

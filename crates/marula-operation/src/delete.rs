@@ -1,16 +1,17 @@
 //! `delete`: removes documents.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use marula_bson::{Doc, Value};
 use marula_db::session::Done;
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::Result;
-use marula_plan::{End, Execution, Query, Wording};
+use marula_plan::{Execution, Query, Wording};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
-use crate::candidates::{self, Sought, gather, next_record};
+use crate::candidates::{self, Sought, for_each_record, next_record};
 use crate::env::{Env, Progress};
 use crate::targets::{check_not_view, multi_not_retryable};
 use crate::{args, time_series};
@@ -82,7 +83,7 @@ impl<'a> DeleteOp<'a> {
             return Ok(Progress::NeedsPool);
         };
         if self.multi {
-            return delete_all(env, filter, &mut execution, op).map(Progress::Done);
+            return delete_all(env, collection, filter, &mut execution, op).map(Progress::Done);
         }
         execution.give_candidates();
         let done = || Done::Deleted(1);
@@ -136,24 +137,19 @@ impl<'a> DeleteOp<'a> {
     }
 }
 
-/// Deletes every document that matches, a batch of records at a time.
+/// Deletes every document that matches.
 fn delete_all(
     env: &Env<'_>,
+    collection: &Collection,
     filter: &Filter,
     execution: &mut Execution,
     op: &mut WriteOp<'_>,
 ) -> Result<i64> {
     let mut deleted = 0;
-    loop {
-        let (records, end) = gather(env, execution);
-        for record in &records {
-            let mut is_wanted = |doc: Doc<'_>| filter.matches(doc);
-            deleted +=
-                i64::from(op.delete(execution.collection(), record, &mut is_wanted, None)?);
-            env.check_interrupt()?;
-        }
-        if end? == End::Exhausted {
-            return Ok(deleted);
-        }
-    }
+    for_each_record(env, execution, |record| {
+        let mut is_wanted = |doc: Doc<'_>| filter.matches(doc);
+        deleted += i64::from(op.delete(collection, record, &mut is_wanted, None)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(deleted)
 }

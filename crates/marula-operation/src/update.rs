@@ -1,5 +1,6 @@
 //! `update`: changes documents, or inserts one if none matches.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use marula_bson::{Doc, Value, ValueBuf};
@@ -7,13 +8,13 @@ use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, Unit, WriteOp};
 use marula_error::Result;
-use marula_plan::{End, Execution, Query, Wording};
+use marula_plan::{Execution, Query, Wording};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::text;
 use marula_query::update::{EmptyTimestamps, Matched, Origin, Update, UpdateOptions};
 
-use crate::candidates::{self, Sought, gather, next_record};
+use crate::candidates::{self, Sought, for_each_record, next_record};
 use crate::env::{Env, Progress};
 use crate::targets::{check_not_view, multi_not_retryable};
 use crate::upsert::{may_match_now, upserted_document, with_id_first};
@@ -219,7 +220,7 @@ impl Job<'_> {
             return Ok(Progress::NeedsPool);
         };
         if self.statement.multi {
-            return self.update_all(env, &mut execution, op);
+            return self.update_all(env, collection, &mut execution, op).map(Progress::Done);
         }
         execution.give_candidates();
         let number = self.statement.number;
@@ -267,29 +268,25 @@ impl Job<'_> {
         Ok(Updated { matched: 1, modified: 0, upserted })
     }
 
-    /// Changes every document that matches, a batch of records at a time.
+    /// Changes every document that matches; returns `None` if there are none.
     fn update_all(
         &self,
         env: &Env<'_>,
+        collection: &Collection,
         execution: &mut Execution,
         op: &mut WriteOp<'_>,
-    ) -> Result<Progress<Option<Updated>>> {
+    ) -> Result<Option<Updated>> {
         let mut updated = Updated::default();
         execution.give_once();
-        loop {
-            let (records, end) = gather(env, execution);
-            for record in &records {
-                let unit = op.unit;
-                let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(unit, doc, out);
-                let written = op.update(execution.collection(), record, &mut change, None)?;
-                updated.matched += i64::from(written != Written::Skipped);
-                updated.modified += i64::from(written == Written::Changed);
-                env.check_interrupt()?;
-            }
-            if end? == End::Exhausted {
-                return Ok(Progress::Done((updated.matched > 0).then_some(updated)));
-            }
-        }
+        for_each_record(env, execution, |record| {
+            let unit = op.unit;
+            let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(unit, doc, out);
+            let written = op.update(collection, record, &mut change, None)?;
+            updated.matched += i64::from(written != Written::Skipped);
+            updated.modified += i64::from(written == Written::Changed);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok((updated.matched > 0).then_some(updated))
     }
 
     /// Chooses the plan that finds the documents.

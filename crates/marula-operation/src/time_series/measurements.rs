@@ -3,6 +3,7 @@
 //! MongoDB has them since 7.0.
 //! Source: manual "Time Series Collection Limitations", of 7.0.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use marula_bson::Doc;
@@ -10,13 +11,12 @@ use marula_db::session::Done;
 use marula_db::time_series::bucket::Bucket;
 use marula_db::{Change, Collection, RecordKey, WriteOp};
 use marula_error::{Result, errors};
-use marula_plan::End;
 use marula_query::filter::Filter;
 use marula_query::update::Touched;
 
 use super::index::filter_of_buckets;
 use super::write::execution_of;
-use crate::candidates::gather;
+use crate::candidates::for_each_record;
 use crate::delete::DeleteOp;
 use crate::env::Env;
 
@@ -43,21 +43,13 @@ pub(super) fn delete(
     // The form of buckets is guaranteed by this module.
     op.bypass_validation = true;
     let mut deleted = 0;
-    loop {
-        let (records, end) = gather(env, &mut execution);
-        for record in &records {
-            let removed = removal.remove_from(record, op)?;
-            deleted += i64::try_from(removed).unwrap_or(i64::MAX);
-            if deleted > 0 && !statement.multi {
-                return Ok(deleted);
-            }
-            env.check_interrupt()?;
-        }
-        if end? == End::Exhausted {
-            break;
-        }
-    }
-    if let Some(number) = number {
+    for_each_record(env, &mut execution, |record| {
+        let removed = removal.remove_from(record, op)?;
+        deleted += i64::try_from(removed).unwrap_or(i64::MAX);
+        let is_enough = deleted > 0 && !statement.multi;
+        Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    if let Some(number) = number.filter(|_| deleted == 0) {
         op.record_only(&[(number, Done::Deleted(0))])?;
     }
     Ok(deleted)

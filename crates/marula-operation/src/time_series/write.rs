@@ -6,6 +6,7 @@
 //!
 //! Source: manual "Time Series Collection Limitations"; errors recorded from mongod 6.0.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Element, Value};
@@ -14,7 +15,7 @@ use marula_db::time_series::{TimeSeries, bucket};
 use marula_db::write::Written;
 use marula_db::{Collection, WriteOp};
 use marula_error::{Result, errors};
-use marula_plan::{End, Execution, Query, Wording, planner, refusal};
+use marula_plan::{Execution, Query, Wording, planner, refusal};
 use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
@@ -23,7 +24,7 @@ use marula_query::update::{Update, UpdateOptions};
 use super::index::{key_of_buckets, meta_path};
 use super::measurements;
 use crate::args;
-use crate::candidates::gather;
+use crate::candidates::for_each_record;
 use crate::delete::DeleteOp;
 use crate::env::Env;
 use crate::update::{UpdateOp, Updated, change_if_matching};
@@ -80,30 +81,25 @@ pub(crate) fn update(
     let mut execution = execution_of(&state, buckets, &filter, statement.hint, &context)?;
     execution.give_once();
     let mut updated = Updated::default();
-    loop {
-        let (records, end) = gather(env, &mut execution);
-        for record in &records {
-            let mut measurements = 0;
-            let unit = op.unit;
-            let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
-                measurements = i64::try_from(bucket::count(options, doc)).unwrap_or(i64::MAX);
-                change_if_matching(unit, &filter, &update, &context, doc, out)
-            };
-            match op.update(buckets, record, &mut change, None)? {
-                Written::Skipped => {}
-                written => {
-                    updated.matched += measurements;
-                    if written == Written::Changed {
-                        updated.modified += measurements;
-                    }
+    for_each_record(env, &mut execution, |record| {
+        let mut measurements = 0;
+        let unit = op.unit;
+        let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
+            measurements = i64::try_from(bucket::count(options, doc)).unwrap_or(i64::MAX);
+            change_if_matching(unit, &filter, &update, &context, doc, out)
+        };
+        match op.update(buckets, record, &mut change, None)? {
+            Written::Skipped => {}
+            written => {
+                updated.matched += measurements;
+                if written == Written::Changed {
+                    updated.modified += measurements;
                 }
             }
-            env.check_interrupt()?;
         }
-        if end? == End::Exhausted {
-            return Ok(updated);
-        }
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(updated)
 }
 
 /// Executes a delete statement; returns the number of removed measurements.
@@ -125,23 +121,18 @@ pub(crate) fn delete(
     let filter = Filter::parse(query.as_doc(), &context)?;
     let mut execution = execution_of(&state, buckets, &filter, statement.hint, &context)?;
     let mut deleted = 0;
-    loop {
-        let (records, end) = gather(env, &mut execution);
-        for record in &records {
-            let mut measurements = 0;
-            let mut is_wanted = |doc: Doc<'_>| {
-                measurements = i64::try_from(bucket::count(options, doc)).unwrap_or(i64::MAX);
-                filter.matches(doc)
-            };
-            if op.delete(buckets, record, &mut is_wanted, None)? {
-                deleted += measurements;
-            }
-            env.check_interrupt()?;
+    for_each_record(env, &mut execution, |record| {
+        let mut measurements = 0;
+        let mut is_wanted = |doc: Doc<'_>| {
+            measurements = i64::try_from(bucket::count(options, doc)).unwrap_or(i64::MAX);
+            filter.matches(doc)
+        };
+        if op.delete(buckets, record, &mut is_wanted, None)? {
+            deleted += measurements;
         }
-        if end? == End::Exhausted {
-            return Ok(deleted);
-        }
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(deleted)
 }
 
 /// Returns the condition on buckets of a delete of whole buckets.
