@@ -144,15 +144,10 @@ impl WhenNotMatched {
     }
 }
 
-/// The parts of a `$merge` that are known without its expressions.
+/// A `$merge` of which the variables are not parsed yet.
 pub(super) struct MergeSpec<'v> {
-    database: String,
-    collection: String,
-    on: Vec<String>,
-    has_on: bool,
+    merge: Merge,
     variables: Option<Doc<'v>>,
-    when_matched: WhenMatched,
-    when_not_matched: WhenNotMatched,
     /// The stages of `whenMatched`, if it has any.
     pub(super) stages: Option<Doc<'v>>,
 }
@@ -207,43 +202,33 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<
     }
     let has_on = on.is_some();
     let on = on.unwrap_or_else(|| vec!["_id".to_owned()]);
-    Ok(MergeSpec {
+    let merge = Merge {
         database,
         collection,
         on,
         has_on,
-        variables,
+        variables: Vec::new(),
         when_matched,
         when_not_matched,
-        stages,
-    })
+    };
+    Ok(MergeSpec { merge, variables, stages })
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
-    let form = read(value, parser.context)?;
-    let MergeSpec { database, collection, on, has_on, when_matched, when_not_matched, .. } = form;
-    check_on(&on)?;
-    if matches!(&*database, "admin" | "config" | "local") {
-        return Err(internal_database(&database));
+    let MergeSpec { mut merge, variables, .. } = read(value, parser.context)?;
+    check_on(&merge.on)?;
+    if matches!(&*merge.database, "admin" | "config" | "local") {
+        return Err(internal_database(&merge.database));
     }
-    if collection.starts_with("system.") {
-        return Err(special_collection(&collection));
+    if merge.collection.starts_with("system.") {
+        return Err(special_collection(&merge.collection));
     }
-    let variables = match (form.variables, &when_matched) {
-        (None, WhenMatched::Pipeline(_)) => parse_variables(Doc::EMPTY, parser)?,
-        (Some(doc), WhenMatched::Pipeline(_)) => parse_variables(doc, parser)?,
+    merge.variables = match (variables, &merge.when_matched) {
+        (doc, WhenMatched::Pipeline(_)) => parse_variables(doc.unwrap_or(Doc::EMPTY), parser)?,
         (Some(_), mode) => return Err(let_without_pipeline(mode.name())),
         (None, _) => Vec::new(),
     };
-    parser.push(Merge {
-        database,
-        collection,
-        on,
-        has_on,
-        variables,
-        when_matched,
-        when_not_matched,
-    });
+    parser.push(merge);
     Ok(())
 }
 
