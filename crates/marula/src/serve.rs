@@ -125,12 +125,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, Failure> {
 }
 
 impl Start {
+    /// Opens the data, serves it, and closes it, also after a start that fails.
     fn serve(self, purpose: Purpose) -> Result<ExitCode, Failure> {
-        let settings = self.settings;
+        let settings = &self.settings;
         let address = self.listeners.first().and_then(Listener::local_addr);
         let port = address.map_or(settings.port, |address| address.port());
         let starting = worker::begin(Worker::Part("initandlisten"));
-        banner::tell(&settings, port);
+        banner::tell(settings, port);
         if !settings.has_javascript {
             marula_server::disable_javascript();
         }
@@ -138,7 +139,7 @@ impl Start {
             store,
             #[cfg(feature = "rocksdb")]
             embedded,
-        } = engine::open(&settings, &self.memory, purpose)?;
+        } = engine::open(settings, &self.memory, purpose)?;
         let db = Db::open(store.clone())
             .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
         if purpose == Purpose::Repair {
@@ -148,6 +149,37 @@ impl Start {
             return Ok(ExitCode::SUCCESS);
         }
         let db = Arc::new(db);
+        let outcome = self.run(
+            starting,
+            (address, port),
+            #[cfg(feature = "rocksdb")]
+            embedded,
+            &db,
+            &store,
+        );
+        if outcome.is_err()
+            && let Err(error) = db.close()
+        {
+            tracing::error!(error = error.message(), "cannot close the data");
+        }
+        drop(db);
+        release(store);
+        outcome?;
+        tracing::info!(target: "CONTROL", id = 20_565, "Now exiting");
+        tracing::info!(target: "CONTROL", id = 23_138, exitCode = 0, "Shutting down");
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Serves the data until the end, and closes it.
+    fn run(
+        self,
+        starting: worker::AtWork,
+        (address, port): (Option<SocketAddr>, u16),
+        #[cfg(feature = "rocksdb")] embedded: Option<Arc<marula_embedded::Embedded>>,
+        db: &Arc<Db>,
+        store: &Arc<dyn Store>,
+    ) -> Result<(), Failure> {
+        let settings = self.settings;
         let options = options(&settings, &self.memory, address, self.tls.clone(), self.audit);
         let server = Arc::new(Server::new(db.clone(), options, self.log));
         #[cfg(feature = "rocksdb")]
@@ -165,7 +197,7 @@ impl Start {
             .map_err(|error| format!("cannot begin the oplog: {}", error.message()))?;
         server.audit_begin();
         let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
-        let signals = Signals::start(self.kept, &server, &store, settings.pid_file.clone())?;
+        let signals = Signals::start(self.kept, &server, store, settings.pid_file.clone())?;
         let mut network = net::Options::for_this_machine();
         let wanted = settings.connections_max.unwrap_or(network.connections_max);
         network.connections_max = self.limit.connections_max(wanted);
@@ -231,11 +263,7 @@ impl Start {
         db.close().map_err(|error| format!("cannot close the data: {}", error.message()))?;
         signals.stop();
         server.audit_end();
-        drop((server, db));
-        release(store);
-        tracing::info!(target: "CONTROL", id = 20_565, "Now exiting");
-        tracing::info!(target: "CONTROL", id = 23_138, exitCode = 0, "Shutting down");
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
