@@ -43,6 +43,8 @@ pub struct Run {
     pub segments: Vec<Segment>,
     /// The last write, and up to when that is known to be the last.
     pub until: Option<(u64, i64)>,
+    /// The error of reading `until`; it then says nothing, and writes may be missing at the end.
+    pub damage: Option<String>,
 }
 
 /// A part of a run that goes on from a backup.
@@ -52,7 +54,7 @@ pub struct Stretch<'r> {
     pub segments: Vec<&'r Segment>,
     /// Up to when they are complete; nothing where nothing goes on.
     pub until_us: Option<i64>,
-    /// Whether nothing of the run comes after them: else a segment is missing.
+    /// Whether nothing of the run comes after them. Otherwise a segment is missing, or may be.
     pub is_whole: bool,
 }
 
@@ -85,7 +87,9 @@ pub fn push_write(writes: &mut Vec<u8>, write: &[u8]) {
 
 /// Every run.
 ///
-/// Errors: `Target`; `Damaged` when a time cannot be read.
+/// A run whose time is damaged says so in [`Run::damage`].
+///
+/// Errors: `Target`.
 pub fn runs(repository: &Repository) -> Result<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
     for stored in repository.target().list("log/")? {
@@ -99,7 +103,7 @@ pub fn runs(repository: &Repository) -> Result<Vec<Run>> {
         }
         let run = runs.last_mut().expect("one was just pushed");
         if rest == "until" {
-            run.until = until(repository, id)?;
+            run.read_until(repository)?;
         } else if let Some(segment) = Segment::of(rest, &stored) {
             run.segments.push(segment);
         }
@@ -116,7 +120,9 @@ pub fn run(repository: &Repository, id: &str) -> Result<Run> {
     let segments =
         stored.iter().filter_map(|stored| Segment::of(stored.name.strip_prefix(&prefix)?, stored));
     let segments = segments.collect();
-    Ok(Run { id: id.to_owned(), segments, until: until(repository, id)? })
+    let mut run = Run { id: id.to_owned(), segments, ..Run::default() };
+    run.read_until(repository)?;
+    Ok(run)
 }
 
 /// The writes of a segment.
@@ -154,6 +160,15 @@ pub(crate) fn delete_until(repository: &Repository, run: &str) -> Result<()> {
 }
 
 impl Run {
+    fn read_until(&mut self, repository: &Repository) -> Result<()> {
+        match until(repository, &self.id) {
+            Ok(until) => self.until = until,
+            Err(error @ Error::Damaged(_)) => self.damage = Some(error.to_string()),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     /// What goes on from the write `sequence`.
     pub fn from(&self, sequence: u64) -> Stretch<'_> {
         let mut next = sequence + 1;
@@ -180,7 +195,8 @@ impl Run {
         // Each write that is known of is there.
         let known = self.segments.iter().map(|segment| segment.last);
         let known = known.chain(self.until.map(|(last, _)| last)).max().unwrap_or(0);
-        Stretch { segments, until_us: until, is_whole: known < next }
+        let is_whole = known < next && self.damage.is_none();
+        Stretch { segments, until_us: until, is_whole }
     }
 
     /// When something was last put into it, by the target's clock.
@@ -271,5 +287,11 @@ mod tests {
         assert_eq!(reach(&own, 19), Some((vec![20], 400)));
         assert_eq!(reach(&own, 30), Some((Vec::new(), 400)));
         assert_eq!(reach(&own, 40), None, "it is older than that");
+        repository.target().put("log/r/until", b"damaged".to_vec()).expect("it is put");
+        let own = run(&repository, "r").expect("it is read");
+        assert_eq!(runs(&repository).expect("they are listed"), std::slice::from_ref(&own));
+        assert!(own.damage.is_some() && own.until.is_none());
+        let stretch = own.from(19);
+        assert_eq!((stretch.until_us, stretch.is_whole), (Some(300), false));
     }
 }

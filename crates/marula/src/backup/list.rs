@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use marula_backup::log::Run;
 use marula_backup::moment::stretches;
 use marula_backup::prune::{Pruned, Retention};
 use marula_backup::{Progress, log};
@@ -50,8 +51,17 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode, Failure> {
             }
         }
     }
-    let is_whole = listing.unreadable.is_empty();
+    let is_whole = listing.unreadable.is_empty() & tell_damage(&runs);
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints which runs of the log are damaged; returns whether none is.
+pub(super) fn tell_damage(runs: &[Run]) -> bool {
+    let damages: Vec<&String> = runs.iter().filter_map(|run| run.damage.as_ref()).collect();
+    for damage in &damages {
+        eprintln!("marula: the end of a log is not known: {damage}");
+    }
+    damages.is_empty()
 }
 
 pub(super) fn prune(args: &PruneArgs) -> Result<ExitCode, Failure> {

@@ -21,6 +21,7 @@ use marula_backup::{Manifest, Progress, Repository};
 use marula_embedded::{Embedded, EmbeddedOptions, Replayed};
 
 use super::args::{RestoreArgs, WhichArgs};
+use super::list::tell_damage;
 use super::{open, shown, threads, times};
 use crate::Failure;
 
@@ -68,7 +69,9 @@ impl Found {
         for (name, error) in &listing.unreadable {
             eprintln!("marula: '{name}' cannot be used: {error}");
         }
-        Ok(Found { backups: listing.backups, runs: log::runs(repository).map_err(told)? })
+        let runs = log::runs(repository).map_err(told)?;
+        tell_damage(&runs);
+        Ok(Found { backups: listing.backups, runs })
     }
 
     /// The way to what is wanted.

@@ -129,6 +129,9 @@ impl Shipping {
     fn follow(&self, service: &Service) -> marula_backup::Result<Followed> {
         let repository = service.repository()?;
         let run = log::run(&repository, &self.run)?;
+        if let Some(damage) = &run.damage {
+            warn!(%damage, "the end of the log at the backups' target is damaged and is written again");
+        }
         let last = run.segments.iter().map(|segment| segment.last).max();
         let sent_us = run.segments.iter().map(|segment| segment.until_us).max();
         let until_us = sent_us.max(run.until.map(|(_, until_us)| until_us)).unwrap_or(0);
