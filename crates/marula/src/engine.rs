@@ -16,6 +16,7 @@ use marula_storage::memory::Memory;
 use crate::Failure;
 use crate::memory_plan::MemoryPlan;
 use crate::settings::{EngineKind, Settings};
+use crate::tls_settings::urls_without_passwords;
 
 /// Why a store is opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,11 +80,16 @@ pub(crate) fn open(
         EngineKind::Etcd if settings.endpoints.is_empty() => {
             Err("--storage-engine etcd needs --endpoints".to_owned())
         }
-        EngineKind::Etcd => open_distributed(Arc::new(Etcd::new(&settings.endpoints)?), settings),
+        EngineKind::Etcd => open_distributed(Arc::new(etcd(&settings.endpoints)?), settings),
         EngineKind::Fdb => {
             open_distributed(Arc::new(Fdb::open(settings.cluster_file.as_deref(), None)?), settings)
         }
     }
+}
+
+/// Opens an etcd cluster. Its errors quote endpoints, which may have passwords.
+fn etcd(endpoints: &[String]) -> Result<Etcd, Failure> {
+    Etcd::new(endpoints).map_err(|error| urls_without_passwords(&error))
 }
 
 /// Opens a store over a distributed one, which this process serves alone, or as one of several.

@@ -19,7 +19,7 @@ use crate::Failure;
 use crate::backup::ScheduleSettings;
 use crate::cli::ServeArgs;
 use crate::config_file;
-use crate::tls_settings::{self, TlsSettings};
+use crate::tls_settings::{self, TlsSettings, urls_without_passwords};
 use audit::AuditSettings;
 use known::Verdict;
 use logging::LogSettings;
@@ -267,6 +267,7 @@ impl Settings {
             "storage.clusterFile" => self.cluster_file = Some(PathBuf::from(value)),
             "storage.endpoints" => {
                 self.endpoints = value.split(',').map(|url| url.trim().to_owned()).collect();
+                shown = ValueBuf::from(urls_without_passwords(value).as_str());
             }
             "storage.shared" => self.is_shared = parse_flag(name, value)?,
             "storage.memoryLimit" => self.memory_limit = Some(parse_bytes(name, value)?),

@@ -154,15 +154,48 @@ pub(crate) fn without_passwords(argv: impl Iterator<Item = String>) -> Vec<Strin
         follows = is_secret(&word);
         match word.split_once('=') {
             Some((name, _)) if is_secret(name) => format!("{name}={PASSWORD}"),
-            _ => word,
+            _ => urls_without_passwords(&word),
         }
     })
     .collect()
 }
 
+/// Returns a text with the password of each URL in it, `scheme://user:password@host`, hidden.
+pub(crate) fn urls_without_passwords(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        shown.push_str("://");
+        // The last `@` before the next URL ends the password, which may have any character.
+        let user_len = part.rfind('@').unwrap_or(0);
+        match part[..user_len].split_once(':') {
+            Some((user, _)) => {
+                shown.push_str(user);
+                shown.push(':');
+                shown.push_str(PASSWORD);
+                shown.push_str(&part[user_len..]);
+            }
+            None => shown.push_str(part),
+        }
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_not_shown() {
+        for (given, shown) in [
+            ("http://a:1,https://b:2/x", "http://a:1,https://b:2/x"),
+            ("http://u:p@a:1,http://u:p/@q@b:2", "http://u:<password>@a:1,http://u:<password>@b:2"),
+            ("--endpoints=https://u:p@[::1]:1", "--endpoints=https://u:<password>@[::1]:1"),
+            ("u:p@a", "u:p@a"),
+        ] {
+            assert_eq!(urls_without_passwords(given), shown);
+        }
+    }
 
     #[test]
     fn passwords_are_not_shown() {
