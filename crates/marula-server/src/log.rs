@@ -18,6 +18,7 @@
 
 pub mod components;
 mod event;
+pub mod unblocked;
 pub mod worker;
 
 use std::collections::VecDeque;

@@ -26,11 +26,16 @@ mod tls_settings;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use marula_server::log::unblocked;
 
 use cli::{Cli, Command};
+
+/// The time that the end of the process waits for stdout to take the last lines of the log.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The error, as one line.
 type Failure = String;
@@ -46,6 +51,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Bench { words } }) => Err(bench::run(&words)),
         Err(error) => return usage(&error),
     };
+    unblocked::drain(LOG_PATIENCE);
     match outcome {
         Ok(code) => code,
         Err(failure) => {

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use marula_bson::{DocBuf, ValueBuf};
+use marula_server::log::unblocked::Unblocked;
 use marula_server::log::{Format, Zone};
 use marula_server::log_file::{Earlier, LogFile, Rotation};
 
@@ -141,7 +142,7 @@ impl LogSettings {
     /// Opens what the log is written to.
     pub(crate) fn open(&self) -> Result<Box<dyn Write + Send>, Failure> {
         Ok(match self.file() {
-            None => Box::new(io::stdout()),
+            None => Box::new(Unblocked::stdout()),
             Some(file) => Box::new(file.start(self.earlier).map_err(|error| {
                 format!("cannot write log file '{}': {error}", file.path.display())
             })?),
