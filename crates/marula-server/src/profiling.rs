@@ -4,7 +4,8 @@
 //! An operation is *slow* from `slowms` milliseconds on; `sampleRate` says which part of the slow
 //! ones counts. A `filter` takes the place of both. What counts is a line of the log. A database's
 //! *level* says what is recorded in its `system.profile`: at 1 what counts, at 2 everything. While
-//! every level is 0 and there is no filter, an operation that is not slow costs two loads here.
+//! its component COMMAND is at level 1, the log has a line for every operation, as mongod's does.
+//! While every level is 0 and there is no filter, an operation that is not slow costs three loads.
 //! Source: manual "Database Profiler", "profile".
 
 use std::collections::BTreeMap;
@@ -66,6 +67,12 @@ pub struct Verdict {
     pub is_recorded: bool,
 }
 
+/// Whether the log is to tell of every operation: its component COMMAND is at level 1.
+#[inline]
+fn logs_all() -> bool {
+    tracing::enabled!(target: "COMMAND", tracing::Level::DEBUG)
+}
+
 impl Default for Profiling {
     fn default() -> Self {
         let settings = Settings {
@@ -105,7 +112,9 @@ impl Profiling {
     #[inline]
     pub fn concerns(&self, took: Duration) -> bool {
         let took_us = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
-        self.is_on.load(Ordering::Relaxed) || took_us >= self.slow_us.load(Ordering::Relaxed)
+        self.is_on.load(Ordering::Relaxed)
+            || took_us >= self.slow_us.load(Ordering::Relaxed)
+            || logs_all()
     }
 
     /// Whether the log tells of a transaction that was open so long.
@@ -134,7 +143,7 @@ impl Profiling {
             }
         };
         Verdict {
-            is_logged: counts,
+            is_logged: counts || logs_all(),
             is_recorded: database.level == 2 || database.level == 1 && counts,
         }
     }
