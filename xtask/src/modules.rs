@@ -170,7 +170,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pipeline_writes", &["context", "time_series"]),
     ("profiling", &["server"]),
     ("replica_set", &["context", "fields"]),
-    ("report", &["auth", "command", "context", "host", "server", "session"]),
+    ("report", &["auth", "command", "context", "cursor", "host", "server", "session"]),
     (
         "request",
         &[

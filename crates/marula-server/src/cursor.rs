@@ -5,6 +5,7 @@
 //! idle cursors go after ten minutes.
 //! Source: manual "Cursors"; errors recorded from mongod 6.0.
 
+pub(crate) mod idle;
 mod life;
 
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ pub const TIMEOUT_MS: i64 = 600_000;
 const CURSORS_MAX: usize = 1_000_000;
 const SHARDS: usize = 16;
 
+pub use idle::History;
 pub use life::{LIFESPANS, Life, Lives};
 pub use marula_operation::documents::{BATCH_BYTES_MAX, Filled};
 
@@ -59,6 +61,11 @@ pub trait Source: Send {
         batch: &mut ArrayWriter<'_>,
     ) -> Result<Filled>;
 
+    /// The one-line summary of the plan that finds the documents, if there is one.
+    fn plan_summary(&self) -> Option<String> {
+        None
+    }
+
     /// For callers who know what they have parked.
     fn as_any(&mut self) -> &mut dyn std::any::Any;
 }
@@ -76,6 +83,10 @@ impl Source for FindDocuments {
             // The next batch continues from there.
             Progress::NeedsPool => Filled::More,
         })
+    }
+
+    fn plan_summary(&self) -> Option<String> {
+        Some(self.execution().plan().summary())
     }
 
     fn as_any(&mut self) -> &mut dyn std::any::Any {
@@ -149,6 +160,8 @@ pub struct Parked {
     pub(crate) owner: Option<Owner>,
     /// Its life, which begins when it is opened.
     pub life: Life,
+    /// The number of documents and batches that it has returned.
+    pub history: History,
 }
 
 /// Whose a cursor is.
@@ -476,6 +489,7 @@ mod tests {
             origin: DocBuf::new(),
             owner: None,
             life: Life::default(),
+            history: History::default(),
         }
     }
 

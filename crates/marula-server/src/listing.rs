@@ -6,7 +6,7 @@ use marula_db::Namespace;
 use marula_error::{Result, errors};
 
 use crate::context::Context;
-use crate::cursor::{Documents, Filled, Life, Owner, Parked};
+use crate::cursor::{Documents, Filled, History, Life, Owner, Parked};
 use crate::fields::{self, Field, Types};
 use crate::request::Request;
 
@@ -28,9 +28,10 @@ pub fn reply(
     let batch_size = batch_size(request)?;
     let mut batch = Vec::new();
     let mut source = Documents::new(documents);
-    let filled = {
+    let (filled, returned) = {
         let mut array = marula_bson::ArrayWriter::new(&mut batch);
-        source.fill_now(batch_size, &mut array)
+        let filled = source.fill_now(batch_size, &mut array);
+        (filled, array.count())
     };
     let ns = namespace.to_string();
     let id = match filled {
@@ -46,6 +47,7 @@ pub fn reply(
                 origin: request.body.to_buf(),
                 owner: Owner::of(context),
                 life: Life::default(),
+                history: History::begin(context, returned),
             };
             context.server.cursors.open(cursor, context.now_ms)?
         }

@@ -1,8 +1,8 @@
 //! A running pipeline, for its cursor: the documents of a collection at one end, batches of a reply
 //! at the other.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, FieldPath, FieldSet, Value};
 use marula_db::catalog::time_series::no_buckets;
@@ -12,8 +12,8 @@ use marula_error::Result;
 use marula_operation::args;
 use marula_operation::time_series::index::key_of_buckets;
 use marula_plan::{
-    Emit, End, Execution, Hint, Patience, Query, Reads, Shown, Wanted, WordedCollation, Wording,
-    choice,
+    Emit, End, Execution, Hint, Patience, Plan, Query, Reads, Shown, Wanted, WordedCollation,
+    Wording, choice,
 };
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::filter::{Filter, Node};
@@ -67,6 +67,8 @@ pub struct Surroundings {
     room: AtomicUsize,
     writer: Writer,
     sight: Sight,
+    /// The plan that reads the pipeline's own collection.
+    plan: OnceLock<Arc<Plan>>,
 }
 
 impl Surroundings {
@@ -86,6 +88,7 @@ impl Surroundings {
             db,
             context,
             sight: Sight::of(ctx),
+            plan: OnceLock::new(),
         }
     }
 
@@ -319,6 +322,10 @@ impl cursor::Source for PipelineSource {
             }
         }
         Ok(Filled::More)
+    }
+
+    fn plan_summary(&self) -> Option<String> {
+        self.surroundings.plan.get().map(|plan| plan.summary())
     }
 
     fn as_any(&mut self) -> &mut dyn std::any::Any {
@@ -674,6 +681,8 @@ struct CollectionSource {
 
 impl CollectionSource {
     fn new(execution: Execution, surroundings: Arc<Surroundings>, search: Option<Search>) -> Self {
+        // The first one reads the pipeline's own collection; others are those of `$lookup` and kin.
+        surroundings.plan.get_or_init(|| Arc::clone(execution.plan()));
         CollectionSource {
             fields: execution.query().fields.clone(),
             execution,

@@ -18,6 +18,7 @@ use crate::command::current_op::Long;
 use crate::command::server_status::write_latencies;
 use crate::command::{coll_stats, current_op};
 use crate::context::Context;
+use crate::cursor::idle;
 use crate::host;
 use crate::server::Server;
 use crate::session::Lsid;
@@ -70,7 +71,7 @@ pub(crate) fn documents(
             }
             None => Err(no_collection(ns.as_str())),
         },
-        Report::CurrentOp { idle_connections, idle_sessions, cuts_long } => {
+        Report::CurrentOp { idle_connections, idle_sessions, idle_cursors, cuts_long } => {
             let mut found = Vec::new();
             let long = if *cuts_long { Long::Cut } else { Long::Whole };
             for report in server.operations.reports() {
@@ -87,6 +88,13 @@ pub(crate) fn documents(
                 let idle = current_op::idle_sessions(server).into_iter();
                 let shown = idle.filter(|(report, _)| own.is_none() || report.user == *own);
                 found.extend(shown.map(|(_, told)| told));
+            }
+            if *idle_cursors {
+                found.extend(idle::reports(
+                    &server.cursors,
+                    &host::name_and_port(server),
+                    sight.operations_of.as_ref(),
+                ));
             }
             Ok(found)
         }

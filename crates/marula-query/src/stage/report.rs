@@ -56,6 +56,8 @@ pub enum Report {
     CurrentOp {
         /// Whether idle connections are included.
         idle_connections: bool,
+        /// Whether cursors are shown that no command reads.
+        idle_cursors: bool,
         /// Whether idle open transactions are included.
         idle_sessions: bool,
         /// Whether long commands are truncated.
@@ -243,15 +245,17 @@ fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let name = "$currentOp";
     let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
     check_admin(name, parser.context)?;
-    let (mut idle_connections, mut idle_sessions, mut cuts_long) = (false, true, false);
+    let (mut idle_connections, mut idle_sessions, mut idle_cursors, mut cuts_long) =
+        (false, true, false, false);
     for element in doc {
         let (field, value) = (element.name.to_str_lossy(), element.value.get());
         let kind = value.kind().alias();
         match (&*field, value) {
             ("idleConnections", Value::Boolean(flag)) => idle_connections = flag,
             ("idleSessions", Value::Boolean(flag)) => idle_sessions = flag,
+            ("idleCursors", Value::Boolean(flag)) => idle_cursors = flag,
             ("truncateOps", Value::Boolean(flag)) => cuts_long = flag,
-            ("allUsers" | "localOps" | "idleCursors" | "backtrace", Value::Boolean(_)) => {}
+            ("allUsers" | "localOps" | "backtrace", Value::Boolean(_)) => {}
             ("idleConnections", _) => return Err(idle_type(&field, kind)),
             (
                 "allUsers" | "idleSessions" | "localOps" | "truncateOps" | "idleCursors"
@@ -261,7 +265,7 @@ fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             _ => return Err(unknown_option(&field)),
         }
     }
-    let report = Report::CurrentOp { idle_connections, idle_sessions, cuts_long };
+    let report = Report::CurrentOp { idle_connections, idle_sessions, idle_cursors, cuts_long };
     parser.push(Reporting::new(name, report, doc));
     Ok(())
 }

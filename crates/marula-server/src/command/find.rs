@@ -14,7 +14,7 @@ use super::{Auth, Command, Fields, Kind, Named, Outcome, Place, ReadConcernLevel
 use crate::change_stream::Followed;
 use crate::collection_uuid;
 use crate::context::Context;
-use crate::cursor::{self, Filled, Life, Owner, Parked, Source};
+use crate::cursor::{self, Filled, History, Life, Owner, Parked, Source};
 use crate::environment;
 use crate::pipeline_source::PipelineSource;
 use crate::request::Request;
@@ -140,6 +140,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             origin: request.body.to_buf(),
             owner: Owner::of(ctx),
             life: Life::default(),
+            history: History::begin(ctx, count),
         };
         ctx.server.cursors.open(parked, ctx.now_ms)?
     } else {
@@ -166,7 +167,8 @@ pub(super) fn reply_cursor(
     let filled = source
         .fill(ctx, batch_size.unwrap_or(FIRST_BATCH_DOCUMENTS), &mut batch)
         .map_err(|error| error.caused_by(doing))?;
-    ctx.server.counters.documents_returned.add(batch.count() as u64);
+    let count = batch.count();
+    ctx.server.counters.documents_returned.add(count as u64);
     batch.finish();
     if let Some(followed) = followed(&mut *source) {
         followed.append_to(&mut cursor);
@@ -184,6 +186,7 @@ pub(super) fn reply_cursor(
                 origin: request.body.to_buf(),
                 owner: Owner::of(ctx),
                 life: Life::default(),
+                history: History::begin(ctx, count),
             };
             ctx.server.cursors.open(parked, ctx.now_ms)?
         }

@@ -161,7 +161,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Ok(Outcome::Retry(arm, deadline));
     }
     let stays_open = match filled {
-        Filled::More => cursors.park(id, cursor, ctx.now_ms),
+        Filled::More => {
+            cursor.history.add_batch(count);
+            cursors.park(id, cursor, ctx.now_ms)
+        }
         Filled::Exhausted => {
             cursors.finish(id);
             false
