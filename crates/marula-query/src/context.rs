@@ -69,6 +69,11 @@ pub trait Check: Any + Send + Sync {
         Ok(())
     }
 
+    /// Returns whether `bytes` more are better kept on the disk, by a stage that can do so.
+    fn is_short_of(&self, bytes: usize) -> bool {
+        self.ask(bytes).is_err()
+    }
+
     /// The stored code of the database for `$where` and `mapReduce`: functions and other values by
     /// the name of their global variable.
     fn stored_code(&self) -> Result<DocBuf> {
@@ -95,6 +100,11 @@ impl Interrupt {
     /// Returns an error if `bytes` more memory is not available.
     pub fn ask(&self, bytes: usize) -> Result<()> {
         self.0.ask(bytes)
+    }
+
+    /// Returns whether `bytes` more are better kept on the disk.
+    pub fn is_short_of(&self, bytes: usize) -> bool {
+        self.0.is_short_of(bytes)
     }
 
     /// The stored code of the database.

@@ -104,8 +104,18 @@ fn ask_operation(bytes: usize) -> Result<()> {
     ASKED.set(asked);
     match asked < ASKED_IN_ALL_BYTES_MIN {
         true => Ok(()),
-        false => operation().map_or(Ok(()), |operation| operation.ask(bytes)),
+        false => ask_always(bytes),
     }
+}
+
+/// Fails if the server does not have `bytes` left, however little the operation has asked for.
+pub(crate) fn ask_always(bytes: usize) -> Result<()> {
+    operation().map_or(Ok(()), |operation| operation.ask(bytes))
+}
+
+/// Returns whether the thread's operation should keep `bytes` more on the disk, if it can.
+pub(crate) fn is_short_of(bytes: usize) -> bool {
+    operation().is_some_and(|operation| operation.is_short_of(bytes))
 }
 
 fn operation() -> Option<Interrupt> {
@@ -140,11 +150,21 @@ const RUN_OF_KEYS: usize = 64 * 1024;
 /// Sorts like [`slice::sort_by`]. Fails once the thread's operation must end; the order is
 /// undefined then.
 pub fn sort_by<T: Copy>(values: &mut [T], compare: impl FnMut(&T, &T) -> Ordering) -> Result<()> {
+    ask(size_of_val(values))?;
     sort_in_runs(values, RUN, compare)
 }
 
 /// [`sort_by`] for values that compare quickly.
 pub fn sort_keys_by<T: Copy>(
+    keys: &mut [T],
+    compare: impl FnMut(&T, &T) -> Ordering,
+) -> Result<()> {
+    ask(size_of_val(keys))?;
+    sort_in_runs(keys, RUN_OF_KEYS, compare)
+}
+
+/// [`sort_keys_by`] where the caller's share includes the memory for merging.
+pub(crate) fn sort_shared_keys_by<T: Copy>(
     keys: &mut [T],
     compare: impl FnMut(&T, &T) -> Ordering,
 ) -> Result<()> {
@@ -181,7 +201,6 @@ fn merge<T: Copy>(
     compare: &mut impl FnMut(&T, &T) -> Ordering,
 ) -> Result<()> {
     merged.clear();
-    ask((left.len() + right.len()) * size_of::<T>())?;
     merged.reserve(left.len() + right.len());
     while let (Some((a, left_rest)), Some((b, right_rest))) =
         (left.split_first(), right.split_first())

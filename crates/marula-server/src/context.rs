@@ -253,6 +253,10 @@ impl Check for Watch {
         self.memory.ask(bytes)
     }
 
+    fn is_short_of(&self, bytes: usize) -> bool {
+        self.memory.is_short_of(bytes)
+    }
+
     fn stored_code(&self) -> Result<DocBuf> {
         let ns = self.interrupt.lock().operation.namespace();
         let database = ns.as_deref().and_then(|ns| ns.split('.').next());

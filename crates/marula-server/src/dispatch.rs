@@ -91,9 +91,11 @@ impl Service for Frame {
         call: &Call,
         reply: &mut ReplyBuffer,
     ) -> Step {
+        let server = &*self.0;
+        // First, for it ends last.
+        let _work = (call.place == Place::Pool).then(|| server.options.memory.begin_work());
         let _at_work = worker::begin(Worker::Connection(connection.id));
         let _acting = connection.actor.clone().map(actor::begin);
-        let server = &*self.0;
         let _moment = match call.place == Place::Pool && server.db.engine().is_remote {
             false => None,
             true => match begin_moment(server, message, call) {

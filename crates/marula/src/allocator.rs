@@ -5,9 +5,11 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_long;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
-use libmimalloc_sys::{mi_option_set, mi_option_t};
+use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
 
 use mimalloc::MiMalloc;
 
@@ -25,6 +27,28 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// all its cache, is not included.
 pub(crate) fn used_bytes() -> usize {
     USED.load(Ordering::Relaxed)
+}
+
+/// The last measured size of the process, and when it was measured: milliseconds since the first.
+static RESIDENT: AtomicUsize = AtomicUsize::new(0);
+static MEASURED_MS: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Returns the number of bytes that the system has given to the process, measured at most once a
+/// millisecond. Zero where the system does not tell.
+pub(crate) fn resident_bytes() -> usize {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let now_ms = u64::try_from(BEGAN.elapsed().as_millis()).unwrap_or(u64::MAX);
+    if MEASURED_MS.swap(now_ms, Ordering::Relaxed) != now_ms {
+        RESIDENT.store(measure().unwrap_or(0), Ordering::Relaxed);
+    }
+    RESIDENT.load(Ordering::Relaxed)
+}
+
+/// Source: `proc_pid_statm(5)`: the second number counts the resident pages.
+fn measure() -> Option<usize> {
+    let sizes = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: usize = sizes.split(' ').nth(1)?.parse().ok()?;
+    pages.checked_mul(rustix::param::page_size())
 }
 
 /// mimalloc, with large allocations counted.
@@ -104,6 +128,13 @@ pub(crate) fn give_back_soon() {
     unsafe { mi_option_set(PURGE_DELAY.0, PURGE_DELAY_BOUNDED) };
 }
 
+/// Returns to the system what this thread has freed.
+#[allow(unsafe_code)]
+pub(crate) fn give_back() {
+    // SAFETY: the function takes no memory of ours, and any thread may call it.
+    unsafe { mi_collect(true) };
+}
+
 #[cfg(test)]
 mod tests {
     use libmimalloc_sys::mi_option_get;
@@ -116,6 +147,7 @@ mod tests {
         let mut piece: Vec<u8> = Vec::with_capacity(256 << 20);
         assert!(used_bytes() >= before + (256 << 20) - (64 << 20));
         piece.push(1);
+        assert!(resident_bytes() > 0);
         drop(piece);
         assert!(used_bytes() < before + (64 << 20));
     }

@@ -35,6 +35,8 @@ pub(crate) struct MemoryPlan {
     pub(crate) memtable_bytes: Option<usize>,
     /// The amount of memory that all operations may use together.
     pub(crate) operation_bytes_max: usize,
+    /// The size of the whole process from which stages go to the disk; `None` is no bound.
+    pub(crate) process_bytes_max: Option<usize>,
     /// The amount of memory that open transactions may hold; `None` is the parameter's default.
     pub(crate) transactions_bytes_max: Option<usize>,
 }
@@ -49,6 +51,7 @@ impl MemoryPlan {
                 cache_bytes: cache,
                 memtable_bytes: None,
                 operation_bytes_max: engine::operation_bytes_max(cache),
+                process_bytes_max: None,
                 transactions_bytes_max: None,
             });
         };
@@ -71,6 +74,7 @@ impl MemoryPlan {
             cache_bytes: Some(cache_bytes),
             memtable_bytes: Some(memtable_bytes),
             operation_bytes_max,
+            process_bytes_max: Some(limit / 4 * 3),
             transactions_bytes_max,
         })
     }

@@ -15,7 +15,7 @@ use marula_server::audit::Audit;
 use marula_server::dispatch::Frame;
 use marula_server::log::worker::{self, Worker};
 use marula_server::log::{Log, LogLayer, STARTUP_WARNING};
-use marula_server::memory::Memory;
+use marula_server::memory::{Memory, ProcessMemory};
 use marula_server::metrics::Endpoint;
 use marula_server::net::tls::Tls;
 use marula_server::net::{self, Listener, NetHandle};
@@ -375,7 +375,15 @@ fn options(
         compressors: settings.compressors,
         tls,
         has_access_control: settings.has_access_control,
-        memory: Memory { used: allocator::used_bytes, bytes_max: memory.operation_bytes_max },
+        memory: Memory {
+            large_pieces: allocator::used_bytes,
+            bytes_max: memory.operation_bytes_max,
+            process: memory.process_bytes_max.map(|bytes_max| ProcessMemory {
+                resident: allocator::resident_bytes,
+                bytes_max,
+                give_back: allocator::give_back,
+            }),
+        },
     }
 }
 

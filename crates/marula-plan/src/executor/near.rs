@@ -20,6 +20,7 @@ use marula_query::filter::NearTest;
 use marula_query::geo::area::Area;
 use marula_query::geo::rings::Rings;
 use marula_query::geo::{EARTH_RADIUS_METERS, Near, Unit};
+use marula_query::spill::Share;
 use marula_storage::Direction;
 
 use super::density::Density;
@@ -65,6 +66,7 @@ pub(crate) struct Searching {
     given: HashSet<RecordKey>,
     rows: BinaryHeap<Row>,
     bytes: usize,
+    share: Share,
     count: usize,
     /// Read the documents of the rounds so far, one each; before the first, look around.
     pub(super) inputs: Vec<(Stage, StageRun)>,
@@ -144,6 +146,7 @@ impl Searching {
             given: HashSet::new(),
             rows: BinaryHeap::new(),
             bytes: 0,
+            share: Share::default(),
             count: 0,
             inputs: Vec::new(),
             too_near: 0,
@@ -354,6 +357,7 @@ impl Searching {
         if self.bytes > BYTES_MAX {
             return Err(near_too_large());
         }
+        self.share.require(self.bytes)?;
         self.rows.push(Row {
             distance,
             number: self.count,

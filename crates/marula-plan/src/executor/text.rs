@@ -7,6 +7,7 @@ use marula_bson::{Doc, Value};
 use marula_db::RecordKey;
 use marula_db::index::entry;
 use marula_error::{Result, errors};
+use marula_query::spill::Share;
 
 use super::run::{StageRun, Stats};
 use super::work::{Env, Step};
@@ -35,6 +36,7 @@ pub(crate) struct Scoring {
     /// The records in the order in which they were found.
     scores: Vec<(RecordKey, f64)>,
     bytes: usize,
+    share: Share,
     next: usize,
     key: Vec<u8>,
     values: Vec<u8>,
@@ -57,6 +59,7 @@ impl Scoring {
                 if self.bytes > SCORES_BYTES_MAX {
                     return Err(too_many_scores());
                 }
+                self.share.require(self.bytes)?;
                 self.places.insert(record.clone(), self.scores.len());
                 self.scores.push((record, score));
             }

@@ -4,10 +4,11 @@
 //! The caller provides the files: a [`Disk`] creates them, so that this crate knows no folders. No
 //! file outlives its operation. `stream` writes records in checksummed blocks, `sort` merges sorted
 //! runs of them, `rows` is a running or finished sort; `$group` partitions its input by hash (see
-//! `stage/group`).
+//! `stage/group`). `share` is the part of the server's memory that a stage holds.
 
 pub mod memory;
 mod rows;
+pub mod share;
 pub mod sort;
 pub(crate) mod stream;
 
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use marula_error::Result;
 
 pub use rows::{Front, Rows};
+pub use share::{Pieces, Share};
 pub use sort::{ExternalSort, Sorted};
 
 /// The memory limit of a sort, a `$group` and similar stages unless a server parameter sets

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use marula_error::{Result, errors};
 
-use super::Disk;
 use super::stream::{Reader, SpillFile, Stream, Writer, damaged};
+use super::{Disk, Pieces, Share};
 use crate::context::Context;
 use crate::meter;
 
@@ -37,6 +37,7 @@ pub struct ExternalSort {
     /// The head of the greatest key kept, once as many rows as wanted are kept.
     greatest_head: u64,
     bytes: usize,
+    share: Share,
     pushed: u64,
     spilled: Option<Spilled>,
 }
@@ -106,7 +107,7 @@ impl Arena {
     fn sort(&mut self) -> Result<()> {
         let mut slots = std::mem::take(&mut self.slots);
         // Equal rows keep their order.
-        meter::sort_keys_by(&mut slots, |a, b| {
+        meter::sort_shared_keys_by(&mut slots, |a, b| {
             a.head.cmp(&b.head).then_with(|| self.compare_after_heads(*a, *b))
         })?;
         self.slots = slots;
@@ -228,6 +229,7 @@ impl ExternalSort {
             },
             greatest_head: u64::MAX,
             bytes: 0,
+            share: Share::new(if wanted.is_some() { Pieces::Small } else { Pieces::Large }),
             pushed: 0,
             spilled: None,
         }
@@ -253,7 +255,7 @@ impl ExternalSort {
 
     /// Adds a row, its value in parts.
     ///
-    /// Errors: `too_much_memory`; those of the disk.
+    /// Errors: `too_much_memory`; the server is short of memory; those of the disk.
     pub fn push(&mut self, key: &[u8], value: &[&[u8]]) -> Result<()> {
         self.pushed += 1;
         match &mut self.rows {
@@ -285,9 +287,13 @@ impl ExternalSort {
             }
         }
         if self.bytes > self.bytes_max {
-            self.spill()?;
+            return self.spill();
         }
-        Ok(())
+        match &self.disk {
+            Some(_) if self.share.has_room(self.bytes) => Ok(()),
+            Some(_) => self.spill(),
+            None => self.share.require(self.bytes),
+        }
     }
 
     /// Returns the number of times rows go to the disk, including the last rows once all are added.
@@ -323,6 +329,7 @@ impl ExternalSort {
         }
         spilled.runs.push(run.finish(&mut spilled.file)?);
         self.bytes = 0;
+        self.share.clear();
         Ok(())
     }
 
@@ -350,7 +357,7 @@ impl ExternalSort {
                 }
             },
         };
-        Ok(Sorted { rows, left })
+        Ok(Sorted { rows, left, _share: self.share })
     }
 }
 
@@ -398,6 +405,8 @@ pub struct Sorted {
     rows: Ordered,
     /// The number of rows that may still be returned.
     left: usize,
+    /// The memory of the rows that did not go to the disk.
+    _share: Share,
 }
 
 enum Ordered {

@@ -26,6 +26,7 @@ use crate::expression::set::hash;
 use crate::feature_version::FeatureVersion;
 use crate::meter;
 use crate::sort::SortPattern;
+use crate::spill::Share;
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$densify", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
@@ -268,6 +269,7 @@ impl Stage for Densify {
             stage: self,
             context: Arc::clone(&env.context),
             bytes_max: env.context.limits.densify_bytes_max,
+            share: Share::default(),
             partitions: Partitions::default(),
             has_begun: false,
             is_done: false,
@@ -476,6 +478,8 @@ struct Densifying {
     stage: Arc<Densify>,
     context: Arc<Context>,
     bytes_max: usize,
+    /// The memory of the partitions.
+    share: Share,
     partitions: Partitions,
     /// Whether a document has reached the explicit bounds.
     has_begun: bool,
@@ -547,6 +551,7 @@ impl Densifying {
                 if self.partitions.size > self.bytes_max {
                     return Err(too_much_memory(self.bytes_max));
                 }
+                self.share.require(self.partitions.size)?;
                 at
             }
         };

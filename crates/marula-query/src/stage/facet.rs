@@ -19,6 +19,7 @@ use crate::expression::print;
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
 use crate::meter;
+use crate::spill::Share;
 
 pub(super) const ROW: StageRow = StageRow {
     name: "$facet",
@@ -134,6 +135,7 @@ impl Stage for Facet {
             feed,
             outputs,
             size: 0,
+            share: Share::default(),
             bytes_max: env.context.limits.facet_bytes_max,
             has_begun: false,
             is_done: false,
@@ -200,6 +202,7 @@ struct Faceting {
     feed: Arc<Mutex<Feed>>,
     outputs: Vec<Output>,
     size: usize,
+    share: Share,
     bytes_max: usize,
     /// Whether it is known that a pipeline reads its input.
     has_begun: bool,
@@ -264,6 +267,7 @@ impl Faceting {
             if self.size > self.bytes_max {
                 return Err(too_large(self.size, self.bytes_max));
             }
+            self.share.require(self.size)?;
             output.documents.push(doc);
         }
     }

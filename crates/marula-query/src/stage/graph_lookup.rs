@@ -26,6 +26,7 @@ use crate::feature_version::FeatureVersion;
 use crate::filter::in_list::in_undefined;
 use crate::filter::{Filter, Purpose};
 use crate::meter;
+use crate::spill::Share;
 
 pub(super) const ROW: StageRow = StageRow {
     name: "$graphLookup",
@@ -270,6 +271,7 @@ impl GraphLookup {
         let mut seen = ValueSet::default();
         let mut found = Vec::new();
         let mut size = 0;
+        let mut share = Share::default();
         let mut depth = 0;
         frontier.retain(|value| tried.insert(value.get(), collator) > 0);
         while !frontier.is_empty() {
@@ -297,6 +299,7 @@ impl GraphLookup {
                 if size > env.stage_bytes_max {
                     return Err(too_much_memory(env.stage_bytes_max));
                 }
+                share.require(size)?;
                 found.push(doc);
             }
             meter::spend(meter::DOCUMENT)?;

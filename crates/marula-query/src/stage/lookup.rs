@@ -30,6 +30,7 @@ use crate::expression::{Arena, Expression, Frame, Path, print};
 use crate::feature_version::FeatureVersion;
 use crate::filter::Filter;
 use crate::known::Known;
+use crate::spill::{Pieces, Share};
 use joining::Joining;
 
 pub(super) const ROW: StageRow =
@@ -232,11 +233,13 @@ impl LookingUp {
         let mut found = self.joining.find(doc, &self.arena)?;
         let lookup = &self.joining.stage;
         let limit = self.joining.env.context.limits.lookup_bytes_max;
+        let mut share = Share::new(Pieces::Large);
         while let Some(joined) = found.next(&self.joining)? {
             list.push(joined);
             if list.size() > limit {
                 return Err(result_too_large(lookup.from.as_deref().unwrap_or_default(), limit));
             }
+            share.require(list.size())?;
         }
         list.finish();
         self.out.clear();

@@ -17,6 +17,7 @@ use super::{Env, Source, Stage, Step};
 use crate::context::Context;
 use crate::expression::set::hash;
 use crate::javascript::{self, Globals};
+use crate::spill::Share;
 
 /// The size limit of a list of values, and the size of each value in addition to its bytes.
 const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -64,6 +65,7 @@ impl Stage for MapReduce {
             stage: self,
             context: Arc::clone(&env.context),
             bytes_max: env.stage_bytes_max,
+            share: Share::default(),
             waiting: Vec::new(),
             ends: Vec::new(),
             groups: EmittedGroups::default(),
@@ -107,6 +109,8 @@ struct Reducing {
     stage: Arc<MapReduce>,
     context: Arc<Context>,
     bytes_max: usize,
+    /// The memory of the groups.
+    share: Share,
     /// Documents that were not mapped yet, and the end of each.
     waiting: Vec<u8>,
     ends: Vec<usize>,
@@ -132,7 +136,10 @@ impl Reducing {
         javascript::emit(&self.stage.map, documents, context.interrupt.as_ref(), &mut take)?;
         self.waiting.clear();
         self.ends.clear();
-        if self.groups.size > self.bytes_max { self.shrink() } else { Ok(()) }
+        if self.groups.size > self.bytes_max || !self.share.has_room(self.groups.size) {
+            return self.shrink();
+        }
+        Ok(())
     }
 
     /// Reduces the values of each key to one, so that they take less memory.
@@ -147,7 +154,10 @@ impl Reducing {
             size += key.as_raw().bytes().len() + value + 3 * size_of::<ValueBuf>();
         }
         self.groups.size = size;
-        if size > self.bytes_max { Err(too_much_memory(self.bytes_max)) } else { Ok(()) }
+        if size > self.bytes_max {
+            return Err(too_much_memory(self.bytes_max));
+        }
+        self.share.require(size)
     }
 
     fn write(&mut self, at: usize) -> Result<()> {

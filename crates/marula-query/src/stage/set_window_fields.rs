@@ -22,6 +22,7 @@ use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path, Variable};
 use crate::feature_version::FeatureVersion;
 use crate::sort::{SortPart, SortPattern};
+use crate::spill::Share;
 use crate::window::{FunctionState, Partition, WindowFunction};
 
 pub(super) const ROW: StageRow = StageRow {
@@ -290,6 +291,7 @@ impl Stage for SetWindowFields {
             partition: ValueBuf::from(Value::Null),
             documents: Vec::new(),
             size: 0,
+            share: Share::default(),
             next: None,
             ready: Vec::new().into_iter(),
             current: DocBuf::new(),
@@ -314,6 +316,9 @@ struct Windowing {
     documents: Vec<DocBuf>,
     /// Their size.
     size: usize,
+    /// The memory of the partition that is read or returned, twice: the computed documents are
+    /// copies.
+    share: Share,
     /// The first document of the next partition, and its value.
     next: Option<(ValueBuf, DocBuf)>,
     /// The computed partition.
@@ -326,6 +331,7 @@ impl Windowing {
     fn take_in(&mut self) -> Result<Step> {
         if let Some((value, document)) = self.next.take() {
             self.partition = value;
+            self.share.clear();
             self.take(document)?;
         }
         while !self.has_ended {
@@ -369,6 +375,7 @@ impl Windowing {
         if self.size > limit {
             return Err(partition_too_large(self.size, limit));
         }
+        self.share.require(2 * self.size)?;
         self.documents.push(document);
         Ok(())
     }

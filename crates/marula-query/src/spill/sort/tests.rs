@@ -1,11 +1,14 @@
 //! Every sort runs with memory for all rows, for some and for almost none.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use marula_error::{Result, codes};
 
 use super::*;
+use crate::context::Interrupt;
 use crate::spill::memory::MemoryDisk;
+use crate::spill::share::tests::Left;
 use crate::spill::{Limits, TempFile};
 
 fn context(disk: Option<Arc<dyn Disk>>) -> Context {
@@ -113,4 +116,24 @@ fn errors_of_the_disk_are_reported() {
     assert!(sort(&rows, 10_000, None, Some(Arc::new(Broken { full: true }))).is_err());
     let error = sort(&rows, 10_000, None, Some(Arc::new(Broken { full: false }))).unwrap_err();
     assert_eq!(error.message(), "a temporary file is damaged");
+}
+
+#[test]
+fn a_server_short_of_memory_makes_a_sort_use_the_disk() {
+    let left = Arc::new(AtomicUsize::new(usize::MAX));
+    let _metered = meter::begin(Interrupt::new(Left(Arc::clone(&left))));
+    let rows = rows(50_000);
+    let mut expected = rows.clone();
+    expected.sort();
+    for (bytes, least_spills) in [(usize::MAX, 0), (0, 2)] {
+        left.store(bytes, Ordering::Relaxed);
+        for wanted in [None, Some(50_000)] {
+            let disk = Some(Arc::new(MemoryDisk) as Arc<dyn Disk>);
+            let (found, spills) = sort(&rows, usize::MAX, wanted, disk).unwrap();
+            assert_eq!(found, expected);
+            assert!(spills >= least_spills && (spills == 0) == (least_spills == 0), "{spills}");
+        }
+    }
+    let error = sort(&rows, usize::MAX, None, None).unwrap_err();
+    assert_eq!(error.code(), codes::ExceededMemoryLimit);
 }

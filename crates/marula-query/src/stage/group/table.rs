@@ -24,6 +24,7 @@ use crate::expression::set::hash;
 use crate::expression::{Arena, Expression, Frame};
 use crate::known::Known;
 use crate::meter;
+use crate::spill::Share;
 use crate::spill::stream::{Reader, SpillFile, Stream, Writer};
 use crate::stage::source::check_size;
 
@@ -56,6 +57,7 @@ pub(super) struct Table {
 struct TableContent {
     groups: Groups,
     size: usize,
+    share: Share,
     depth: u32,
     spilled: Option<Spilled>,
     row: Vec<u8>,
@@ -278,7 +280,8 @@ impl Table {
         }
         let newest = held.groups.split_newest(stage.fields.len(), context.collator());
         let size = newest.sizes.iter().sum();
-        let rest = TableContent { groups: newest, size, ..TableContent::default() };
+        let share = Share::of_small_pieces(size);
+        let rest = TableContent { groups: newest, size, share, ..TableContent::default() };
         let settled = std::mem::replace(held, rest);
         let (stage, inputs, context) = (Arc::clone(stage), Arc::clone(inputs), Arc::clone(context));
         Some(Table { stage, inputs, context, held: settled })
@@ -329,6 +332,9 @@ impl Table {
             part.groups.states.extend(states.by_ref().take(stage.fields.len()));
             part.groups.insert(hash, key, size, collator);
             part.size += size;
+        }
+        for part in &mut parts {
+            part.share = Share::of_small_pieces(part.size);
         }
         // The last is popped first, so the partitions come in their order.
         let parts = parts.into_iter().zip(streams).rev().map(|(held, stream)| Part {
@@ -408,7 +414,9 @@ impl TableContent {
         let collator = context.collator();
         if let Some(at) = self.groups.find(hash, key, collator) {
             // An existing group may grow until the memory is full.
-            let goes_on = self.spilled.is_none() || self.size <= context.limits.group_bytes_max;
+            let limit = context.limits.group_bytes_max;
+            let goes_on =
+                self.spilled.is_none() || self.size <= limit && self.share.has_room(self.size + 1);
             return Ok(goes_on.then_some(at));
         }
         if self.spilled.is_some() {
@@ -430,11 +438,18 @@ impl TableContent {
         self.groups.sizes[at] += bytes;
         let limit = context.limits.group_bytes_max;
         let Some(disk) = &context.limits.disk else {
-            return if self.size > limit { Err(too_much_memory()) } else { Ok(()) };
+            if self.size > limit {
+                return Err(too_much_memory());
+            }
+            return self.share.require(self.size);
         };
         // Some room stays for the existing groups. A single group cannot be partitioned.
         let can_part = self.depth < DEPTH_MAX && self.groups.keys.len() > 1;
-        if self.spilled.is_none() && can_part && self.size > limit / 4 * 3 {
+        if !can_part {
+            return self.share.require(self.size);
+        }
+        let has_room = self.share.has_room(self.size);
+        if self.spilled.is_none() && (!has_room || self.size > limit / 4 * 3) {
             let mut writers = Vec::new();
             writers.resize_with(PARTS, Writer::default);
             self.spilled = Some(Spilled { file: SpillFile::create(disk)?, writers });

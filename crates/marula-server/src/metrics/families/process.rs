@@ -74,7 +74,7 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "marula_operation_memory_bytes",
         kind: Kind::Gauge,
         help: "Memory allocated in pieces of 4 kB and more; what RocksDB allocates is not in it",
-        write: |reading, out| out.one((Memory::of(reading.server).used)() as u64),
+        write: |reading, out| out.one(Memory::of(reading.server).used() as u64),
     },
     Family {
         name: "marula_operation_memory_limit_bytes",
