@@ -194,7 +194,7 @@ impl Interrupt {
 
 /// What a command reads and writes, for work that outlives the borrow of its [`Context`].
 #[derive(Clone)]
-pub struct Work {
+pub(crate) struct Work {
     db: Arc<Db>,
     operation: Arc<Operation>,
     transaction: Option<Arc<Transaction>>,
@@ -203,14 +203,14 @@ pub struct Work {
 
 impl Work {
     /// That of a command.
-    pub fn of(ctx: &Context<'_>) -> Self {
+    pub(crate) fn of(ctx: &Context<'_>) -> Self {
         let (db, operation) = (ctx.server.db.clone(), ctx.connection.operation.clone());
         let transaction = ctx.entered.and_then(|entered| entered.transaction.clone());
         Work { db, operation, transaction, snapshot: ctx.snapshot.cloned() }
     }
 
     /// The unit of work.
-    pub fn unit(&self) -> Unit<'_> {
+    pub(crate) fn unit(&self) -> Unit<'_> {
         let unit = Unit::new(&self.db).tallied(&self.operation.tally);
         if let Some(snapshot) = &self.snapshot {
             return unit.seeing(&*snapshot.view);
@@ -221,7 +221,7 @@ impl Work {
 
 /// What ends the operation of a query. A cursor lives over several commands, each with an end of
 /// its own.
-pub struct Watch {
+pub(crate) struct Watch {
     interrupt: Mutex<Interrupt>,
     memory: Memory,
     db: Arc<Db>,
@@ -229,13 +229,13 @@ pub struct Watch {
 
 impl Watch {
     /// The operation ends with the command.
-    pub fn new(ctx: &Context<'_>) -> Self {
+    pub(crate) fn new(ctx: &Context<'_>) -> Self {
         let (memory, db) = (Memory::of(ctx.server), ctx.server.db.clone());
         Watch { interrupt: Mutex::new(ctx.interrupt()), memory, db }
     }
 
     /// The operation goes on in another command, and ends with that.
-    pub fn renew(query: &QueryContext, ctx: &Context<'_>) {
+    pub(crate) fn renew(query: &QueryContext, ctx: &Context<'_>) {
         if let Some(watch) =
             query.interrupt.as_ref().and_then(|interrupt| interrupt.made_of::<Watch>())
         {
@@ -265,5 +265,5 @@ impl Check for Watch {
 }
 
 /// The election of the only member of a set: its first.
-pub const ELECTION_ID: ObjectId =
+pub(crate) const ELECTION_ID: ObjectId =
     ObjectId::from_bytes([0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1]);

@@ -14,7 +14,7 @@ use marula_storage::times::Times;
 use crate::command::COMMANDS;
 use crate::row::{Command, Kind};
 
-pub use reads::{Concerns, ReadCounters};
+pub(crate) use reads::{Concerns, ReadCounters};
 
 /// One counter.
 #[derive(Default, Debug)]

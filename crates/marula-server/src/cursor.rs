@@ -26,15 +26,15 @@ use crate::session::Lsid;
 use crate::snapshots::Snapshot;
 
 /// Milliseconds after which an idle cursor is closed: mongod's parameter `cursorTimeoutMillis`.
-pub const TIMEOUT_MS: i64 = 600_000;
+pub(crate) const TIMEOUT_MS: i64 = 600_000;
 /// The most open cursors; each holds what it needs to go on, and a client may open them without
 /// end.
 const CURSORS_MAX: usize = 1_000_000;
 const SHARDS: usize = 16;
 
-pub use idle::History;
-pub use life::{LIFESPANS, Life, Lives};
-pub use marula_operation::documents::{BATCH_BYTES_MAX, Filled};
+pub(crate) use idle::History;
+pub(crate) use life::{LIFESPANS, Life, Lives};
+pub(crate) use marula_operation::documents::{BATCH_BYTES_MAX, Filled};
 
 errors! {
     /// A getMore names a cursor that was closed or timed out.
@@ -95,19 +95,19 @@ impl Source for FindDocuments {
 }
 
 /// A source of documents that are at hand.
-pub struct Documents {
+pub(crate) struct Documents {
     rest: std::vec::IntoIter<DocBuf>,
     pushed_back: Option<DocBuf>,
 }
 
 impl Documents {
     /// A source that gives these documents.
-    pub fn new(documents: Vec<DocBuf>) -> Self {
+    pub(crate) fn new(documents: Vec<DocBuf>) -> Self {
         Documents { rest: documents.into_iter(), pushed_back: None }
     }
 
     /// [`Source::fill`], which for documents at hand neither waits nor fails.
-    pub fn fill_now(&mut self, documents_max: usize, batch: &mut ArrayWriter<'_>) -> Filled {
+    pub(crate) fn fill_now(&mut self, documents_max: usize, batch: &mut ArrayWriter<'_>) -> Filled {
         for _ in 0..documents_max {
             let Some(document) = self.pushed_back.take().or_else(|| self.rest.next()) else {
                 break;

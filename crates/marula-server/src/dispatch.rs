@@ -870,19 +870,19 @@ impl Server {
 
 /// Whether a call is the first for its reply, rather than one that goes on after
 /// [`Outcome::Retry`].
-pub fn is_first(call: &Call) -> bool {
+pub(crate) fn is_first(call: &Call) -> bool {
     !matches!(call.reason, Reason::Woken | Reason::Deadline)
 }
 
 /// A client's address as `currentOp`, `whatsmyuri` and the log show it.
-pub fn address_text(address: Option<SocketAddr>) -> String {
+pub(crate) fn address_text(address: Option<SocketAddr>) -> String {
     address.map_or_else(|| "anonymous unix socket".to_owned(), |address| address.to_string())
 }
 
 /// The longest that anything waits on behalf of a client without a limit of its own.
-pub const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The moment `wait` from now, or the longest wait from now.
-pub fn after(wait: Duration) -> Instant {
+pub(crate) fn after(wait: Duration) -> Instant {
     Instant::now() + wait.min(WAIT_MAX)
 }

@@ -28,7 +28,7 @@ use crate::server::Server;
 const COMMAND_BYTES_MAX: usize = 50 * 1024;
 
 /// One statement of a write that has ended.
-pub struct Statement {
+pub(crate) struct Statement {
     command: DocBuf,
     examined: Examined,
     changed: KeyChanges,
@@ -88,7 +88,7 @@ impl Statements {
 }
 
 /// An operation that has ended.
-pub struct Ended<'a, 'r> {
+pub(crate) struct Ended<'a, 'r> {
     /// Where it ran.
     pub server: &'a Server,
     /// Who asked for it.
@@ -114,7 +114,7 @@ pub struct Ended<'a, 'r> {
 impl Ended<'_, '_> {
     /// Writes the log's line and the record of the operation, as far as they are wanted.
     /// `statements` are those of a write whose records are wanted one by one.
-    pub fn tell(&self, statements: Option<Statements>) {
+    pub(crate) fn tell(&self, statements: Option<Statements>) {
         let db = self.request.db;
         let verdict = self.server.profiling.judge(db, self.took, &|| self.entry());
         if verdict.is_logged {

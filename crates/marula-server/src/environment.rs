@@ -19,7 +19,7 @@ errors! {
 }
 
 /// The collection that a query names: no name of one that documents cannot be in.
-pub fn readable_namespace(request: &Request<'_>) -> Result<Namespace> {
+pub(crate) fn readable_namespace(request: &Request<'_>) -> Result<Namespace> {
     let ns = request.namespace()?;
     match ns.collection().contains('$') && ns.as_str() != "local.oplog.$main" {
         true => Err(invalid_collection_name(ns.as_str())),
@@ -111,7 +111,7 @@ impl Host for Context<'_> {
 }
 
 /// The limits of an operation whose request may have the field `allowDiskUse`.
-pub fn limits(ctx: &Context<'_>, request: &Request<'_>) -> Limits {
+pub(crate) fn limits(ctx: &Context<'_>, request: &Request<'_>) -> Limits {
     ctx.limits(request.arg("allowDiskUse").map(|flag| flag.is_truthy()))
 }
 

@@ -131,26 +131,29 @@ impl Field {
 
 /// `isTimeseriesNamespace`: a router has put the buckets' name in place of a time-series
 /// collection's.
-pub const IS_TIME_SERIES_NAMESPACE: Field = Field::optional("isTimeseriesNamespace", Types::Switch);
+pub(crate) const IS_TIME_SERIES_NAMESPACE: Field =
+    Field::optional("isTimeseriesNamespace", Types::Switch);
 
 /// `runtimeConstants`: what a router has computed for all members that it asks.
-pub const RUNTIME_CONSTANTS: Field = Field::optional("runtimeConstants", Types::DOCUMENT).of(&[
-    Field::required("localNow", Types::One(Type::DateTime)),
-    Field::required("clusterTime", Types::One(Type::Timestamp)),
-    Field::optional("jsScope", Types::DOCUMENT),
-    Field::optional("isMapReduce", Types::BOOLEAN),
-]);
+pub(crate) const RUNTIME_CONSTANTS: Field = Field::optional("runtimeConstants", Types::DOCUMENT)
+    .of(&[
+        Field::required("localNow", Types::One(Type::DateTime)),
+        Field::required("clusterTime", Types::One(Type::Timestamp)),
+        Field::optional("jsScope", Types::DOCUMENT),
+        Field::optional("isMapReduce", Types::BOOLEAN),
+    ]);
 
 /// `encryptionInformation`: what a driver adds to a command on a collection with encrypted fields,
 /// of which there are none.
-pub const ENCRYPTION_INFORMATION: Field = Field::optional("encryptionInformation", Types::DOCUMENT)
-    .of(&[
-        Field::optional("type", Types::NUMBER),
-        Field::required("schema", Types::DOCUMENT),
-        Field::optional("deleteTokens", Types::DOCUMENT),
-        Field::optional("crudProcessed", Types::BOOLEAN),
-    ])
-    .checked(|_, _| Err(no_encrypted_schema()));
+pub(crate) const ENCRYPTION_INFORMATION: Field =
+    Field::optional("encryptionInformation", Types::DOCUMENT)
+        .of(&[
+            Field::optional("type", Types::NUMBER),
+            Field::required("schema", Types::DOCUMENT),
+            Field::optional("deleteTokens", Types::DOCUMENT),
+            Field::optional("crudProcessed", Types::BOOLEAN),
+        ])
+        .checked(|_, _| Err(no_encrypted_schema()));
 
 /// The types that a field takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,14 +226,14 @@ impl Types {
 /// Checks one field of `place` against the fields that may stand there in 6.0 and since.
 ///
 /// Errors: `unknown_field`, `wrong_type`.
-pub fn check(place: &str, fields: &[Field], name: &BStr, kind: Type) -> Result<()> {
+pub(crate) fn check(place: &str, fields: &[Field], name: &BStr, kind: Type) -> Result<()> {
     check_in(FeatureVersion::V6_0, place, fields, name, kind).map(drop)
 }
 
 /// Checks one field of a command as it is read: its type, and what its form is to be.
 ///
 /// Errors: as [`check`], and those of the field's own check.
-pub fn check_read(
+pub(crate) fn check_read(
     version: FeatureVersion,
     place: &str,
     fields: &[Field],
@@ -253,7 +256,7 @@ pub fn check_read(
 /// Checks that a binary value is a UUID.
 ///
 /// Errors: `wrong_binary`, `bad_uuid`.
-pub fn check_uuid(place: &str, field: &BStr, binary: Binary<'_>) -> Result<()> {
+pub(crate) fn check_uuid(place: &str, field: &BStr, binary: Binary<'_>) -> Result<()> {
     match binary {
         Binary { subtype: 4, bytes } if bytes.len() == 16 => Ok(()),
         Binary { subtype: 4, .. } => Err(session::bad_uuid()),
@@ -306,14 +309,14 @@ fn check_in<'f>(
 /// Checks a whole document, such as one that is nested in a command.
 ///
 /// Errors: `unknown_field`, `wrong_type`, `duplicate_field`, `missing_field`.
-pub fn check_doc(place: &str, fields: &[Field], doc: Doc<'_>) -> Result<()> {
+pub(crate) fn check_doc(place: &str, fields: &[Field], doc: Doc<'_>) -> Result<()> {
     check_doc_in(FeatureVersion::V6_0, place, fields, doc)
 }
 
 /// Checks a whole document that may hold what a release knows.
 ///
 /// Errors: as [`check_doc`].
-pub fn check_doc_in(
+pub(crate) fn check_doc_in(
     version: FeatureVersion,
     place: &str,
     fields: &[Field],
@@ -331,7 +334,7 @@ pub fn check_doc_in(
 /// Checks that no field is missing that must be there.
 ///
 /// Errors: `missing_field`.
-pub fn check_required(place: &str, fields: &[Field], doc: Doc<'_>) -> Result<()> {
+pub(crate) fn check_required(place: &str, fields: &[Field], doc: Doc<'_>) -> Result<()> {
     let is_missing = |field: &&Field| field.is_required && field.is_missing(doc.get(field.name));
     match fields.iter().find(is_missing) {
         Some(field) => Err(missing_field(place, field.name)),

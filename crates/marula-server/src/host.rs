@@ -12,14 +12,14 @@ pub fn host_name() -> String {
 }
 
 /// A number in kB from a file such as `/proc/meminfo`, in bytes.
-pub fn proc_bytes(file: &str, field: &str) -> Option<u64> {
+pub(crate) fn proc_bytes(file: &str, field: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// A number without a unit from a file such as `/proc/self/io`.
-pub fn proc_number(file: &str, field: &str) -> Option<u64> {
+pub(crate) fn proc_number(file: &str, field: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     line.trim().parse().ok()
@@ -42,7 +42,7 @@ pub fn distribution() -> (String, String) {
 }
 
 /// The processors' model.
-pub fn processor_model() -> String {
+pub(crate) fn processor_model() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("model name"));
     line.and_then(|line| line.split_once(':'))
@@ -50,7 +50,7 @@ pub fn processor_model() -> String {
 }
 
 /// The processors' frequency in MHz, as the system prints it.
-pub fn processor_mhz() -> String {
+pub(crate) fn processor_mhz() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("cpu MHz"));
     line.and_then(|line| line.split_once(':'))
@@ -58,7 +58,7 @@ pub fn processor_mhz() -> String {
 }
 
 /// Processor time and page faults of this process: user µs, system µs, minor faults, major faults.
-pub fn usage() -> (i64, i64, i64, i64) {
+pub(crate) fn usage() -> (i64, i64, i64, i64) {
     // Fields of /proc/self/stat behind the name, which may hold blanks: state is the first of them.
     const TICK_US: i64 = 10_000;
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -70,7 +70,7 @@ pub fn usage() -> (i64, i64, i64, i64) {
 
 /// Used and total bytes of the file system that holds `path`, where what is kept for its
 /// administrator counts as used; `None` where they cannot be told.
-pub fn file_system(path: &str) -> Option<(u64, u64)> {
+pub(crate) fn file_system(path: &str) -> Option<(u64, u64)> {
     let stat = rustix::fs::statvfs(path).ok()?;
     let total = stat.f_blocks.checked_mul(stat.f_frsize)?;
     let free = stat.f_bavail.checked_mul(stat.f_frsize)?;
@@ -78,13 +78,13 @@ pub fn file_system(path: &str) -> Option<(u64, u64)> {
 }
 
 /// The machine's name and the port of the server, as `serverStatus` shows them.
-pub fn name_and_port(server: &crate::server::Server) -> String {
+pub(crate) fn name_and_port(server: &crate::server::Server) -> String {
     let port = server.options.host.rsplit(':').next().unwrap_or_default();
     format!("{}:{port}", host_name())
 }
 
 /// How many files this process may have open.
-pub fn open_files_max() -> u64 {
+pub(crate) fn open_files_max() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current.unwrap_or(u64::MAX)
 }

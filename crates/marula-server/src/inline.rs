@@ -22,7 +22,7 @@ const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
 
 /// The largest document that the request may look at on a network worker; `None` where it is for
 /// the pool. Over a remote store each read waits for the network: no command that reads is short.
-pub fn document_bytes_max(request: &Request<'_>, db: &Db) -> Option<usize> {
+pub(crate) fn document_bytes_max(request: &Request<'_>, db: &Db) -> Option<usize> {
     let bytes = request.message.bytes().len();
     match request.command.place {
         Place::Pool | Place::Reserved => None,
@@ -49,7 +49,7 @@ fn reads_users(request: &Request<'_>) -> bool {
 }
 
 /// Whether what the request says takes little time, whatever its command does.
-pub fn is_quick(request: &Request<'_>) -> bool {
+pub(crate) fn is_quick(request: &Request<'_>) -> bool {
     request.message.bytes().len() <= BYTES_MAX && cost(request).is_some()
 }
 

@@ -18,7 +18,7 @@ const CURSOR_FIELDS: &[Field] = &[Field::optional("batchSize", Types::NUMBER)];
 
 /// Writes `cursor: { id, ns, firstBatch }` with `documents`, as many as the request's
 /// `cursor.batchSize` says.
-pub fn reply(
+pub(crate) fn reply(
     context: &Context<'_>,
     request: &Request<'_>,
     namespace: Namespace,

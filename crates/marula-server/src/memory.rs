@@ -17,7 +17,7 @@ use marula_query::spill::share::small_pieces_bytes;
 use crate::server::Server;
 
 /// The parameter that says how much; zero is [`Memory::bytes_max`].
-pub const PARAMETER: &str = "operationMemoryBytesMax";
+pub(crate) const PARAMETER: &str = "operationMemoryBytesMax";
 
 errors! {
     /// The operations of all clients together take as much memory as they may.

@@ -257,9 +257,9 @@ impl Operation {
 }
 
 /// Commands have named no version of the Stable API.
-pub const API_DEFAULT: u8 = 1;
+pub(crate) const API_DEFAULT: u8 = 1;
 /// Commands have named its version 1.
-pub const API_1: u8 = 2;
+pub(crate) const API_1: u8 = 2;
 
 /// The operations of all connections.
 #[derive(Default)]

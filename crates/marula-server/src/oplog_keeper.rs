@@ -20,7 +20,7 @@ const UNUSED_MS: i64 = 24 * 60 * 60 * 1000;
 const TRIM_EVERY_MS: i64 = 10_000;
 
 /// The parameter of the cluster that says how long images are kept.
-pub const PARAMETER: &str = "changeStreamOptions";
+pub(crate) const PARAMETER: &str = "changeStreamOptions";
 
 /// What is said of the oplog when the server is started.
 #[derive(Clone, Copy, Debug, Default)]

@@ -20,7 +20,7 @@ use crate::net::tls::Mode;
 use crate::server::Server;
 use crate::{fail_point, transactions};
 
-pub use row::{Initial, Row, Settable};
+pub(crate) use row::Row;
 
 errors! {
     no_tls_mode(name: &str) = BadValue, "Invalid tlsMode setting '{name}', expected one of: 'disabled', 'allowTLS', 'preferTLS', or 'requireTLS'";
@@ -56,14 +56,14 @@ pub enum Refused {
 }
 
 /// Every parameter, by name.
-pub static ROWS: LazyLock<Vec<&'static Row>> = LazyLock::new(|| {
+pub(crate) static ROWS: LazyLock<Vec<&'static Row>> = LazyLock::new(|| {
     let mut rows: Vec<&Row> = acting::ROWS.iter().chain(without_effect::ROWS).collect();
     rows.sort_by_key(|row| row.name);
     rows
 });
 
 /// The row of the parameter with this name.
-pub fn find(name: &[u8]) -> Option<&'static Row> {
+pub(crate) fn find(name: &[u8]) -> Option<&'static Row> {
     let at = ROWS.binary_search_by_key(&name, |row| row.name.as_bytes()).ok()?;
     Some(ROWS[at])
 }
@@ -252,7 +252,7 @@ fn check_mechanisms(names: Value<'_>) -> Result<()> {
 }
 
 /// The parameters and whether each may be set, as `showDetails` prints them.
-pub fn write_details(row: &Row, value: &ValueBuf) -> DocBuf {
+pub(crate) fn write_details(row: &Row, value: &ValueBuf) -> DocBuf {
     doc! {
         "value": value,
         "settableAtRuntime": row.settable.at_runtime(),

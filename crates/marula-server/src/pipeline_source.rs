@@ -56,7 +56,7 @@ enum Ahead {
 }
 
 /// The collections around a pipeline, and whether its operation may go on.
-pub struct Surroundings {
+pub(crate) struct Surroundings {
     db: Arc<Db>,
     database: String,
     server: Arc<Server>,
@@ -205,7 +205,7 @@ impl World for Surroundings {
 
 /// How the client says to run a pipeline.
 #[derive(Default)]
-pub struct PipelineOptions {
+pub(crate) struct PipelineOptions {
     /// How to read the collection.
     pub hint: Option<marula_plan::Hint>,
     /// Whether `$out` and `$merge` write what the validator of their target refuses.
@@ -213,7 +213,7 @@ pub struct PipelineOptions {
 }
 
 /// A running pipeline.
-pub struct PipelineSource {
+pub(crate) struct PipelineSource {
     source: Box<dyn Source>,
     surroundings: Arc<Surroundings>,
     /// The document that did not fit the last batch is still the source's.
@@ -241,7 +241,7 @@ impl From<Box<dyn Source>> for Started {
 
 impl PipelineSource {
     /// Starts a pipeline on a collection.
-    pub fn start(
+    pub(crate) fn start(
         ctx: &Context<'_>,
         ns: &Namespace,
         pipeline: Pipeline,
@@ -258,7 +258,7 @@ impl PipelineSource {
 
     /// Whether the whole pipeline is one query: it ends at once where what it reads is gone,
     /// whatever has been read ahead.
-    pub fn is_query(&self) -> bool {
+    pub(crate) fn is_query(&self) -> bool {
         self.reads.is_some()
     }
 
@@ -270,7 +270,7 @@ impl PipelineSource {
 
 impl PipelineSource {
     /// Shows `take` every document.
-    pub fn for_each(&mut self, take: &mut dyn FnMut(Doc<'_>) -> Result<()>) -> Result<()> {
+    pub(crate) fn for_each(&mut self, take: &mut dyn FnMut(Doc<'_>) -> Result<()>) -> Result<()> {
         while self.source.advance()? == Step::Document {
             take(self.source.doc())?;
         }
@@ -507,7 +507,7 @@ fn needs_of(rest: &Pipeline) -> DocBuf {
 
 /// The `$project` that comes first and counts as the query's own projection: one that says what is
 /// shown, and computes nothing where the query sorts.
-pub fn front_projection(rest: &Pipeline, is_sorted: bool) -> Option<&Projection> {
+pub(crate) fn front_projection(rest: &Pipeline, is_sorted: bool) -> Option<&Projection> {
     let Kind::Project(project) = rest.stages().first()?.kind() else { return None };
     let projection = project.projection();
     let is_meant = if is_sorted { projection.is_plain_inclusion() } else { projection.includes() };
@@ -516,13 +516,13 @@ pub fn front_projection(rest: &Pipeline, is_sorted: bool) -> Option<&Projection>
 
 /// The projection of a pipeline's query, of which `rest` is left: that of the `$project` that comes
 /// first, or what all stages need.
-pub fn projection_of(rest: &Pipeline, is_sorted: bool) -> DocBuf {
+pub(crate) fn projection_of(rest: &Pipeline, is_sorted: bool) -> DocBuf {
     front_projection(rest, is_sorted).map_or_else(|| needs_of(rest), Projection::print)
 }
 
 /// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and
 /// `$limit`. What the rest needs of the documents is the query's projection.
-pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
+pub(crate) fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
     let mut filter: Option<Filter> = None;
     let mut sort: Option<SortPattern> = None;
     let mut part = Part::default();
@@ -580,7 +580,7 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
 }
 
 /// The rest of a pipeline over a plan that gives only the first document of each group.
-pub fn of_first_of_each(rest: Pipeline) -> Pipeline {
+pub(crate) fn of_first_of_each(rest: Pipeline) -> Pipeline {
     match rest.stages().first().and_then(|stage| Arc::clone(stage).first_of_each()) {
         Some(first) => rest.with_first(first.stage),
         None => rest,

@@ -33,7 +33,7 @@ const GATHERED_DOCUMENTS_MAX: usize = 1_000;
 const GATHERED_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Where and how a pipeline writes.
-pub struct Writer {
+pub(crate) struct Writer {
     db: Arc<Db>,
     work: Work,
     context: Arc<QueryContext>,
@@ -43,7 +43,11 @@ pub struct Writer {
 
 impl Writer {
     /// A writer for the operation of a command.
-    pub fn new(ctx: &Context<'_>, context: Arc<QueryContext>, bypass_validation: bool) -> Self {
+    pub(crate) fn new(
+        ctx: &Context<'_>,
+        context: Arc<QueryContext>,
+        bypass_validation: bool,
+    ) -> Self {
         let (db, work, user_writes) = (ctx.server.db.clone(), Work::of(ctx), ctx.user_writes());
         Writer { db, work, context, bypass_validation, user_writes }
     }
@@ -59,7 +63,7 @@ impl Writer {
     ///
     /// Errors: a target that is a view, is capped, or has a name that no collection may be created
     /// with.
-    pub fn replace(
+    pub(crate) fn replace(
         &self,
         target: Namespace,
         time_series: Option<Doc<'_>>,
@@ -132,7 +136,7 @@ impl Writer {
 
     /// Whether a unique index of `ns` has exactly these fields, in any order, for every document
     /// and in the order of strings of the operation.
-    pub fn has_unique_index(&self, ns: &Namespace, fields: &[String]) -> bool {
+    pub(crate) fn has_unique_index(&self, ns: &Namespace, fields: &[String]) -> bool {
         let is_id = matches!(fields, [only] if only == "_id");
         let Some(collection) = self.db.collection(ns) else { return is_id };
         let state = collection.state();
@@ -153,7 +157,7 @@ impl Writer {
     }
 
     /// Updates the one document that `filter` finds; answers whether there was one.
-    pub fn update_one(
+    pub(crate) fn update_one(
         &self,
         ns: &Namespace,
         filter: Doc<'_>,
@@ -174,7 +178,12 @@ impl Writer {
 
     /// Updates the one document that `filter` finds, or inserts the one that the update creates
     /// from nothing, into a collection that is created if it does not exist.
-    pub fn upsert_one(&self, ns: &Namespace, filter: Doc<'_>, update: Value<'_>) -> Result<()> {
+    pub(crate) fn upsert_one(
+        &self,
+        ns: &Namespace,
+        filter: Doc<'_>,
+        update: Value<'_>,
+    ) -> Result<()> {
         let update = Update::parse(update, &UpdateOptions::default(), &self.context)?;
         let parsed = Filter::parse(filter, &self.context)?;
         self.user_writes.check(ns.db())?;
@@ -246,7 +255,7 @@ impl Writer {
     }
 
     /// Inserts a document into a collection, which is created where there is none.
-    pub fn insert(
+    pub(crate) fn insert(
         &self,
         ns: &Namespace,
         document: Doc<'_>,

@@ -24,7 +24,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::server::Server;
 
 /// The collection that holds the records of a database.
-pub const COLLECTION: &str = "system.profile";
+pub(crate) const COLLECTION: &str = "system.profile";
 
 /// The bound of a collection of records. Source: manual "Database Profiler": 1 megabyte.
 const COLLECTION_BYTES_MAX: i32 = 1024 * 1024;
@@ -184,7 +184,7 @@ impl Settings {
 }
 
 /// Makes the collection of a database's records, where there is none.
-pub fn create_collection(server: &Server, db: &str) -> Result<()> {
+pub(crate) fn create_collection(server: &Server, db: &str) -> Result<()> {
     let ns = Namespace::new(db, COLLECTION)?;
     if server.db.collection(&ns).is_some() {
         return Ok(());
@@ -199,7 +199,7 @@ pub fn create_collection(server: &Server, db: &str) -> Result<()> {
 }
 
 /// Adds a record to its database.
-pub fn record(server: &Server, db: &str, entry: &DocBuf) -> Result<()> {
+pub(crate) fn record(server: &Server, db: &str, entry: &DocBuf) -> Result<()> {
     create_collection(server, db)?;
     let Some(collection) = server.db.collection(&Namespace::new(db, COLLECTION)?) else {
         return Ok(());

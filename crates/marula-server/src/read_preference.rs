@@ -12,7 +12,7 @@ errors! {
 }
 
 /// The modes, and behind them those that name tags, as `serverStatus` lists them.
-pub const NAMES: [&str; 6] =
+pub(crate) const NAMES: [&str; 6] =
     ["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest", "tagged"];
 
 /// A read preference: a place in [`NAMES`].

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::fields::{self, Field, Types};
 
 /// Minutes that a session lives unused: `logicalSessionTimeoutMinutes` of `hello`.
-pub const TIMEOUT_MINUTES: i32 = 30;
+pub(crate) const TIMEOUT_MINUTES: i32 = 30;
 /// The most sessions that are known at one time: the default of mongod's parameter `maxSessions`.
 const SESSIONS_MAX: usize = 1_000_000;
 const SHARDS: usize = 16;
@@ -50,7 +50,7 @@ const FIELDS: &[Field] = &[
 /// Checks that a binary value is a user's digest.
 ///
 /// Errors: `not_general`, `bad_uid`.
-pub fn check_uid<'a>(place: &str, uid: Binary<'a>) -> Result<&'a [u8]> {
+pub(crate) fn check_uid<'a>(place: &str, uid: Binary<'a>) -> Result<&'a [u8]> {
     match uid {
         Binary { subtype: 0, bytes } if bytes.len() == UID_BYTES => Ok(bytes),
         Binary { subtype: 0, bytes } => Err(bad_uid(bytes.len())),

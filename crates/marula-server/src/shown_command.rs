@@ -19,7 +19,7 @@ const CUT: &str = "...";
 const TRUNCATED: &str = "$truncated";
 
 /// What is kept of a command while it runs.
-pub fn kept(command: &Command, body: Doc<'_>) -> DocBuf {
+pub(crate) fn kept(command: &Command, body: Doc<'_>) -> DocBuf {
     if command.kind == Kind::Insert && body.get("documents").is_some() {
         return DocBuf::build(|out| {
             for field in body.iter().filter(|field| field.name != "documents") {
@@ -34,7 +34,7 @@ pub fn kept(command: &Command, body: Doc<'_>) -> DocBuf {
 }
 
 /// A command that was kept, as it is shown where long ones are cut.
-pub fn cut(kept: &DocBuf) -> DocBuf {
+pub(crate) fn cut(kept: &DocBuf) -> DocBuf {
     let is_text = || kept.as_doc().iter().next().is_some_and(|field| field.name == TRUNCATED);
     match kept.len() {
         ..=SHOWN_BYTES_MAX => kept.clone(),

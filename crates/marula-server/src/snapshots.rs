@@ -26,7 +26,7 @@ errors! {
 }
 
 /// Seconds that a moment is kept: the default of `minSnapshotHistoryWindowInSeconds`.
-pub const WINDOW_SECONDS: i32 = 300;
+pub(crate) const WINDOW_SECONDS: i32 = 300;
 
 /// The most moments that are kept; the oldest go.
 const KEPT_MAX: usize = 1_000;

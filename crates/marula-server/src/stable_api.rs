@@ -56,7 +56,7 @@ const STAGES: &[&str] = &[
 ];
 
 /// Checks what a strict request says against version 1.
-pub fn check_strict(request: &Request<'_>) -> Result<()> {
+pub(crate) fn check_strict(request: &Request<'_>) -> Result<()> {
     let name = request.command.name;
     if let Some((_, place, fields)) = FIELDS.iter().find(|row| row.0 == name) {
         let refused = fields.iter().find(|field| request.arg(field).is_some());
@@ -78,7 +78,7 @@ pub fn check_strict(request: &Request<'_>) -> Result<()> {
 }
 
 /// Checks the stages of a pipeline against version 1.
-pub fn check_stages(stages: Doc<'_>) -> Result<()> {
+pub(crate) fn check_stages(stages: Doc<'_>) -> Result<()> {
     let stages = stages.values().filter_map(|stage| stage.as_doc());
     for stage in stages.filter_map(|stage| stage.iter().next()) {
         if STAGES.iter().any(|name| stage.name == *name) {
@@ -104,7 +104,7 @@ pub fn check_stages(stages: Doc<'_>) -> Result<()> {
 }
 
 /// Checks that a `getMore` names the same version as the command that opened its cursor.
-pub fn check_cursor(request: &Request<'_>, origin: Doc<'_>) -> Result<()> {
+pub(crate) fn check_cursor(request: &Request<'_>, origin: Doc<'_>) -> Result<()> {
     let created = Api::of(origin);
     match request.api == created {
         true => Ok(()),

@@ -13,7 +13,7 @@ errors! {
 
 /// Whether an error ends the statements of a command: `ordered`.
 /// In a transaction each error ends it, and the list with it.
-pub fn is_ordered(request: &Request<'_>) -> bool {
+pub(crate) fn is_ordered(request: &Request<'_>) -> bool {
     request.transaction.is_some()
         || request.arg("ordered").is_none_or(|ordered| ordered.is_truthy())
 }
@@ -23,12 +23,12 @@ fn number(id: Value<'_>) -> i32 {
 }
 
 /// The number of a command's first statement, or of its only one: `stmtId`.
-pub fn read_id(request: &Request<'_>) -> i32 {
+pub(crate) fn read_id(request: &Request<'_>) -> i32 {
     request.arg("stmtId").map_or(0, number)
 }
 
 /// The numbers of a command's `count` statements: `stmtIds`, or counted up from `stmtId`.
-pub fn read_ids(request: &Request<'_>, count: usize) -> Result<StatementIds> {
+pub(crate) fn read_ids(request: &Request<'_>, count: usize) -> Result<StatementIds> {
     let Some(listed) = request.arg("stmtIds").and_then(|ids| ids.as_array()) else {
         return Ok(StatementIds::From(read_id(request)));
     };

@@ -13,12 +13,12 @@ const ENTRY_BYTES: i64 = 24;
 
 /// Bytes on disk of a collection's documents, approximately. What is in memory alone is in the log,
 /// as it is.
-pub fn of_documents(db: &Db, collection: &Collection) -> Result<i64> {
+pub(crate) fn of_documents(db: &Db, collection: &Collection) -> Result<i64> {
     Ok(pages(of_range(db, Space::Records, collection.ident())?, collection.size_bytes()))
 }
 
 /// Bytes on disk of an index of `collection`, approximately.
-pub fn of_index(db: &Db, collection: &Collection, index: &marula_db::Index) -> Result<i64> {
+pub(crate) fn of_index(db: &Db, collection: &Collection, index: &marula_db::Index) -> Result<i64> {
     let entries = collection.count().saturating_mul(ENTRY_BYTES);
     Ok(pages(of_range(db, Space::Indexes, index.ident)?, entries))
 }
@@ -31,7 +31,7 @@ fn pages(estimate: i64, otherwise: i64) -> i64 {
 }
 
 /// Bytes on disk of a collection's indexes, approximately.
-pub fn of_indexes(db: &Db, collection: &Collection) -> Result<i64> {
+pub(crate) fn of_indexes(db: &Db, collection: &Collection) -> Result<i64> {
     let mut total = 0;
     for index in &collection.state().indexes {
         total += of_index(db, collection, index)?;
@@ -40,7 +40,7 @@ pub fn of_indexes(db: &Db, collection: &Collection) -> Result<i64> {
 }
 
 /// Bytes on disk of a database, approximately.
-pub fn of_database(db: &Db, name: &str) -> Result<i64> {
+pub(crate) fn of_database(db: &Db, name: &str) -> Result<i64> {
     let mut total = 0;
     for collection in db.catalog().collections(name) {
         total += of_documents(db, &collection)? + of_indexes(db, &collection)?;

@@ -20,7 +20,7 @@ use marula_query::spill::{Disk, TempFile};
 const FOLDER: &str = "_tmp";
 
 /// Where the temporary files of a server with this data folder go; without one, into memory.
-pub fn disk(dbpath: Option<&str>) -> Arc<dyn Disk> {
+pub(crate) fn disk(dbpath: Option<&str>) -> Arc<dyn Disk> {
     match dbpath {
         Some(dbpath) => Arc::new(Folder::new(Path::new(dbpath))),
         None => Arc::new(MemoryDisk),

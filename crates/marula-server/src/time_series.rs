@@ -58,7 +58,7 @@ const NOT_WITH: &[&str] = &[
 ];
 
 /// Checks `timeseries` and what stands beside it in a `create`.
-pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<()> {
+pub(crate) fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<()> {
     let asked = read_buckets(request.version, options)?;
     if request.arg("encryptedFields").is_some() {
         return Err(encrypted_not_allowed());
@@ -76,7 +76,7 @@ pub fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<
 }
 
 /// Checks `timeseries` where nothing stands beside it, as in `$out`.
-pub fn check_alone(version: FeatureVersion, ns: &Namespace, options: Doc<'_>) -> Result<()> {
+pub(crate) fn check_alone(version: FeatureVersion, ns: &Namespace, options: Doc<'_>) -> Result<()> {
     let asked = read_buckets(version, options)?;
     check_fields(ns, options)?;
     check_buckets(asked)
@@ -149,7 +149,7 @@ fn check_buckets(Buckets { granularity, span, rounding }: Buckets) -> Result<()>
 /// `bucketMaxSpanSeconds` and `bucketRoundingSeconds`, where they are given.
 ///
 /// Errors: a span that is too short, or longer than a year.
-pub fn seconds_of(options: Doc<'_>) -> Result<(Option<i64>, Option<i64>)> {
+pub(crate) fn seconds_of(options: Doc<'_>) -> Result<(Option<i64>, Option<i64>)> {
     #[allow(clippy::cast_possible_truncation)]
     let read = |name: &str| match options.get(name).and_then(|span| span.as_f64()) {
         Some(span) if (span as i64) < 1 => Err(match name {
@@ -171,7 +171,7 @@ pub fn seconds_of(options: Doc<'_>) -> Result<(Option<i64>, Option<i64>)> {
 /// `listCollections` shows.
 ///
 /// Errors: those of the collation.
-pub fn bucket_options(
+pub(crate) fn bucket_options(
     request: Option<&Request<'_>>,
     options: Doc<'_>,
 ) -> Result<CollectionOptions> {
@@ -200,7 +200,7 @@ pub fn bucket_options(
 
 /// The options as `listCollections` shows them for the collection itself, made of those of its
 /// buckets.
-pub fn shown_options(buckets: &Collection) -> DocBuf {
+pub(crate) fn shown_options(buckets: &Collection) -> DocBuf {
     let state = buckets.state();
     DocBuf::build(|out| {
         for element in state.options.document.as_doc() {
@@ -220,7 +220,7 @@ pub fn shown_options(buckets: &Collection) -> DocBuf {
 }
 
 /// The options of the buckets as `listCollections` shows them.
-pub fn shown_bucket_options(buckets: &Collection) -> DocBuf {
+pub(crate) fn shown_bucket_options(buckets: &Collection) -> DocBuf {
     let state = buckets.state();
     match &state.options.time_series {
         Some(time_series) if time_series.extended_range => {
@@ -232,7 +232,7 @@ pub fn shown_bucket_options(buckets: &Collection) -> DocBuf {
 }
 
 /// Writes the section `timeseries` of `collStats`.
-pub fn write_statistics(buckets: &Collection, scale: i64, out: &mut DocWriter<'_>) {
+pub(crate) fn write_statistics(buckets: &Collection, scale: i64, out: &mut DocWriter<'_>) {
     let counters = &buckets.open_buckets().counters;
     let of = |counter: &std::sync::atomic::AtomicI64| counter.load(Ordering::Relaxed);
     let mut section = out.begin_doc("timeseries");
@@ -279,7 +279,7 @@ pub fn write_statistics(buckets: &Collection, scale: i64, out: &mut DocWriter<'_
 
 /// The name under which a collection's data is looked up: that of the buckets for a time-series
 /// collection.
-pub fn data_namespace(db: &marula_db::Db, ns: &Namespace) -> Result<Namespace> {
+pub(crate) fn data_namespace(db: &marula_db::Db, ns: &Namespace) -> Result<Namespace> {
     match db.collection(ns) {
         Some(collection) if is_shown(&collection) => buckets_namespace(ns),
         _ => Ok(ns.clone()),
@@ -287,13 +287,13 @@ pub fn data_namespace(db: &marula_db::Db, ns: &Namespace) -> Result<Namespace> {
 }
 
 /// Whether a collection is a time-series collection as clients see it, not its buckets.
-pub fn is_shown(collection: &Collection) -> bool {
+pub(crate) fn is_shown(collection: &Collection) -> bool {
     let state = collection.state();
     state.options.view.is_some() && state.options.time_series.is_some()
 }
 
 /// Returns an error about a key pattern with the whole request, as mongod does.
-pub fn quoting(error: Error, request: &Request<'_>) -> Error {
+pub(crate) fn quoting(error: Error, request: &Request<'_>) -> Error {
     let shown = DocBuf::build(|out| {
         out.append("createIndexes", request.collection_name().unwrap_or_default());
         out.append("v", 2);
@@ -307,7 +307,7 @@ pub fn quoting(error: Error, request: &Request<'_>) -> Error {
 }
 
 /// Returns an error about a key pattern that is to name an index: no index has it.
-pub fn not_found(error: Error, request: &Request<'_>) -> Error {
+pub(crate) fn not_found(error: Error, request: &Request<'_>) -> Error {
     let shown = DocBuf::build(|out| {
         for field in request.body {
             if field.name == request.first.name || request.arg(&field.name.to_str_lossy()).is_some()

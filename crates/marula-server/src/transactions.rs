@@ -28,9 +28,9 @@ use crate::operation::Operation;
 use crate::profiling::Profiling;
 use crate::request::{Request, Transaction as Part};
 use crate::session::Lsid;
-pub use slow::Work;
+pub(crate) use slow::Work;
 use told::Clock;
-pub use told::{LastCommitted, Told, date_text};
+pub(crate) use told::{LastCommitted, Told, date_text};
 
 errors! {
     no_such_transaction(number: i64, active: i64) = NoSuchTransaction, "Given transaction number {number} does not match any in-progress transactions. The active transaction number is {active}";
@@ -53,14 +53,14 @@ errors! {
 pub(crate) const TRANSIENT: &str = "TransientTransactionError";
 
 /// Seconds that a transaction may stay open: the default of `transactionLifetimeLimitSeconds`.
-pub const LIFETIME_SECONDS: i32 = 60;
+pub(crate) const LIFETIME_SECONDS: i32 = 60;
 
 /// Milliseconds that a transaction waits for a change of the catalogue: the default of
 /// `maxTransactionLockRequestTimeoutMillis`.
-pub const LOCK_TIMEOUT_MS: i32 = 5;
+pub(crate) const LOCK_TIMEOUT_MS: i32 = 5;
 
 /// The most bytes that a transaction may write: the default of [`BYTES_PARAMETER`].
-pub const BYTES_MAX: i64 = 256 << 20;
+pub(crate) const BYTES_MAX: i64 = 256 << 20;
 
 /// The most bytes that all open transactions may write together: the default of
 /// [`TOTAL_BYTES_PARAMETER`].

@@ -20,7 +20,7 @@ use marula_query::stage::pipeline::Pipeline;
 use crate::server::Server;
 
 /// The most views that stand upon each other. Source: manual "Views".
-pub const DEPTH_MAX: usize = 20;
+pub(crate) const DEPTH_MAX: usize = 20;
 
 errors! {
     documents_in_view() = InvalidNamespace, "'$documents' cannot be used in a view definition";
@@ -39,7 +39,7 @@ errors! {
 }
 
 /// A view that is to be.
-pub struct Definition<'a> {
+pub(crate) struct Definition<'a> {
     /// Its name.
     pub view: &'a Namespace,
     /// What it is defined on.
@@ -51,7 +51,7 @@ pub struct Definition<'a> {
 }
 
 /// Checks a view's definition. `place` is the command that defines it.
-pub fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Result<()> {
+pub(crate) fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Result<()> {
     let Definition { view, on, pipeline, .. } = definition;
     if on.is_empty() {
         return Err(on_empty());
@@ -71,7 +71,7 @@ pub fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Resul
 }
 
 /// Checks that each stage of a pipeline is a document. `place` is the command that has it.
-pub fn check_stages_are_documents(place: &str, pipeline: Doc<'_>) -> Result<()> {
+pub(crate) fn check_stages_are_documents(place: &str, pipeline: Doc<'_>) -> Result<()> {
     let mut stages = pipeline.values().enumerate();
     match stages.find(|(_, stage)| stage.as_doc().is_none() && !stage.is_nullish()) {
         Some((at, stage)) => Err(not_a_document(place, at, stage.kind().alias())),
@@ -220,7 +220,7 @@ impl Graph {
 /// Checks the views that a pipeline joins before it runs: each has the operation's collation.
 ///
 /// Errors: `joins_other_collation`, those of the pipeline itself.
-pub fn check_joined(
+pub(crate) fn check_joined(
     db: &Db,
     database: &str,
     pipeline: Doc<'_>,
@@ -248,7 +248,7 @@ pub fn check_joined(
 /// it reads anything.
 ///
 /// Errors: those of the views' constant expressions.
-pub fn check_unions(
+pub(crate) fn check_unions(
     db: &Db,
     database: &str,
     pipeline: Doc<'_>,
@@ -267,7 +267,7 @@ pub fn check_unions(
 /// Computes the constants of the views that a namespace stands for, those of the lowest first.
 ///
 /// Errors: those of the constant expressions.
-pub fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -> Result<()> {
+pub(crate) fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -> Result<()> {
     let (mut ns, mut pipelines) = (ns.clone(), Vec::new());
     for _ in 0..DEPTH_MAX {
         let Some(collection) = db.collection(&ns) else { break };
@@ -314,7 +314,7 @@ pub(crate) fn read_collections(pipeline: Doc<'_>, out: &mut Vec<String>) {
 }
 
 /// Checks that no more views stand upon each other under `ns` than may be read.
-pub fn check_depth(db: &Db, ns: &Namespace) -> Result<()> {
+pub(crate) fn check_depth(db: &Db, ns: &Namespace) -> Result<()> {
     let mut at = ns.clone();
     for _ in 0..DEPTH_MAX {
         let Some(collection) = db.collection(&at) else { return Ok(()) };
@@ -329,7 +329,7 @@ pub fn check_depth(db: &Db, ns: &Namespace) -> Result<()> {
 /// Checks that an operation on a view does not ask for another collation than the view's.
 ///
 /// Errors: `other_collation`, what the collation raises.
-pub fn check_collation(
+pub(crate) fn check_collation(
     collection: Option<&Collection>,
     asked: Option<Value<'_>>,
 ) -> Result<(), Error> {

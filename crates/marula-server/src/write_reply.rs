@@ -4,20 +4,20 @@ use marula_bson::{ArrayWriter, DocWriter};
 use marula_error::{Error, Result, errors};
 
 /// The most statements of one command. Source: `hello.maxWriteBatchSize`.
-pub const STATEMENTS_MAX: usize = 100_000;
+pub(crate) const STATEMENTS_MAX: usize = 100_000;
 
 errors! {
     batch_size(count: usize) = InvalidLength, "Write batch sizes must be between 1 and {STATEMENTS_MAX}. Got {count} operations.";
 }
 
 /// Checks the number of statements of a write command.
-pub fn check_batch_size(count: usize) -> Result<()> {
+pub(crate) fn check_batch_size(count: usize) -> Result<()> {
     if (1..=STATEMENTS_MAX).contains(&count) { Ok(()) } else { Err(batch_size(count)) }
 }
 
 /// Appends `writeErrors`, where there are any. An entry carries what its error adds (`keyPattern`,
 /// `errInfo`, …).
-pub fn write_errors(errors: &[(usize, Error)], reply: &mut DocWriter<'_>) {
+pub(crate) fn write_errors(errors: &[(usize, Error)], reply: &mut DocWriter<'_>) {
     if errors.is_empty() {
         return;
     }
@@ -36,7 +36,7 @@ fn write_error(index: usize, error: &Error, out: &mut ArrayWriter<'_>) {
 }
 
 /// Appends `retriedStmtIds`: the statements that an earlier attempt had done, where there are any.
-pub fn retried(ids: &[i32], reply: &mut DocWriter<'_>) {
+pub(crate) fn retried(ids: &[i32], reply: &mut DocWriter<'_>) {
     if !ids.is_empty() {
         let mut out = reply.begin_array("retriedStmtIds");
         ids.iter().for_each(|&id| {
@@ -46,6 +46,6 @@ pub fn retried(ids: &[i32], reply: &mut DocWriter<'_>) {
 }
 
 /// A count as an int, which is what replies hold.
-pub fn clamp(count: i64) -> i32 {
+pub(crate) fn clamp(count: i64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -10,7 +10,7 @@ use crate::fields::{Field, Types};
 use crate::request::Request;
 
 /// The field that keeps empty timestamps.
-pub const BYPASS_EMPTY_TS_REPLACEMENT: Field =
+pub(crate) const BYPASS_EMPTY_TS_REPLACEMENT: Field =
     Field::optional("bypassEmptyTsReplacement", Types::BOOLEAN).or(bypass_not_boolean);
 
 errors! {
@@ -25,7 +25,7 @@ errors! {
 /// attempt still runs and this thread must not wait for it.
 ///
 /// Errors: a number older than the session's newest.
-pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<WriteOp<'s>>> {
+pub(crate) fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<WriteOp<'s>>> {
     let mut op = WriteOp::new(ctx.unit, ctx.now_ms);
     op.may_wait = ctx.may_wait();
     op.user_writes = ctx.user_writes();
@@ -46,7 +46,7 @@ pub fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<Writ
 }
 
 /// What becomes of empty timestamps in the documents of a request.
-pub fn empty_timestamps(request: &Request<'_>) -> EmptyTimestamps {
+pub(crate) fn empty_timestamps(request: &Request<'_>) -> EmptyTimestamps {
     match request.flag("bypassEmptyTsReplacement") {
         true => EmptyTimestamps::Kept,
         false => EmptyTimestamps::Filled,
@@ -55,7 +55,7 @@ pub fn empty_timestamps(request: &Request<'_>) -> EmptyTimestamps {
 
 /// Checks that clients may write to `ns`, whether it is there or not: some collections are the
 /// server's own, and some names are those of none.
-pub fn check_writable(ns: &Namespace) -> Result<()> {
+pub(crate) fn check_writable(ns: &Namespace) -> Result<()> {
     match (ns.db(), ns.collection()) {
         (_, "system.views" | "system.profile") => Err(not_writable(ns.as_str())),
         ("config", "transactions") => Err(records_not_writable()),
@@ -65,7 +65,7 @@ pub fn check_writable(ns: &Namespace) -> Result<()> {
 }
 
 /// [`check_writable`], for documents: those of system collections are not written in a transaction.
-pub fn check_target(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
+pub(crate) fn check_target(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
     if ctx.entered.is_some() && ns.collection().starts_with("system.") {
         return Err(system_in_transaction(ns));
     }
@@ -73,7 +73,7 @@ pub fn check_target(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
 }
 
 /// Checks that a command which says that it names a time-series collection by its buckets does.
-pub fn check_names_buckets(request: &Request<'_>, ns: &Namespace) -> Result<()> {
+pub(crate) fn check_names_buckets(request: &Request<'_>, ns: &Namespace) -> Result<()> {
     let is_of_buckets = ns.collection().starts_with(BUCKETS_PREFIX);
     match request.flag("isTimeseriesNamespace") && !is_of_buckets {
         true => Err(not_of_buckets()),

@@ -1,8 +1,8 @@
 //! The first lines of the log: which server this is, how and on what it was started.
 
 use marula_bson::doc;
-use marula_server::host;
 use marula_server::log::attributes;
+use marula_server::{distribution, host_name, kernel_release};
 
 use crate::settings::{EngineKind, Settings};
 
@@ -15,7 +15,7 @@ pub(crate) fn tell(settings: &Settings, port: u16) {
         EngineKind::Etcd => "etcd",
         EngineKind::Fdb => "fdb",
     };
-    let host = host::host_name();
+    let host = host_name();
     let attr = attributes(|out| {
         out.append("pid", i64::from(std::process::id())).append("port", i32::from(port));
         if settings.engine.is_in_folder() {
@@ -41,8 +41,8 @@ pub(crate) fn tell(settings: &Settings, port: u16) {
         out.append("buildInfo", &build);
     });
     tracing::info!(target: "CONTROL", id = 23_403, attr, "Build Info");
-    let (name, _) = host::distribution();
-    let version = format!("Kernel {}", host::kernel_release());
+    let (name, _) = distribution();
+    let version = format!("Kernel {}", kernel_release());
     let attr = attributes(|out| {
         let mut os = out.begin_doc("os");
         os.append("name", name.as_str()).append("version", version.as_str());

@@ -11,18 +11,14 @@ use std::time::{Duration, Instant};
 
 use marula_bson::Value;
 use marula_db::Db;
-use marula_server::audit::Audit;
-use marula_server::dispatch::Frame;
 use marula_server::log::worker::{self, Worker};
 use marula_server::log::{Log, LogLayer, STARTUP_WARNING};
-use marula_server::memory::{Memory, ProcessMemory};
-use marula_server::metrics::Endpoint;
 use marula_server::net::tls::Tls;
 use marula_server::net::{self, Listener, NetHandle};
-use marula_server::oplog_keeper::OplogOptions;
-use marula_server::parameters::{AtStartup, Refused};
-use marula_server::profiling::Database;
-use marula_server::{Options, Server, ttl};
+use marula_server::{
+    AtStartup, Audit, Frame, Memory, MetricsEndpoint as Endpoint, OplogOptions, Options,
+    ProcessMemory, Profiling as Database, Refused, Server,
+};
 use marula_storage::Store;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt;
@@ -213,9 +209,9 @@ impl Start {
             metrics.show(&server);
             tracing::info!(address = %metrics.address(), "metrics are served");
         }
-        let ttl = ttl::start(server.clone())
+        let ttl = marula_server::start_ttl_monitor(server.clone())
             .map_err(|error| format!("cannot start the TTL monitor: {error}"))?;
-        let nodes = marula_server::nodes::start(&server).map_err(|error| {
+        let nodes = marula_server::start_node_thread(&server).map_err(|error| {
             format!("cannot start the thread that watches other nodes: {error}")
         })?;
         if !settings.has_access_control && !settings.is_in_transition {

@@ -19,7 +19,7 @@ pub(crate) fn compatible_version(version: FeatureVersion) -> (&'static str, [i32
 }
 
 /// The release of MongoDB whose answers this server's were compared with.
-pub const COMPARED_WITH: &str = "6.0.27";
+pub(crate) const COMPARED_WITH: &str = "6.0.27";
 /// The commit this was built from, which the program does not know.
 pub const GIT_VERSION: &str = "unknown";
 /// The largest document that a client may store.

@@ -88,15 +88,16 @@ mod users_info;
 mod validate;
 mod validate_db_metadata;
 
-pub use build_info::{COMPARED_WITH, GIT_VERSION};
+pub(crate) use build_info::COMPARED_WITH;
+pub use build_info::GIT_VERSION;
 pub(crate) use sasl::MECHANISMS;
-pub use table::find;
+pub(crate) use table::find;
 
-pub use crate::fields::{self, Field, Fields, Types};
-pub use crate::row::{Auth, Command, Kind, Named, Outcome, Place, ReadConcernLevels};
+pub(crate) use crate::fields::{self, Field, Fields, Types};
+pub(crate) use crate::row::{Auth, Command, Kind, Named, Outcome, Place, ReadConcernLevels};
 
 /// Every command, by name.
-pub static COMMANDS: &[&Command] = &[
+pub(crate) static COMMANDS: &[&Command] = &[
     &transaction::ABORT,
     &aggregate::COMMAND,
     &append_oplog_note::COMMAND,

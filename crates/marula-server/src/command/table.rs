@@ -30,7 +30,7 @@ static TABLE: LazyLock<Vec<Option<Slot>>> = LazyLock::new(|| {
 });
 
 /// The command that this name has in a release, and its index in [`COMMANDS`].
-pub fn find(name: &[u8], version: FeatureVersion) -> Option<(usize, &'static Command)> {
+pub(crate) fn find(name: &[u8], version: FeatureVersion) -> Option<(usize, &'static Command)> {
     let mut at = place(name);
     while let Some(slot) = &TABLE[at] {
         if slot.name.as_bytes() == name {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::counters::Counter;
 
 /// The lives that `serverStatus` tells apart: each name with the time that they are shorter than.
-pub const LIFESPANS: [(&str, Duration); 7] = [
+pub(crate) const LIFESPANS: [(&str, Duration); 7] = [
     ("greaterThanOrEqual10Minutes", Duration::MAX),
     ("lessThan10Minutes", Duration::from_secs(600)),
     ("lessThan15Seconds", Duration::from_secs(15)),

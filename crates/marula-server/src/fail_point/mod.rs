@@ -32,7 +32,7 @@ errors! {
 }
 
 /// The parameter without which there are no fail points.
-pub const PARAMETER: &str = "enableTestCommands";
+pub(crate) const PARAMETER: &str = "enableTestCommands";
 
 /// Fails commands by their names.
 pub(crate) const FAIL_COMMAND: &str = "failCommand";

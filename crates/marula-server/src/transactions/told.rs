@@ -84,7 +84,7 @@ pub(super) fn write_parameters(number: i64, concern: &ReadConcern, out: &mut Doc
 }
 
 /// A moment as `currentOp` prints it.
-pub fn date_text(ms: i64) -> String {
+pub(crate) fn date_text(ms: i64) -> String {
     let moment = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     moment.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
 }

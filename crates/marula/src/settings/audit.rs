@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use marula_bson::{DocBuf, ValueBuf};
-use marula_server::audit::{AuditOptions, Destination, Format};
-use marula_server::log_file::{LogFile, Rotation};
+use marula_server::{AuditDestination as Destination, AuditFormat as Format, AuditOptions};
+use marula_server::{LogFile, Rotation};
 
 use super::relaxed;
 use crate::Failure;
