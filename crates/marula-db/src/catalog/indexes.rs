@@ -294,7 +294,7 @@ impl Db {
     fn leave_build(&self, collection: &Collection, build: &Arc<Build>) {
         // This must run even if the operation was interrupted.
         let lock = self.lock_catalog_anyway();
-        let _alone = collection.writers.write();
+        let _alone = collection.hold_off_in_any_case();
         forget_builds(collection, std::slice::from_ref(build));
         if !self.is_shared() || collection.is_dropped() {
             return;
