@@ -14,16 +14,17 @@ use marula_db::collection::State;
 use marula_db::{Collection, Unit};
 use marula_error::{Result, errors};
 
-use crate::cache::{Cached, PlanCache};
+use crate::cache;
 use crate::clustered::{self, ClusteredScan};
 use crate::executor::{Execution, Start};
 use crate::patience::{Patience, Tried, may_be_tried};
 use crate::plan::{Collscan, Plan, Stage};
 use crate::planner::subplan::{self, Branch, Branches};
 use crate::query::{Hint, Query, Wording};
-use crate::shape::Shape;
+use crate::shape::{query_shape, shape_of};
 use crate::trial::Findings;
 use crate::{planner, refusal, trial};
+use marula_db::plan_cache::{Cached, PlanCache, QueryShape};
 
 errors! {
     tailable_scan() = NoQueryExecutionPlans, "Running with 'notablescan', so tailable cursors (which always do a table scan) are not allowed";
@@ -46,14 +47,14 @@ pub fn choose(
 ) -> Result<Option<Execution>> {
     let may_wait = patience.is_long();
     let state = unit.state(collection);
-    let cache = PlanCache::of(collection);
+    let cache = collection.plans();
     query.filter.add_index_conditions(&query.context);
-    query.allowed = cache.filters.find(&query);
+    query.allowed = cache.filters.find(|| query_shape(&query));
     let begin = |plan: Plan, query| Execution::new(collection.clone(), plan, query);
     if let Some(plan) = first_of_each(&state, &query) {
         return Ok(may_wait.then(|| begin(plan, query)));
     }
-    let known = Known { cache: &cache, collection, state: &state, wording, may_wait };
+    let known = Known { cache, collection, state: &state, wording, may_wait };
     if let Some(branches) = subplan::branches(&state, &query)? {
         match choose_branches(unit, collection, branches, &query, Some(&known), interrupt)? {
             Chosen::Plan(plan) => return Ok(known.admit(begin(*plan, query), None, patience)),
@@ -71,7 +72,7 @@ pub fn choose(
         let plan = plans.swap_remove(short.unwrap_or(0));
         return Ok(known.admit(begin(plan, query), None, patience));
     }
-    let shape = Shape::of(&query, &state);
+    let shape = shape_of(&query, &state);
     if let Some((number, cached)) = known.number(shape, &plans) {
         let execution = begin(plans.swap_remove(number), query).cached(cached);
         return Ok(known.admit(execution, Some(shape), patience));
@@ -111,7 +112,7 @@ impl Known<'_> {
         {
             return Ok(None);
         }
-        let shape = Shape::of(query, self.state);
+        let shape = shape_of(query, self.state);
         let Some(entry) = self.cache.find(shape, self.state) else { return Ok(None) };
         planner::check(self.state, query)?;
         let plans = planner::plans_by(self.state, query, &entry.indexes).map_err(|reason| {
@@ -122,7 +123,7 @@ impl Known<'_> {
     }
 
     /// Which of `plans` the cache has for queries of this shape.
-    fn number(&self, shape: Shape, plans: &[Plan]) -> Option<(usize, Cached)> {
+    fn number(&self, shape: QueryShape, plans: &[Plan]) -> Option<(usize, Cached)> {
         let entry = self.cache.find(shape, self.state)?;
         let number = plans.iter().position(|plan| signature(plan) == entry.signature)?;
         Some((number, entry.cached))
@@ -132,7 +133,7 @@ impl Known<'_> {
     fn admit(
         &self,
         mut execution: Execution,
-        shape: Option<Shape>,
+        shape: Option<QueryShape>,
         patience: Patience,
     ) -> Option<Execution> {
         let (plan, query) = (execution.plan(), execution.query());
@@ -142,13 +143,13 @@ impl Known<'_> {
         if patience == Patience::Short || !may_be_tried(plan, query) {
             return patience.is_long().then_some(execution);
         }
-        let shape = shape.unwrap_or_else(|| Shape::of(query, self.state)).plan;
+        let shape = shape.unwrap_or_else(|| shape_of(query, self.state)).plan;
         let time = match patience {
             Patience::UpTo(time) => Some(time),
             _ => None,
         };
         execution.time(Tried { shape, spare: time.map(Patience::longest) });
-        time.is_none_or(|time| self.cache.took(shape) <= time).then_some(execution)
+        time.is_none_or(|time| self.cache.last_duration(shape) <= time).then_some(execution)
     }
 }
 
@@ -220,7 +221,7 @@ fn choose_branch(
     if let Some(short) = plans.iter().position(Plan::is_short) {
         return Ok(Some(short));
     }
-    let shape = Shape::of(branch, known.state);
+    let shape = shape_of(branch, known.state);
     let number = known.number(shape, &plans).map(|(number, _)| number);
     if number.is_some() || !known.may_wait {
         return Ok(number);
@@ -230,7 +231,15 @@ fn choose_branch(
     if trial.is_clear() && is_newest(known.state, collection) {
         let signature = signature(&trial.tried[trial.winner].plan);
         let wording = Wording { filter: None, ..*known.wording };
-        known.cache.record(shape, known.state, branch, Some(&wording), &trial, signature);
+        cache::note_trial(
+            known.collection,
+            shape,
+            known.state,
+            branch,
+            Some(&wording),
+            &trial,
+            signature,
+        );
     }
     Ok(Some(trial.winner))
 }
@@ -243,11 +252,11 @@ pub(crate) fn replan(
     unit: Unit<'_>,
     collection: &Collection,
     query: &Query,
-    shape: Shape,
+    shape: QueryShape,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Start> {
     let state = unit.state(collection);
-    PlanCache::of(collection).deactivate(shape);
+    collection.plans().deactivate(shape);
     let mut plans = planner::plans(&state, query)?;
     if plans.len() == 1 {
         return Ok(Start::fresh(Arc::new(plans.remove(0))));
@@ -260,7 +269,7 @@ fn try_all(
     unit: Unit<'_>,
     collection: &Collection,
     query: &Query,
-    shape: Shape,
+    shape: QueryShape,
     wording: Option<&Wording<'_>>,
     plans: Vec<Plan>,
     interrupt: &mut dyn FnMut() -> Result<()>,
@@ -269,7 +278,7 @@ fn try_all(
     let mut trial = trial::run(unit, collection, query, plans, Findings::Kept, interrupt)?;
     let signature = signature(&trial.tried[trial.winner].plan);
     if is_newest(&state, collection) {
-        PlanCache::of(collection).record(shape, &state, query, wording, &trial, signature);
+        cache::note_trial(collection, shape, &state, query, wording, &trial, signature);
     }
     Ok(trial.tried.swap_remove(trial.winner))
 }
@@ -379,7 +388,7 @@ pub fn explain(
 ) -> Result<Choice> {
     let state = unit.state(collection);
     query.filter.add_index_conditions(&query.context);
-    query.allowed = PlanCache::of(collection).filters.find(&query);
+    query.allowed = collection.plans().filters.find(|| query_shape(&query));
     let only = |plan, query| Choice::only(Execution::new(collection.clone(), plan, query));
     if let Some(plan) = first_of_each(&state, &query) {
         return Ok(only(plan, query));

@@ -14,7 +14,6 @@ pub mod choice;
 pub mod clustered;
 pub mod executor;
 pub mod explain;
-pub mod index_filter;
 pub mod patience;
 pub mod plan;
 pub mod planner;

@@ -9,7 +9,7 @@ pub use marula_query::filter::id_equality;
 use marula_query::projection::Projection;
 use marula_query::sort::SortPattern;
 
-use crate::index_filter::AllowedIndexes;
+use marula_db::index_filter::AllowedIndexes;
 
 /// What a command asks as the client wrote it: what the plan cache, index filters and messages show
 /// of it.

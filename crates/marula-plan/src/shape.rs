@@ -9,44 +9,32 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use marula_bson::{FieldPath, Type};
 use marula_db::Index;
 use marula_db::collection::State;
+use marula_db::plan_cache::QueryShape;
 use marula_query::filter::{CompareOp, Node, Predicate};
 use marula_query::sort::SortPart;
 
 use crate::planner::{has_collation_of, is_partial_served};
 use crate::query::{Query, Wanted};
 
-/// The shape of a query, and what of it is of use for plans.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Shape {
-    /// What all queries of the shape share.
-    pub query: u64,
-    /// What those share for which the same indexes could do.
-    pub plan: u64,
-    /// Documents are counted and not asked for.
-    pub is_count: bool,
-}
-
-impl Shape {
-    /// The shape of `query` on a collection with these indexes.
-    pub fn of(query: &Query, state: &State) -> Shape {
-        let shape = query_shape(query);
-        let mut conditions = Vec::new();
-        gather(query.filter.root(), &mut conditions);
-        let mut hasher = DefaultHasher::new();
-        shape.hash(&mut hasher);
-        let mut is_told = false;
-        for index in state.indexes.iter().filter(|index| !index.spec.hidden) {
-            for (path, predicate) in &conditions {
-                if index.spec.parts.iter().any(|part| part.path == **path) {
-                    is_told = true;
-                    path.hash(&mut hasher);
-                    serves(index, query, predicate).hash(&mut hasher);
-                }
+/// The shape of `query` on a collection with these indexes.
+pub fn shape_of(query: &Query, state: &State) -> QueryShape {
+    let shape = query_shape(query);
+    let mut conditions = Vec::new();
+    gather(query.filter.root(), &mut conditions);
+    let mut hasher = DefaultHasher::new();
+    shape.hash(&mut hasher);
+    let mut is_told = false;
+    for index in state.indexes.iter().filter(|index| !index.spec.hidden) {
+        for (path, predicate) in &conditions {
+            if index.spec.parts.iter().any(|part| part.path == **path) {
+                is_told = true;
+                path.hash(&mut hasher);
+                serves(index, query, predicate).hash(&mut hasher);
             }
         }
-        let plan = if is_told { hasher.finish() } else { shape };
-        Shape { query: shape, plan, is_count: query.wanted == Wanted::Count }
     }
+    let plan = if is_told { hasher.finish() } else { shape };
+    QueryShape { query: shape, plan, is_count: query.wanted == Wanted::Count }
 }
 
 /// What queries of one shape share: they ask the same of the same fields, in the same order,
@@ -73,11 +61,6 @@ pub fn query_shape(query: &Query) -> u64 {
         collation.to_doc().as_bytes().hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// A shape as it is shown: eight hexadecimal digits.
-pub fn hash_text(shape: u64) -> String {
-    format!("{:08X}", (shape >> 32) ^ (shape & 0xFFFF_FFFF))
 }
 
 /// The conditions on paths, whatever joins them.

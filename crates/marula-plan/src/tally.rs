@@ -7,7 +7,7 @@ use marula_db::unit::{Detail, Examined, Hashes, Told};
 use crate::executor::Execution;
 use crate::explain::{self, Printed};
 use crate::plan::{Plan, Stage};
-use crate::shape::Shape;
+use crate::shape::shape_of;
 
 /// Notes that a plan begins to run, or goes on.
 #[inline]
@@ -45,7 +45,7 @@ fn told(execution: &Execution, detail: &Detail) -> Told {
         Detail::Nothing | Detail::Summary => None,
     };
     let hashes = || {
-        let shape = Shape::of(query, &execution.collection().state());
+        let shape = shape_of(query, &execution.collection().state());
         Hashes { query: shape.query, plan: shape.plan }
     };
     Told {

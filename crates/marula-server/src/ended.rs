@@ -10,10 +10,10 @@
 use std::time::{Duration, Instant};
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
+use marula_db::plan_cache::hash_text;
 use marula_db::unit::{Detail, Examined, KeyChanges, Tally, Told};
 use marula_error::codes::Code;
 use marula_error::{Error, Result};
-use marula_plan::shape::hash_text;
 
 use crate::connection::Connection;
 use crate::dispatch::address_text;

@@ -8,7 +8,6 @@ use marula_bson::{Binary, DocBuf, DocWriter, Value, doc_fields};
 use marula_db::latencies::Latencies;
 use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Result, errors};
-use marula_plan::cache::PlanCache;
 use marula_query::stage::{CollectionStats, Histograms, Report};
 
 use crate::auth::access::{self, Access};
@@ -63,7 +62,7 @@ pub(crate) fn documents(
         Report::IndexStats => Ok(indexes(server, ns)),
         Report::PlanCacheStats => match server.db.collection(ns) {
             Some(collection) => {
-                let mut found = PlanCache::of(&collection).report(&collection.state());
+                let mut found = collection.plans().report(&collection.state());
                 found.iter_mut().for_each(|entry| {
                     entry.push("host", host::name_and_port(server).as_str());
                 });

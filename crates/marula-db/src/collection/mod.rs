@@ -12,7 +12,6 @@ mod reads;
 mod record_ids;
 mod waiters;
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -27,6 +26,7 @@ use crate::index::Index;
 use crate::keys::Ident;
 use crate::namespace::Namespace;
 use crate::oplog;
+use crate::plan_cache::PlanCache;
 use crate::time_series::open::OpenBuckets;
 use crate::transaction::snapshot_unavailable;
 
@@ -106,8 +106,8 @@ pub struct Collection {
     /// The open buckets, if it is a bucket collection.
     open_buckets: OnceLock<OpenBuckets>,
     waiters: Waiters,
-    /// Data that the layer above keeps for this collection.
-    memory: OnceLock<Arc<dyn Any + Send + Sync>>,
+    /// Allocated for collections that queries have used.
+    plans: OnceLock<Arc<PlanCache>>,
 }
 
 impl Collection {
@@ -132,7 +132,7 @@ impl Collection {
             capped: Mutex::new(()),
             open_buckets: OnceLock::new(),
             waiters: Waiters::default(),
-            memory: OnceLock::new(),
+            plans: OnceLock::new(),
         }
     }
 
@@ -183,11 +183,10 @@ impl Collection {
         self.namespace.read().clone()
     }
 
-    /// Data that the layer above keeps for this collection during its life, created on first use.
-    /// There is one such layer; `None` if another type was requested before.
-    pub fn memory<T: Any + Send + Sync + Default>(&self) -> Option<Arc<T>> {
-        let memory = self.memory.get_or_init(|| Arc::new(T::default()));
-        Arc::downcast(memory.clone()).ok()
+    /// The plans that are remembered for its queries.
+    #[inline]
+    pub fn plans(&self) -> &Arc<PlanCache> {
+        self.plans.get_or_init(Arc::default)
     }
 
     /// Its current options and indexes.

@@ -36,13 +36,14 @@ use marula_db::unit::Examined;
 use marula_db::{Collection, Index, Namespace, RecordKey, Unit};
 use marula_error::{Result, errors};
 
-use crate::cache::{Cached, PROVEN_BY, PlanCache};
+use crate::cache::PROVEN_BY;
 use crate::patience::Tried as Timed;
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
 use crate::trial::Tried;
 use crate::{choice, tally};
 pub(crate) use kept::{Kept, Room};
+use marula_db::plan_cache::Cached;
 pub(crate) use near::Round;
 pub use run::{StageRun, Stats};
 pub(crate) use work::{Env, SizeLimit, Step};
@@ -336,7 +337,7 @@ impl Execution {
         {
             let took = began.elapsed();
             let took = if *end == Some(End::Overdue) { took * 2 } else { took };
-            PlanCache::of(&self.collection).note_took(shape, took);
+            self.collection.plans().note_duration(shape, took);
         }
         if let Ok(Some(End::Overdue)) = end {
             return Ok(End::Overdue);
@@ -432,7 +433,7 @@ impl Execution {
         let Some(cached) = self.cached else { return };
         let stats = &self.run.stats;
         if stats.advanced < PROVEN_BY && stats.works > cached.works_max {
-            PlanCache::of(&self.collection).deactivate(cached.shape);
+            self.collection.plans().deactivate(cached.shape);
         } else if stats.advanced < PROVEN_BY {
             return;
         }

@@ -156,7 +156,7 @@ fn branches_choose_one_by_one() {
     // Each takes the index that leads to fewer documents.
     assert_eq!(shown(&choose().root), "OR(FETCH(b), FETCH(c))");
     assert_eq!(shown(&choose().root), "OR(FETCH(b), FETCH(c))");
-    let cache = crate::cache::PlanCache::of(&collection);
+    let cache = collection.plans();
     let mut asked: Vec<(String, bool)> = cache
         .report(&collection.state())
         .iter()

@@ -4,8 +4,7 @@
 use marula_db::{Change, RecordKey};
 
 use super::*;
-use crate::cache::PlanCache;
-use crate::shape::Shape;
+use crate::shape::shape_of;
 
 const COUNT: i32 = 1_000;
 
@@ -51,7 +50,7 @@ fn a_winner_gives_what_it_has_found_and_does_no_work_twice() {
         let examined = execution.examined();
         (examined.keys, examined.docs)
     };
-    PlanCache::of(&collection).clear(None);
+    collection.plans().clear(None);
     let gone_on = examined(chosen(&db, &collection, asked()));
     assert_eq!(gone_on, examined(Execution::new(collection.clone(), plan, asked())));
 }
@@ -130,7 +129,7 @@ fn a_plan_of_the_cache_is_made_from_its_own_indexes() {
     for _ in 0..2 {
         carry_on(&db, chosen(&db, &collection, asked()), &mut Random(1));
     }
-    let known = PlanCache::of(&collection).find(Shape::of(&asked(), &state), &state).unwrap();
+    let known = collection.plans().find(shape_of(&asked(), &state), &state).unwrap();
     let plans = planner::plans_by(&state, &asked(), &known.indexes).unwrap();
     let all = planner::plans(&state, &asked()).unwrap();
     assert_eq!((plans.len(), all.len()), (1, 2));

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value};
 use marula_db::Collection;
+use marula_db::index_filter::AllowedIndexes;
 use marula_error::{Result, errors};
 use marula_operation::targets;
 use marula_operation::{args, find};
-use marula_plan::cache::{self, PlanCache};
-use marula_plan::index_filter::AllowedIndexes;
+use marula_plan::cache;
 use marula_plan::shape::query_shape;
 use marula_plan::{Shown, Wording, planner};
 
@@ -79,7 +79,7 @@ fn clear_plans(
 ) -> Result<Outcome> {
     if let Some(collection) = collection(ctx, request)? {
         let shape = named_shape(ctx, request, &collection)?;
-        PlanCache::of(&collection).clear(shape.map(|(shape, _)| shape));
+        collection.plans().clear(shape.map(|(shape, _)| shape));
     }
     Ok(Outcome::Done)
 }
@@ -91,7 +91,7 @@ fn clear_filters(
 ) -> Result<Outcome> {
     if let Some(collection) = collection(ctx, request)? {
         let shape = named_shape(ctx, request, &collection)?.map(|(shape, _)| shape);
-        let cache = PlanCache::of(&collection);
+        let cache = collection.plans();
         cache.filters.clear(shape);
         // What was chosen under a filter is chosen anew.
         cache.clear(shape);
@@ -107,7 +107,7 @@ fn list_filters(
     let collection = collection(ctx, request)?;
     let mut filters = reply.begin_array("filters");
     if let Some(collection) = collection {
-        for filter in PlanCache::of(&collection).filters.list() {
+        for filter in collection.plans().filters.list() {
             filters.push(&filter);
         }
     }
@@ -141,7 +141,7 @@ fn set_filter(
         return Err(query_missing());
     }
     if let Some((shape, asked)) = named_shape(ctx, request, &collection)? {
-        let cache = PlanCache::of(&collection);
+        let cache = collection.plans();
         cache.filters.set(shape, asked, AllowedIndexes::new(indexes));
         cache.clear(Some(shape));
     }

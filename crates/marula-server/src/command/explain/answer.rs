@@ -7,12 +7,12 @@
 use std::time::Instant;
 
 use marula_bson::{Doc, DocBuf, DocWriter};
+use marula_db::plan_cache::{QueryShape, hash_text};
 use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Error, Result};
 use marula_operation::update::change_if_matching;
 use marula_operation::upsert::upserted_document;
 use marula_plan::explain::{self, Printed, above, append_count, append_stats};
-use marula_plan::shape::{Shape, hash_text};
 use marula_plan::trial::Tried;
 use marula_plan::{Emit, Execution, Plan, Stage, StageRun, Stats};
 use marula_query::collation::Collation;
@@ -93,7 +93,7 @@ pub(super) struct Answer<'a> {
     /// Whether it is a pipeline that the query carries out as a whole.
     pub is_whole_pipeline: bool,
     /// The shape of the query, where its plan is one of those that are chosen by shape.
-    pub shape: Option<Shape>,
+    pub shape: Option<QueryShape>,
     /// Whether an index filter says which indexes may be used.
     pub is_filtered: bool,
     /// Whether there are more pairs of indexes than were looked at.

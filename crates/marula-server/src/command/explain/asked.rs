@@ -9,7 +9,7 @@ use marula_operation::find::FindOp;
 use marula_operation::find_and_modify::FindAndModifyOp;
 use marula_operation::targets;
 use marula_plan::choice::{self, Choice};
-use marula_plan::shape::Shape;
+use marula_plan::shape::shape_of;
 use marula_plan::{Execution, Plan, Query, Stage, WordedCollation, Wording, planner};
 use marula_query::update::Update;
 
@@ -208,7 +208,7 @@ impl<'a> Asked<'a> {
         let mut shown_of_key = None;
         if let Some(op) = distinct {
             if let Some((plan, _)) = planner::plan_distinct(&state, &query, &op.path) {
-                answer.shape = Some(Shape::of(&query, &state));
+                answer.shape = Some(shape_of(&query, &state));
                 let execution = Execution::new(collection, plan, query);
                 return Ok((answer.of_plan(ctx, execution, Trials::default(), None)?, false));
             }
@@ -258,7 +258,7 @@ impl<'a> Asked<'a> {
             Stage::Eof => !has_search,
             _ => false,
         });
-        answer.shape = (!is_simple).then(|| Shape::of(query, &state));
+        answer.shape = (!is_simple).then(|| shape_of(query, &state));
         answer.is_filtered = query.allowed.is_some();
         let found = if number < seen.len() { seen.swap_remove(number) } else { Found::default() };
         let trials = Trials { score, rejected, found };

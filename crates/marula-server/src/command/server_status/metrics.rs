@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use marula_bson::{DocWriter, doc_fields};
+use marula_db::plan_cache::plan_cache_bytes;
 use marula_db::write::inserts_with_dollars;
-use marula_plan::cache::plan_cache_bytes;
 use marula_query::usage::{self, Usage};
 
 use super::{Section, count, long};

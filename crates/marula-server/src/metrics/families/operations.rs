@@ -1,6 +1,6 @@
 //! Commands, documents, cursors, sessions, transactions.
 
-use marula_plan::cache::plan_cache_bytes;
+use marula_db::plan_cache::plan_cache_bytes;
 
 use crate::counters::Counter;
 use crate::metrics::exposition::{Family, Kind, Samples};

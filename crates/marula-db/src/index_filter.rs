@@ -1,19 +1,18 @@
 //! Index filters: for a shape of queries, the indexes that its plans may use.
 //!
-//! They are an operator's means (`planCacheSetFilter`), kept in memory with their collection, and
-//! go before a hint. A filter whose indexes are of no use leaves the walk over all documents.
+//! An operator sets them with `planCacheSetFilter`. They are kept in memory with their collection,
+//! and take precedence over a hint. If no index of a filter can serve a query, all documents are
+//! scanned.
 
 use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, Value};
-use marula_db::index::IndexSpec;
-use marula_db::index::spec::same_pattern;
 use parking_lot::RwLock;
 
-use crate::query::Query;
-use crate::shape::query_shape;
+use crate::index::IndexSpec;
+use crate::index::spec::same_pattern;
 
-/// How many filters a collection has at most; one more takes the place of the oldest.
+/// The largest number of filters of a collection; one more replaces the oldest.
 const FILTERS_MAX: usize = 10_000;
 
 /// The indexes that plans of a shape may use.
@@ -24,7 +23,7 @@ pub struct AllowedIndexes {
 }
 
 impl AllowedIndexes {
-    /// Those that an array names, by key pattern or by name; other values are passed over.
+    /// The indexes that an array names, by key pattern or by name; other values are ignored.
     pub fn new(indexes: Doc<'_>) -> Self {
         let mut allowed = AllowedIndexes::default();
         for index in indexes.values() {
@@ -47,7 +46,7 @@ impl AllowedIndexes {
         self.names.iter().any(|known| known == name)
     }
 
-    /// Whether an index is among them.
+    /// Returns whether an index is among them.
     pub fn allows(&self, index: &IndexSpec) -> bool {
         self.has_key(index.key.as_doc()) || self.has_name(&index.name)
     }
@@ -56,7 +55,7 @@ impl AllowedIndexes {
 /// The filter of one shape.
 struct IndexFilter {
     shape: u64,
-    /// Query, sort, projection and collation, as they were given.
+    /// Query, sort, projection and collation, as the operator gave them.
     asked: DocBuf,
     allowed: Arc<AllowedIndexes>,
 }
@@ -68,17 +67,18 @@ pub struct IndexFilters {
 }
 
 impl IndexFilters {
-    /// What the filter for the shape of `query` allows, where there is one.
-    pub fn find(&self, query: &Query) -> Option<Arc<AllowedIndexes>> {
+    /// The indexes that the filter of a shape allows, if there is one. `shape` is called only if
+    /// the collection has filters.
+    pub fn find(&self, shape: impl FnOnce() -> u64) -> Option<Arc<AllowedIndexes>> {
         let filters = self.filters.read();
         if filters.is_empty() {
             return None;
         }
-        let shape = query_shape(query);
+        let shape = shape();
         filters.iter().find(|filter| filter.shape == shape).map(|filter| filter.allowed.clone())
     }
 
-    /// Sets the filter for a shape. `asked` is how the shape was given.
+    /// Sets the filter for a shape. `asked` describes the shape as the operator gave it.
     pub fn set(&self, shape: u64, asked: DocBuf, allowed: AllowedIndexes) {
         let mut filters = self.filters.write();
         filters.retain(|filter| filter.shape != shape);
