@@ -1,7 +1,7 @@
 //! Bounds of a predicate on a hashed key part, whose entries hold the hash of the value.
 //!
-//! Only what asks for values themselves is bounded, and other values may share a hash, so the
-//! predicate is always left to check.
+//! Only equality with given values has bounds. Several values may share a hash, so the predicate is
+//! always checked on the document as well.
 
 use marula_bson::Value;
 use marula_query::filter::{Compare, CompareOp, Predicate};
@@ -11,7 +11,7 @@ use super::interval::{Interval, union};
 use super::kind::{Bounds, Exactness, PartView};
 use super::predicate;
 
-/// The bounds of `predicate` on `part`; `None` when a hash cannot serve it.
+/// Returns the bounds of `predicate` on `part`; `None` if hashes cannot support it.
 pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     let intervals = match predicate {
         Predicate::Compare(compare) => equality(compare, part)?,
@@ -30,9 +30,9 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
         }
         _ => return None,
     };
-    // Nothing is among none of the values, whatever their hashes are.
+    // An empty list matches nothing, so there are no hash collisions to check.
     let exactness = if intervals.is_empty() { Exactness::Exact } else { Exactness::OnDocument };
-    // Hashes are numbers: a collation has said all it has to say in them.
+    // Hashes are numbers, so they are merged without a collation.
     Some(Bounds { intervals: union(intervals, None), exactness })
 }
 
@@ -42,8 +42,8 @@ fn equality(compare: &Compare, part: &PartView<'_>) -> Option<Vec<Interval>> {
         return None;
     }
     match value {
-        // No document of a hashed index has an array here: the bounds of an ordinary part find
-        // nothing.
+        // No document of a hashed index has an array here, so the bounds of an ordinary part are
+        // used; they match no entry.
         Value::Array(_) => {
             let predicate = Predicate::Compare(compare.clone());
             predicate::bounds(&predicate, part).map(|bounds| bounds.intervals)

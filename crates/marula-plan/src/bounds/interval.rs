@@ -1,5 +1,5 @@
-//! Intervals of values in BSON order, and lists of them: ascending, disjoint, the values that a
-//! bound allows.
+//! Intervals of values in BSON order, and lists of them, ascending and disjoint: the values that a
+//! bound includes.
 
 use std::cmp::Ordering;
 
@@ -8,44 +8,44 @@ use marula_bson::{Collator, Value, ValueBuf};
 
 use super::predicate::class;
 
-/// Values from `low` to `high`, each end included or not.
+/// The values from `low` to `high`; each end is inclusive or exclusive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
     /// The lower end.
     pub low: ValueBuf,
-    /// Whether the lower end itself belongs to it.
+    /// Whether the lower end is inclusive.
     pub low_inclusive: bool,
     /// The upper end.
     pub high: ValueBuf,
-    /// Whether the upper end itself belongs to it.
+    /// Whether the upper end is inclusive.
     pub high_inclusive: bool,
 }
 
-/// The order of strings, where it is not the binary one.
+/// The order of strings, if it is not the binary order.
 pub type Order<'a> = Option<&'a dyn Collator>;
 
 impl Interval {
-    /// From `low` to `high`.
+    /// Returns the interval from `low` to `high`.
     pub fn new(low: Value<'_>, low_inclusive: bool, high: Value<'_>, high_inclusive: bool) -> Self {
         Interval { low: low.to_buf(), low_inclusive, high: high.to_buf(), high_inclusive }
     }
 
-    /// The interval of one value.
+    /// Returns the interval of one value.
     pub fn point(value: Value<'_>) -> Self {
         Interval::new(value, true, value, true)
     }
 
-    /// The interval of every value.
+    /// Returns the interval of all values.
     pub fn all() -> Self {
         Interval::new(Value::MinKey, true, Value::MaxKey, true)
     }
 
-    /// Whether it holds one value alone.
+    /// Returns whether the interval contains exactly one value.
     pub fn is_point(&self) -> bool {
         self.low_inclusive && self.high_inclusive && self.low == self.high
     }
 
-    /// Whether it holds every value.
+    /// Returns whether the interval contains all values.
     pub fn is_all(&self) -> bool {
         self.low_inclusive
             && self.high_inclusive
@@ -53,8 +53,8 @@ impl Interval {
             && matches!(self.high.get(), Value::MaxKey)
     }
 
-    /// Whether both ends are values that a query names, and not where the values of a type begin or
-    /// end.
+    /// Returns whether both ends are values from the query, and neither is the first or last value
+    /// of a type.
     pub fn is_ended(&self) -> bool {
         let is_edge = |value: &ValueBuf| match value.get() {
             Value::MinKey | Value::MaxKey => true,
@@ -86,7 +86,7 @@ fn cmp(a: &ValueBuf, b: &ValueBuf, order: Order<'_>) -> Ordering {
     compare(a.get(), b.get(), order)
 }
 
-/// The values that both lists allow.
+/// Returns the values that are in both lists.
 pub fn intersect(a: &[Interval], b: &[Interval], order: Order<'_>) -> Vec<Interval> {
     let mut both = Vec::new();
     let (mut i, mut j) = (0, 0);
@@ -107,7 +107,7 @@ pub fn intersect(a: &[Interval], b: &[Interval], order: Order<'_>) -> Vec<Interv
         if !common.is_empty(order) {
             both.push(common);
         }
-        // The one that ends first has met all that it can meet.
+        // The interval that ends first overlaps with no later one.
         let x_ends_first = ends.is_lt() || (ends.is_eq() && !x.high_inclusive);
         if x_ends_first {
             i += 1;
@@ -118,7 +118,7 @@ pub fn intersect(a: &[Interval], b: &[Interval], order: Order<'_>) -> Vec<Interv
     both
 }
 
-/// The values that some interval allows, as a list in order.
+/// Returns the values that are in any of the intervals, as an ordered list.
 pub fn union(mut intervals: Vec<Interval>, order: Order<'_>) -> Vec<Interval> {
     intervals.retain(|interval| !interval.is_empty(order));
     intervals
@@ -142,7 +142,7 @@ pub fn union(mut intervals: Vec<Interval>, order: Order<'_>) -> Vec<Interval> {
     merged
 }
 
-/// Whether `next`, which starts at or behind `last`, leaves no gap behind it.
+/// Returns whether `next`, which starts at or after `last`, leaves no gap after it.
 fn touches(last: &Interval, next: &Interval, order: Order<'_>) -> bool {
     match cmp(&next.low, &last.high, order) {
         Ordering::Less => true,
@@ -151,7 +151,7 @@ fn touches(last: &Interval, next: &Interval, order: Order<'_>) -> bool {
     }
 }
 
-/// The values that no interval of the list allows.
+/// Returns the values that are in no interval of the list.
 pub fn complement(list: &[Interval], order: Order<'_>) -> Vec<Interval> {
     let mut gaps = Vec::with_capacity(list.len() + 1);
     let mut low = (Value::MinKey.to_buf(), true);

@@ -1,5 +1,5 @@
-//! Bounds as bytes of an index's key strings: one range to walk, or intervals per field to check
-//! each key against.
+//! Bounds as bytes of an index's key strings: one range to scan, or intervals per field to compare
+//! each key with.
 
 use std::ops::Bound;
 
@@ -8,18 +8,18 @@ use marula_storage::{Direction, KeyRange};
 
 use super::{IndexBounds, Interval, PartView};
 
-/// Bounds as bytes.
+/// Bounds in bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum KeyBounds {
-    /// No key.
+    /// Contains no key.
     Nothing,
-    /// The keys of one range.
+    /// The keys in one range.
     Range(KeyRange),
-    /// The keys whose every field lies in one of its intervals.
+    /// The keys in which every field is in one of its intervals.
     Fields(FieldBounds),
 }
 
-/// For each field of an index, the ranges of its encoded values, in the order of the index's keys.
+/// For each field of an index, the ranges of its encoded values, in key order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FieldBounds {
     fields: Vec<Field>,
@@ -31,45 +31,45 @@ struct Field {
     ranges: Vec<FieldRange>,
 }
 
-/// The encodings of a field's values: those that are at or above `start` and below `end`.
+/// Encodings of a field's values: at or above `start` and below `end`.
 #[derive(Clone, PartialEq, Debug)]
 struct FieldRange {
     start: Vec<u8>,
-    /// Whether `start` is the encoding of a value, so that the next field may follow it.
+    /// Whether `start` is a complete encoding of a value, so that the next field may follow it.
     is_start_whole: bool,
     end: Vec<u8>,
-    /// The encoding of the last value, where it belongs to the range; `end` is just behind it then.
+    /// The encoding of the last value, if it belongs to the range; `end` is then its successor.
     last: Option<Vec<u8>>,
 }
 
-/// What a walk does about a key.
+/// The result of comparing a key with the bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It lies within the bounds.
+    /// The key is within the bounds.
     Inside,
-    /// It does not; the next that may is at the place that was written.
+    /// The key is outside. The next key that may be inside is at the position that was written.
     Seek,
-    /// It does not, and no key behind it does.
+    /// The key is outside, and so is every key after it.
     Done,
 }
 
-/// Every key string: no key string starts with 0xFF.
+/// The range of all key strings: no key string starts with 0xFF.
 pub fn all() -> KeyRange {
     KeyRange { start: Vec::new(), end: vec![u8::MAX] }
 }
 
-/// The least bytes above every key that starts with `key`.
+/// Returns the smallest bytes greater than every key that starts with `key`.
 fn behind(key: &[u8]) -> Vec<u8> {
     successor(key).unwrap_or_else(|| vec![u8::MAX])
 }
 
 impl KeyBounds {
-    /// The bounds of an index's keys; `parts` are its parts.
+    /// Returns the bounds of an index's keys; `parts` are the parts of its key pattern.
     pub fn new(bounds: &IndexBounds, parts: &[PartView<'_>]) -> Self {
         if bounds.fields.iter().any(Vec::is_empty) {
             return KeyBounds::Nothing;
         }
-        // One range: single values in front, then one interval, then anything.
+        // One range suffices for leading single values, then one interval, then all values.
         let fixed = bounds.fixed_fields();
         let is_single = bounds.fields.get(fixed).is_none_or(|intervals| intervals.len() == 1);
         let is_rest_free = bounds
@@ -104,7 +104,8 @@ impl KeyBounds {
         })
     }
 
-    /// The same bounds for a walk that looks at each key, and at the first one behind them.
+    /// Like [`KeyBounds::new`], for a scan that examines each key, and the first one after the
+    /// bounds.
     pub fn checked(bounds: &IndexBounds, parts: &[PartView<'_>]) -> Self {
         if bounds.fields.iter().any(Vec::is_empty) {
             return KeyBounds::Nothing;
@@ -114,7 +115,7 @@ impl KeyBounds {
         KeyBounds::Fields(FieldBounds { fields })
     }
 
-    /// The range that a walk goes through: where every key is checked, the whole index.
+    /// Returns the range that a scan reads: the whole index if every key is checked.
     pub fn walked(&self) -> KeyRange {
         match self {
             KeyBounds::Range(range) => range.clone(),
@@ -154,7 +155,7 @@ impl FieldRange {
 }
 
 impl FieldBounds {
-    /// Writes where the first key within the bounds can be.
+    /// Writes the position of the first key that may be within the bounds.
     pub fn first(&self, direction: Direction, place: &mut Vec<u8>) {
         place.clear();
         match direction {
@@ -163,8 +164,8 @@ impl FieldBounds {
         }
     }
 
-    /// What to do about `key`. Writes into `place` where to go on, for [`Verdict::Seek`]. `None`
-    /// where the bytes are no key.
+    /// Compares `key` with the bounds. For [`Verdict::Seek`] writes the next position into `place`.
+    /// Returns `None` if the bytes are not a key.
     pub fn check(&self, key: &[u8], direction: Direction, place: &mut Vec<u8>) -> Option<Verdict> {
         let mut at = 0;
         for (number, field) in self.fields.iter().enumerate() {
@@ -173,7 +174,7 @@ impl FieldBounds {
             let found = field.find(value, direction);
             match found {
                 Bound::Included(_) => at += length,
-                // In the gap in front of this range.
+                // In the gap before this range.
                 Bound::Excluded(range) => {
                     place.clear();
                     place.extend_from_slice(prefix);
@@ -195,7 +196,7 @@ impl FieldBounds {
                     }
                     return Some(Verdict::Seek);
                 }
-                // Behind them all: a field in front must move on.
+                // After all ranges: an earlier field must advance.
                 Bound::Unbounded => {
                     let Some(end) = self.movable(prefix, number, direction)? else {
                         return Some(Verdict::Done);
@@ -213,8 +214,8 @@ impl FieldBounds {
         Some(Verdict::Inside)
     }
 
-    /// Appends the greatest encodings of the fields from `number` on, as far as they are known, so
-    /// that all keys are below that are within the bounds.
+    /// Appends the greatest encodings of the fields from `number` on, as far as they are known. The
+    /// result is greater than all keys within the bounds.
     fn append_ends(&self, number: usize, place: &mut Vec<u8>) {
         for field in &self.fields[number..] {
             let Some(range) = field.ranges.last() else { break };
@@ -226,8 +227,8 @@ impl FieldBounds {
         *place = behind(place);
     }
 
-    /// Where in `prefix`, which holds the first `count` fields of a key, the last one ends that may
-    /// have another value further on; `None` within where there is none.
+    /// Returns the end, in `prefix`, of the last field that can still advance; `prefix` has the
+    /// first `count` fields of a key. Returns `Some(None)` if no field can.
     fn movable(&self, prefix: &[u8], count: usize, direction: Direction) -> Option<Option<usize>> {
         let (mut at, mut end) = (0, None);
         for field in &self.fields[..count] {
@@ -239,7 +240,7 @@ impl FieldBounds {
         Some(end)
     }
 
-    /// Appends the least encodings of the fields from `number` on, as far as they are known.
+    /// Appends the smallest encodings of the fields from `number` on, as far as they are known.
     fn append_starts(&self, number: usize, place: &mut Vec<u8>) {
         for field in &self.fields[number..] {
             let Some(first) = field.ranges.first() else { return };
@@ -252,8 +253,8 @@ impl FieldBounds {
 }
 
 impl Field {
-    /// Whether `value` is the last one that the query names, so that none behind it is within the
-    /// bounds.
+    /// Returns whether `value` is the last value of the bounds, so that none after it is within
+    /// them.
     fn is_last(&self, value: &[u8], direction: Direction) -> bool {
         match direction {
             Direction::Forward => {
@@ -265,7 +266,7 @@ impl Field {
         }
     }
 
-    /// The range that holds `value`, or the one that a walk comes to next, or none.
+    /// Returns the range that contains `value`, or the next one in the scan direction, or none.
     fn find(&self, value: &[u8], direction: Direction) -> Bound<usize> {
         match direction {
             Direction::Forward => {

@@ -1,9 +1,8 @@
-//! What the planner knows of each kind of key part, in one table.
+//! The table of the kinds of key parts, as the planner uses them.
 //!
-//! A key pattern names a kind for each of its parts: a direction, or a word such as `"hashed"`. A
-//! kind's row says which values of such a part can belong to a document that meets a predicate,
-//! whether these bounds say it all or a filter has to stay, and what else its entries are good for.
-//! Whoever adds a kind adds a row to [`KINDS`].
+//! A key pattern has a kind for each of its parts: a direction, or a word such as `"hashed"`. The
+//! row of a kind defines the bounds of a predicate on such a part, whether these bounds are exact
+//! or need a residual filter, and the other uses of its entries. A new kind is a row of [`KINDS`].
 
 use std::borrow::Cow;
 
@@ -17,20 +16,20 @@ use super::{are_free_of_strings, hashed, places, predicate};
 
 /// A kind of key part.
 pub struct PartKind {
-    /// How a key pattern names it.
+    /// The word for it in a key pattern.
     pub name: &'static str,
-    /// The values of a part that can belong to a document that meets the predicate; `None` when the
-    /// part cannot serve it.
+    /// Returns the values of a part that documents matching the predicate can have; `None` if the
+    /// part cannot support it.
     pub bounds: fn(&Predicate, &PartView<'_>) -> Option<Bounds>,
-    /// Whether entries come in the order of the field's values, so that they give a sort's order.
+    /// Whether entries are in the order of the field's values, so that they provide a sort order.
     pub is_ordered: bool,
-    /// Whether documents whose entries are alike have the same value there.
+    /// Whether equal entries mean equal values.
     pub tells_equal: bool,
-    /// Whether the field's value can be read from an entry, so that an index covers what needs it.
+    /// Whether the field's value can be read from an entry, so that the index can cover a query.
     pub holds_value: bool,
 }
 
-/// The kind of parts with a direction, 1 or -1.
+/// Parts with a direction, 1 or -1.
 pub static ORDERED: PartKind = PartKind {
     name: "",
     bounds: predicate::bounds,
@@ -39,7 +38,7 @@ pub static ORDERED: PartKind = PartKind {
     holds_value: true,
 };
 
-/// The kinds that a key pattern names with a word.
+/// The kinds that a key pattern names by a word.
 pub static KINDS: &[PartKind] = &[
     PartKind {
         name: "hashed",
@@ -64,7 +63,7 @@ pub static KINDS: &[PartKind] = &[
     },
 ];
 
-/// A kind that is in no row serves nothing.
+/// A kind without a row supports nothing.
 static OPAQUE: PartKind = PartKind {
     name: "",
     bounds: |_, _| None,
@@ -73,23 +72,23 @@ static OPAQUE: PartKind = PartKind {
     holds_value: false,
 };
 
-/// Which values of a part can belong to a document that meets a predicate.
+/// The values of a part that documents matching a predicate can have.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bounds {
     /// The values, ascending and disjoint.
     pub intervals: Vec<Interval>,
-    /// What is left to check of what is found there.
+    /// The check that remains for entries within the bounds.
     pub exactness: Exactness,
 }
 
-/// What the bounds of a predicate leave to check.
+/// The check that remains for entries within the bounds of a predicate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Exactness {
-    /// Nothing: just the documents that meet the predicate have entries there.
+    /// None: exactly the matching documents have entries there.
     Exact,
-    /// The predicate, on the entry's value.
+    /// The predicate is checked on the entry's value.
     OnKeys,
-    /// The predicate, on the document.
+    /// The predicate is checked on the document.
     OnDocument,
 }
 
@@ -100,29 +99,29 @@ pub struct PartView<'a> {
     pub path: Cow<'a, FieldPath>,
     /// The kind.
     pub kind: &'static PartKind,
-    /// Whether greater values come first.
+    /// Whether the order is descending.
     pub descending: bool,
     /// A bit for each component of the path at which some document has an array.
     pub multikey: u64,
-    /// Whether a number in the path may be a place in an array, which entries do not tell.
+    /// Whether a number in the path may be an array index; entries do not contain this information.
     pub names_places: bool,
     /// Whether documents without the index's fields have no entry.
     pub is_sparse: bool,
-    /// How an index on places makes their keys.
+    /// The parameters by which an index on locations encodes them.
     pub geography: Option<Geography>,
-    /// Whether the index has no other part.
+    /// Whether this is the only part of the index.
     pub is_alone: bool,
     /// The order of the entries' strings.
     pub order: Order<'a>,
     /// Whether the index orders strings as the query does.
     pub same_collation: bool,
-    /// Whether documents are only counted, or told by their `_id`, and none has more than one
-    /// entry.
+    /// Whether documents are only counted, or only their `_id` is returned, and none has more than
+    /// one entry.
     pub is_counted: bool,
 }
 
 impl<'a> PartView<'a> {
-    /// The parts of an index.
+    /// Returns the parts of an index.
     pub fn of(index: &'a Index, same_collation: bool) -> Vec<PartView<'a>> {
         let spec = &index.spec;
         let multikey = index.multikey_paths();
@@ -149,12 +148,12 @@ impl<'a> PartView<'a> {
             .collect()
     }
 
-    /// Whether this is the part of the field with this path.
+    /// Returns whether this is the part of the field with this path.
     pub fn is_on(&self, path: &FieldPath) -> bool {
         *self.path == *path
     }
 
-    /// The bounds of a predicate on this part.
+    /// Returns the bounds of a predicate on this part.
     pub fn bounds(&self, predicate: &Predicate) -> Option<Bounds> {
         let mut bounds = (self.kind.bounds)(predicate, self)?;
         if self.is_counted && self.kind.holds_value && asks_for_nothing(predicate) {
@@ -162,8 +161,8 @@ impl<'a> PartView<'a> {
         }
         let is_hidden = self.order.is_some() && !are_free_of_strings(&bounds.intervals);
         let cannot_read = !self.kind.holds_value || is_hidden || self.multikey != 0;
-        // What a number in a path means depends on the document: the index need not see it as the
-        // filter does.
+        // The meaning of a number in a path depends on the document, so the index may interpret it
+        // differently from the filter.
         if self.names_places || (bounds.exactness == Exactness::OnKeys && cannot_read) {
             bounds.exactness = Exactness::OnDocument;
         }
@@ -171,8 +170,8 @@ impl<'a> PartView<'a> {
     }
 }
 
-/// Whether a predicate asks for null or what is missing, beside other values that an entry tells.
-/// Where a document has one entry, it is null or undefined for just those.
+/// Returns whether a predicate matches null or missing fields in addition to other values that an
+/// entry contains. If a document has one entry, the entry is null or undefined exactly for these.
 fn asks_for_nothing(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::Compare(compare) => {
@@ -189,7 +188,7 @@ fn asks_for_nothing(predicate: &Predicate) -> bool {
     }
 }
 
-/// The kind that a value in a key pattern names.
+/// Returns the kind of a value in a key pattern.
 fn kind_of(named: Value<'_>) -> &'static PartKind {
     match named {
         Value::String(name) => KINDS.iter().find(|kind| name == kind.name).unwrap_or(&OPAQUE),

@@ -1,11 +1,18 @@
-//! Index bounds: which values of an indexed field can belong to a document that matches.
+//! Index bounds: the values of an indexed field that a matching document can have.
 //!
-//! Bounds are intervals of values per field of the index, in BSON order; they never leave out a
-//! document that matches, and say whether they let others through, which a filter then rejects.
+//! Bounds are intervals of values per field of the index, in BSON order. They never exclude a
+//! matching document. They also record whether they admit other documents, which a residual filter
+//! then rejects.
 //!
-//! `interval` is the arithmetic, `predicate` says what each operator bounds, `kind` is the table of
-//! kinds of key parts: a hashed field is bounded by the hash of a value, say. `keys` turns
-//! intervals into bytes of an index.
+//! ```text
+//!   predicate on a field ──► kind (the table of kinds of key parts)
+//!                              │
+//!            predicate, hashed, places, wildcard: intervals, and the check that remains
+//!                              │
+//!            interval: union, intersection and complement of intervals
+//!                              │
+//!                            keys: ranges of an index's key strings
+//! ```
 
 mod hashed;
 pub mod interval;
@@ -20,8 +27,8 @@ pub use keys::{FieldBounds, KeyBounds, Verdict, all};
 pub use kind::{Bounds, Exactness, PartKind, PartView};
 pub(crate) use predicate::{are_free_of_strings, class, may_hold_string};
 
-/// What of an index can belong to documents that match: for each field, intervals, ascending and
-/// disjoint.
+/// The part of an index that can belong to matching documents: for each field, ascending and
+/// disjoint intervals.
 #[derive(Clone, PartialEq, Debug)]
 pub struct IndexBounds {
     /// The intervals, one list per field of the index.
@@ -29,19 +36,19 @@ pub struct IndexBounds {
 }
 
 impl IndexBounds {
-    /// The whole of an index with so many fields.
+    /// Returns the bounds that include a whole index with this number of fields.
     pub fn whole(field_count: usize) -> Self {
         IndexBounds { fields: vec![vec![Interval::all()]; field_count] }
     }
 
-    /// How many leading fields have one value each.
+    /// Returns the number of leading fields that have exactly one value each.
     pub fn fixed_fields(&self) -> usize {
         let is_fixed =
             |intervals: &&Vec<Interval>| matches!(intervals.as_slice(), [one] if one.is_point());
         self.fields.iter().take_while(is_fixed).count()
     }
 
-    /// How many different keys there are, where each field has a few values.
+    /// Returns the number of distinct keys, if each field has a few single values.
     pub fn points(&self) -> Option<usize> {
         self.fields.iter().try_fold(1_usize, |count, intervals| {
             intervals.iter().all(Interval::is_point).then(|| count.saturating_mul(intervals.len()))

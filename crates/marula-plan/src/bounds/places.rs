@@ -1,8 +1,9 @@
-//! Bounds of a predicate on a key part that holds places: cells of the globe, or squares of the
+//! Bounds of a predicate on a key part that holds locations: cells of the globe, or squares of the
 //! plane.
 //!
-//! A place may share its cells with others that lie elsewhere, so the predicate is always left to
-//! check. Documents without a place have no entry: such an index answers only what asks for places.
+//! Different locations may share a cell, so the predicate is always checked on the document as
+//! well. Documents without a location have no entry, so the index supports only predicates that
+//! require one.
 
 use marula_bson::{FieldPath, Value, ValueBuf};
 use marula_db::Index;
@@ -15,7 +16,7 @@ use marula_query::geo::hash::Grid;
 use super::interval::Interval;
 use super::kind::{Bounds, Exactness, PartView};
 
-/// The bounds of `predicate` on a part of a `2dsphere` index.
+/// Returns the bounds of `predicate` on a part of a `2dsphere` index.
 pub(super) fn sphere_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     match (predicate, part.geography) {
         (Predicate::Geo(test), Some(Geography::Sphere { coarsest, .. })) => {
@@ -25,7 +26,7 @@ pub(super) fn sphere_bounds(predicate: &Predicate, part: &PartView<'_>) -> Optio
     }
 }
 
-/// The bounds of `predicate` on the part of a `2d` index.
+/// Returns the bounds of `predicate` on the part of a `2d` index.
 pub(super) fn flat_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     match (predicate, part.geography) {
         (Predicate::Geo(test), Some(Geography::Flat(grid))) => {
@@ -35,7 +36,7 @@ pub(super) fn flat_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<
     }
 }
 
-/// The values of an area's keys.
+/// Returns the key values of an area.
 pub(crate) fn intervals(area: &Area) -> Vec<Interval> {
     let value = |key: i64| -> ValueBuf { Value::Int64(key).to_buf() };
     let interval = |&(low, high): &(i64, i64)| Interval {
@@ -51,8 +52,8 @@ fn bounds_of(area: &Area) -> Bounds {
     Bounds { intervals: intervals(area), exactness: Exactness::OnDocument }
 }
 
-/// Whether every document that meets the conjuncts has an entry in the index, as far as places are
-/// concerned.
+/// Returns whether every document that matches the conjuncts has an entry in the index, as far as
+/// locations are concerned.
 pub fn is_asked_for_places(index: &Index, conjuncts: &[&Node]) -> bool {
     let IndexKind::Places(geography) = &index.spec.kind else { return true };
     let named = index.spec.parts.iter().zip(index.spec.key.as_doc().values());

@@ -10,7 +10,7 @@ use marula_query::meter;
 use super::interval::{Interval, complement, intersect, union};
 use super::kind::{Bounds, Exactness, PartView};
 
-/// The bounds of `predicate` on `part`; `None` when an index cannot serve it.
+/// Returns the bounds of `predicate` on `part`; `None` if an index cannot support it.
 pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     match predicate {
         Predicate::Compare(compare) => comparison(compare, part),
@@ -44,10 +44,10 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
     }
 }
 
-/// The bounds of what one element of an array meets. It meets all, so here bounds do intersect. Of
-/// an array that a number chooses out of another, entries have no elements. Nor have they of an
-/// array that is an element itself: its key is the whole of it, and says nothing of what an inner
-/// `$elemMatch` asks.
+/// Returns the bounds of an `$elemMatch`. One element matches all predicates, so their bounds can
+/// be intersected. An array that a numeric path component selects from another array has no entries
+/// for its elements. Neither has an array that is itself an element: its key is the whole array and
+/// does not show whether an inner `$elemMatch` matches.
 pub(super) fn of_one_element(
     predicates: &[Predicate],
     part: &PartView<'_>,
@@ -82,7 +82,7 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
     let inexact = |intervals| Bounds { intervals, exactness: Exactness::OnDocument };
     let bounds = match value {
         Value::Null | Value::Undefined => match compare.op {
-            // Null stands for what is missing, of which a sparse index knows nothing.
+            // Null also matches missing fields, for which a sparse index has no entry.
             CompareOp::Eq | CompareOp::Lte | CompareOp::Gte if part.is_sparse => return None,
             CompareOp::Eq | CompareOp::Lte | CompareOp::Gte => inexact(nullish()),
             CompareOp::Lt | CompareOp::Gt => exact(Vec::new()),
@@ -90,13 +90,13 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
         Value::Array(array) => {
             let first = array.values().next();
             inexact(match compare.op {
-                // An array is indexed by its elements: one that equals `array` has its first
-                // element among its keys, or, within an array, itself.
+                // An array is indexed by its elements. An array equal to this one has the first
+                // element among its keys or, if nested in another array, itself.
                 CompareOp::Eq => {
                     let first = Interval::point(first.unwrap_or(Value::Undefined));
                     union(vec![first, Interval::point(value)], part.order)
                 }
-                // So is one that is less, or greater; and the first element may stand on either
+                // A lesser or greater array has them too, and its first element may sort on either
                 // side of arrays.
                 CompareOp::Lt | CompareOp::Lte => [Some(value), first]
                     .into_iter()
@@ -114,15 +114,15 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
             | (Value::MaxKey, CompareOp::Gte) => exact(vec![Interval::point(value)]),
             (Value::MinKey, CompareOp::Lt) | (Value::MaxKey, CompareOp::Gt) => exact(Vec::new()),
             (_, CompareOp::Lte | CompareOp::Gte) => exact(vec![Interval::all()]),
-            // Of a value that is no array the entry tells all; that something is missing meets them
-            // too.
+            // For a value that is not an array the entry is sufficient; a missing field also
+            // matches.
             (_, CompareOp::Lt | CompareOp::Gt) if part.multikey == 0 => {
                 let (has_low, has_high) =
                     (compare.op != CompareOp::Gt, compare.op != CompareOp::Lt);
                 exact(vec![Interval::new(Value::MinKey, has_low, Value::MaxKey, has_high)])
             }
-            // They compare with every type, so with an array as a whole: `[MaxKey]` is less than
-            // MaxKey, whose key it has.
+            // MinKey and MaxKey compare with every type, and so with an array as a whole:
+            // `[MaxKey]` is less than MaxKey, but has MaxKey's key.
             (_, CompareOp::Lt | CompareOp::Gt) => inexact(vec![Interval::all()]),
         },
         _ => exact(match compare.op {
@@ -136,15 +136,15 @@ fn comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
     Some(Bounds { intervals: union(bounds.intervals, part.order), ..bounds })
 }
 
-/// Bounds of a comparison within `$expr`: of values of all types, and of arrays as wholes, which no
-/// entry tells.
+/// Returns the bounds of a comparison within `$expr`, which compares values of all types, and
+/// arrays as a whole, which no entry contains.
 fn expr_comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
     let value = compare.value.get();
     if part.multikey != 0 || part.is_sparse || (!part.same_collation && may_hold_string(value)) {
         return None;
     }
     let (low, high) = (Value::MinKey, Value::MaxKey);
-    // What is missing has the key of null.
+    // A missing field has the key of null.
     let exactness = match (value.is_nullish(), compare.op) {
         (false, _) | (true, CompareOp::Gt) => Exactness::Exact,
         (true, _) => Exactness::OnDocument,
@@ -160,19 +160,19 @@ fn expr_comparison(compare: &Compare, part: &PartView<'_>) -> Option<Bounds> {
     Some(Bounds { intervals: union(intervals, part.order), exactness })
 }
 
-/// Where null and what is missing are: undefined is the key of an empty array, too.
+/// The keys of null and of missing fields; undefined is also the key of an empty array.
 fn nullish() -> Vec<Interval> {
     vec![Interval::point(Value::Undefined), Interval::point(Value::Null)]
 }
 
-/// What it costs to make an interval, and to join it with others.
+/// The cost of creating an interval and joining it with others.
 const INTERVAL_WORK: usize = 32;
 
 fn in_list(list: &InList, part: &PartView<'_>) -> Option<Bounds> {
     let mut intervals = Vec::with_capacity(list.values().len());
     let mut exactness = Exactness::Exact;
     for value in list.values() {
-        // Without bounds there is no way, and none is needed once the operation must end.
+        // Without bounds there is no plan by this index, and the operation must end anyway.
         meter::spend(INTERVAL_WORK).ok()?;
         let found = comparison(&Compare { op: CompareOp::Eq, value: value.clone() }, part)?;
         intervals.extend(found.intervals);
@@ -194,7 +194,7 @@ fn regex_bounds(
         pattern: regex.pattern().into(),
         options: regex.options().into(),
     });
-    // A pattern looks at characters, the keys of a collation hold none.
+    // A pattern matches characters, and collation keys contain none.
     if part.order.is_some() {
         return (vec![class(Type::String), itself], Exactness::OnDocument);
     }
@@ -228,8 +228,8 @@ fn type_bounds(types: TypeSet, part: &PartView<'_>) -> Bounds {
     let numbers = [Type::Double, Type::Int32, Type::Int64, Type::Decimal128];
     let is_part_of_class = has(Type::String) != has(Type::Symbol)
         || numbers.iter().any(|&kind| has(kind)) && !numbers.iter().all(|&kind| has(kind));
-    // The key of what is missing is null's, and that of an empty array undefined's.
-    // The keys of a collation do not tell strings from symbols.
+    // A missing field has the key of null, and an empty array that of undefined. Collation keys do
+    // not distinguish strings from symbols.
     let has_strings =
         [Type::String, Type::Symbol, Type::Document].iter().any(|&kind| types.contains(kind));
     let is_hidden = part.order.is_some() && has_strings;
@@ -265,12 +265,12 @@ fn negation(inner: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
         Predicate::In(list) => list.has_null(),
         _ => false,
     };
-    // What is missing satisfies a negation, unless that speaks of null; a sparse index does not
-    // know it.
+    // A missing field matches a negation unless the negation names null. A sparse index has no
+    // entry for it.
     if part.is_sparse && !is_null_excluded {
         return None;
     }
-    // An empty array has the key of what is missing, and is not null.
+    // An empty array has the key of a missing field, but is not null.
     if is_null_excluded && part.multikey != 0 {
         return None;
     }
@@ -278,7 +278,7 @@ fn negation(inner: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
         let intervals = vec![Interval::point(Value::Null)];
         return Some(Bounds { intervals, exactness: Exactness::OnDocument });
     }
-    // All but one value meet it, and that one's key is also an array's that does.
+    // All values but one match, and that value's key may also belong to an array that matches.
     if let Predicate::Compare(compare) = inner
         && matches!(
             (compare.value.get(), compare.op),
@@ -287,14 +287,14 @@ fn negation(inner: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     {
         return Some(Bounds { intervals: vec![Interval::all()], exactness: Exactness::OnDocument });
     }
-    // Inside a negation a sparse index may know all that null means: only what is left over counts.
+    // Within a negation a sparse index can support all meanings of null: only the remainder counts.
     let found = bounds(inner, &PartView { is_sparse: false, ..part.clone() })?;
     let is_exact = part.multikey == 0 && (found.exactness == Exactness::Exact || is_null_excluded);
     let exactness = if is_exact { Exactness::Exact } else { Exactness::OnDocument };
     Some(Bounds { intervals: complement(&found.intervals, part.order), exactness })
 }
 
-/// From the least value of the type's class to `value`.
+/// Returns the interval from the least value of the type's class to `value`.
 fn below(value: Value<'_>, inclusive: bool) -> Interval {
     match value {
         _ if is_nan(value) => Interval { high_inclusive: inclusive, ..Interval::point(value) },
@@ -302,7 +302,7 @@ fn below(value: Value<'_>, inclusive: bool) -> Interval {
     }
 }
 
-/// From `value` to the end of the type's class.
+/// Returns the interval from `value` to the end of the type's class.
 fn above(value: Value<'_>, inclusive: bool) -> Interval {
     match value {
         _ if is_nan(value) => Interval { low_inclusive: inclusive, ..Interval::point(value) },
@@ -310,7 +310,7 @@ fn above(value: Value<'_>, inclusive: bool) -> Interval {
     }
 }
 
-/// NaN is the least number and comparable with itself alone.
+/// NaN is the least number and comparable only with itself.
 fn is_nan(value: Value<'_>) -> bool {
     match value {
         Value::Double(number) => number.is_nan(),
@@ -319,7 +319,7 @@ fn is_nan(value: Value<'_>) -> bool {
     }
 }
 
-/// Every value that may be less or greater than `value`.
+/// Returns the values that may be less or greater than `value`.
 fn comparable(value: Value<'_>) -> Interval {
     match value.kind().is_number() {
         true => {
@@ -333,7 +333,7 @@ fn comparable(value: Value<'_>) -> Interval {
 const NO_OBJECT_ID: ObjectId = ObjectId::from_bytes([0; 12]);
 const LAST_OBJECT_ID: ObjectId = ObjectId::from_bytes([u8::MAX; 12]);
 
-/// Every value that stands with those of this type in the order of types.
+/// Returns the values that sort with this type in the order of types.
 pub(crate) fn class(kind: Type) -> Interval {
     const EMPTY: &[u8] = b"";
     let empty_text = Value::String(EMPTY.into());
@@ -370,7 +370,7 @@ pub(crate) fn class(kind: Type) -> Interval {
     }
 }
 
-/// Whether no value within the intervals may hold a string.
+/// Returns whether no value within the intervals may contain a string.
 pub(crate) fn are_free_of_strings(intervals: &[Interval]) -> bool {
     let class = |value: &marula_bson::ValueBuf| canonical_class(value.kind());
     intervals.iter().all(|interval| {
@@ -379,8 +379,8 @@ pub(crate) fn are_free_of_strings(intervals: &[Interval]) -> bool {
     })
 }
 
-/// Whether a collation may change how `value` compares. As in mongod it may for all that holds
-/// other values, whatever they are.
+/// Returns whether a collation may change how `value` compares. As in mongod, every document and
+/// array counts, whatever it contains.
 pub(crate) fn may_hold_string(value: Value<'_>) -> bool {
     matches!(value, Value::String(_) | Value::Symbol(_) | Value::Document(_) | Value::Array(_))
 }

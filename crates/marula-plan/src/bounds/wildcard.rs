@@ -1,8 +1,8 @@
-//! Bounds of a predicate on one path of a wildcard index, whose entries hold each path and the
-//! values there.
+//! Bounds of a predicate on one path of a wildcard index, whose entries contain a path and a value
+//! at it.
 //!
-//! Such an index knows nothing of what is missing, and holds documents and arrays by what is in
-//! them.
+//! The index has no entries for missing fields, and represents documents and arrays by the values
+//! in them.
 
 use marula_bson::{Type, Value};
 use marula_query::filter::{Compare, CompareOp, Predicate};
@@ -15,7 +15,7 @@ use super::predicate;
 pub static WILDCARD: PartKind =
     PartKind { name: "", bounds, is_ordered: true, tells_equal: true, holds_value: true };
 
-/// A field in front of the wildcard, whatever is below that: the index knows nothing of documents
+/// A field before the wildcard, with any path below it. The index has no entries for documents
 /// without any field.
 pub static FRONT: PartKind = PartKind {
     name: "",
@@ -32,7 +32,7 @@ fn front_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     }
 }
 
-/// Whether what is missing meets a comparison that does not speak of null.
+/// Returns whether a missing field matches a comparison that does not name null.
 fn is_met_by_nothing(compare: &Compare) -> bool {
     match compare.value.get() {
         Value::MinKey => matches!(compare.op, CompareOp::Gt | CompareOp::Gte),
@@ -41,15 +41,15 @@ fn is_met_by_nothing(compare: &Compare) -> bool {
     }
 }
 
-/// The bounds of `predicate` on `part`; `None` when the entries of the path cannot tell. Bounds of
-/// every value mean the paths below, too.
+/// Returns the bounds of `predicate` on `part`; `None` if the entries of the path cannot decide it.
+/// Bounds of all values include the paths below.
 fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     let whole =
         || Some(Bounds { intervals: vec![Interval::all()], exactness: Exactness::OnDocument });
     match predicate {
         Predicate::Compare(compare) if is_met_by_nothing(compare) => None,
         Predicate::Compare(compare) => match compare.value.get() {
-            // Nothing is above or below null among its like, be it there or missing.
+            // Nothing compares less or greater than null within its type, be it present or missing.
             Value::Null if matches!(compare.op, CompareOp::Gt | CompareOp::Lt) => {
                 predicate::bounds(predicate, part)
             }
@@ -70,7 +70,7 @@ fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
         Predicate::Exists => {
             Some(Bounds { intervals: vec![Interval::all()], exactness: Exactness::Exact })
         }
-        // An array without such a field has no entry here, and is not null.
+        // An array without this field has no entry here, and is not null.
         Predicate::Not(inner) if is_null(inner) && part.multikey == 0 => whole(),
         Predicate::Type(types) if types.contains(Type::Document) || types.contains(Type::Array) => {
             whole()
@@ -85,7 +85,7 @@ fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     }
 }
 
-/// Whether a predicate asks for null and nothing else.
+/// Returns whether a predicate matches exactly null.
 fn is_null(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::Compare(compare) => {
