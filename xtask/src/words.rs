@@ -14,6 +14,7 @@ const DONE: &[&str] = &[
     "crates/marula-embedded/",
     "crates/marula-error/",
     "crates/marula-operation/",
+    "crates/marula-plan/",
     "crates/marula-query/",
     "crates/marula-storage/",
     "crates/marula-wire/",

@@ -1,8 +1,8 @@
-//! The plan cache of a collection: the plan that has won for queries of one shape, as mongod's
-//! classic engine keeps it.
+//! The plan cache of a collection: the plan that won for the queries of one shape, as mongod's
+//! classic engine stores it.
 //!
 //! ```text
-//!   first trial ──► inactive ── a trial needs no more work than it has ──► active: taken untried
+//!   first trial ──► inactive ── a trial needs no more work than it has ──► active: used untried
 //!                    ▲    │                                                  │
 //!                    │    └─ a trial needs more: its bound doubles           │
 //!                    └────────── its plan needs ten times its work ──────────┘

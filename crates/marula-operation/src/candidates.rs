@@ -7,7 +7,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value};
 use marula_db::{Collection, RecordKey};
 use marula_error::Result;
-use marula_plan::{Emit, End, Execution, Patience, Query, Wording, choice};
+use marula_plan::{Emit, End, Execution, Query, TimeBudget, Wording, choice};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
@@ -52,7 +52,7 @@ pub(crate) fn find(
         args::apply_sort(&mut query, sort)?;
         query.wants_score = marula_query::text::asks_for(sort, "textScore");
     }
-    let time_budget = Patience::all_or_none(may_wait);
+    let time_budget = TimeBudget::all_or_none(may_wait);
     let mut interrupt = || env.check_interrupt();
     choice::choose(env.unit, collection, query, &wording, time_budget, &mut interrupt)
         .map(Progress::of)

@@ -12,8 +12,8 @@ use marula_db::collection::State;
 use marula_db::index::IndexKind;
 use marula_db::{Collection, Index};
 use marula_error::{Result, errors};
-use marula_plan::planner::Told;
-use marula_plan::{Emit, Execution, Found, Patience, Query, Shown, Wording, choice, planner};
+use marula_plan::planner::ValueLocation;
+use marula_plan::{Emit, Execution, Found, Query, Shown, TimeBudget, Wording, choice, planner};
 use marula_query::expression::path::Path;
 use marula_query::projection::positional_in_the_middle;
 use marula_query::values_at_path;
@@ -109,15 +109,15 @@ impl<'a> DistinctOp<'a> {
         values: &mut Values<'_>,
     ) -> Result<Progress<()>> {
         let state = env.unit.state(&collection);
-        if let Some((plan, told)) = planner::plan_distinct(&state, &query, &self.path) {
+        if let Some((plan, location)) = planner::plan_distinct(&state, &query, &self.path) {
             let execution = Execution::new(collection, plan, query);
-            return self.gather(env, execution, told, values).map(Progress::Done);
+            return self.gather(env, execution, location, values).map(Progress::Done);
         }
         let projection = self.show(&state, &mut query);
         let projection = projection.as_ref().map(|projection| projection.as_doc());
         let wording = Wording { projection, ..self.wording() };
         // Values cannot be taken back, so the execution is not attempted within a time budget.
-        let time_budget = Patience::all_or_none(env.host.time_budget().is_long());
+        let time_budget = TimeBudget::all_or_none(env.host.time_budget().is_long());
         let mut interrupt = || env.check_interrupt();
         let chosen =
             choice::choose(env.unit, &collection, query, &wording, time_budget, &mut interrupt)?;
@@ -129,12 +129,12 @@ impl<'a> DistinctOp<'a> {
         &self,
         env: &Env<'_>,
         mut execution: Execution,
-        told: Option<Told>,
+        location: Option<ValueLocation>,
         values: &mut Values<'_>,
     ) -> Result<()> {
         let outcome = execution.run(env.unit, &mut || env.check_interrupt(), &mut |found| {
-            match told {
-                Some(told) => values.add_key(&self.path, &found, told)?,
+            match location {
+                Some(location) => values.add_key(&self.path, &found, location)?,
                 None => values.add(&self.path, found.doc)?,
             }
             Ok(Emit::Taken)
@@ -237,18 +237,23 @@ impl<'c> Values<'c> {
 
     /// Adds the values in an entry of an index. Documents without the field have null there, which
     /// is then a value.
-    fn add_key(&mut self, path: &FieldPath, found: &Found<'_>, told: Told) -> Result<()> {
+    fn add_key(
+        &mut self,
+        path: &FieldPath,
+        found: &Found<'_>,
+        location: ValueLocation,
+    ) -> Result<()> {
         let Some((index, entry)) = found.entry else { return Ok(()) };
         let mut reader =
             KeyStringReader::new(entry.key_string, entry.type_bits).ok_or_else(damaged_entry)?;
         let mut directions = index.spec.entry_directions();
-        for descending in directions.by_ref().take(told.field) {
+        for descending in directions.by_ref().take(location.field) {
             reader.skip(descending).ok_or_else(damaged_entry)?;
         }
         let descending = directions.next().ok_or_else(damaged_entry)?;
         let value = reader.read(descending).ok_or_else(damaged_entry)?;
         let mut held = Vec::new();
-        values_at_path::find(path, told.depth, value.get(), &mut held);
+        values_at_path::find(path, location.depth, value.get(), &mut held);
         held.into_iter().for_each(|value| self.push(value));
         if self.bytes > VALUES_BYTES_MAX { Err(too_big()) } else { Ok(()) }
     }

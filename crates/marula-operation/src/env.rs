@@ -3,7 +3,7 @@
 use marula_bson::Value;
 use marula_db::{Collection, Unit};
 use marula_error::Result;
-use marula_plan::Patience;
+use marula_plan::TimeBudget;
 use marula_query::context::Context as QueryContext;
 use marula_query::spill::Limits;
 
@@ -16,7 +16,7 @@ pub trait Host {
     fn check_interrupt(&self) -> Result<()>;
 
     /// The time budget of a plan on this thread.
-    fn time_budget(&self) -> Patience;
+    fn time_budget(&self) -> TimeBudget;
 
     /// The environment of the query language: release, time, user. It has no collation and no
     /// variables.

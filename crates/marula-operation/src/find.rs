@@ -221,7 +221,7 @@ impl<'a> FindOp<'a> {
     /// Errors: `tailable_not_capped`.
     fn check_tail(&self, query: &Query, collection: &Collection) -> Result<()> {
         if self.tail != Tail::No && collection.state().options.capped.is_none() {
-            let asked = refusal::asked(&collection.namespace(), query, &self.wording());
+            let asked = refusal::description(&collection.namespace(), query, &self.wording());
             return Err(tailable_not_capped(&asked));
         }
         Ok(())

@@ -7,7 +7,7 @@ use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
-use marula_plan::{Execution, Hint, Patience, Query, Wording, choice, query};
+use marula_plan::{Execution, Hint, Query, TimeBudget, Wording, choice, query};
 use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Draft, Filter, Purpose, TextNode};
@@ -325,7 +325,7 @@ impl Job<'_> {
         query.wants_score = text::asks_for(self.op.sort, "textScore");
         let limit = query.sort.is_some().then_some(1);
         let wording = Wording { limit, ..self.op.wording() };
-        let time_budget = Patience::all_or_none(op.may_wait);
+        let time_budget = TimeBudget::all_or_none(op.may_wait);
         let mut interrupt = || env.check_interrupt();
         let chosen =
             choice::choose(env.unit, collection, query, &wording, time_budget, &mut interrupt)?;

@@ -16,8 +16,8 @@ use crate::trial::{Trial, Tried};
 /// The number of documents after which a plan has proven good. Source: as in a trial.
 pub(crate) const PROVEN_BY: u64 = 101;
 
-/// Notes the result of a trial in the plan cache of `collection`. Without a `wording` the query is
-/// one that the cache knows.
+/// Records the result of a trial in the plan cache of `collection`. Without a `wording` the query
+/// is one that the cache has.
 pub(crate) fn note_trial(
     collection: &Collection,
     shape: QueryShape,
@@ -31,7 +31,7 @@ pub(crate) fn note_trial(
     collection.plans().note_trial(shape, state, works, |known| {
         let asked = match (wording, known) {
             (None, Some(known)) => known.clone(),
-            (wording, _) => asked(query, wording.unwrap_or(&Wording::default())),
+            (wording, _) => query_document(query, wording.unwrap_or(&Wording::default())),
         };
         learned(asked, query, trial, signature)
     });
@@ -76,7 +76,7 @@ fn learned(asked: DocBuf, query: &Query, trial: &Trial, signature: u64) -> Learn
     }
 }
 
-/// The indexes that a plan walks, each once.
+/// Returns the indexes that a plan scans, each once.
 fn indexes_of(plan: &Plan) -> Arc<[Ident]> {
     let mut idents = Vec::new();
     plan.root.walk(&mut |stage| {
@@ -89,10 +89,10 @@ fn indexes_of(plan: &Plan) -> Arc<[Ident]> {
     idents.into()
 }
 
-/// What a query asks, as the client wrote it.
+/// Returns a query as the client wrote it.
 ///
 /// Shape: `{ query, sort, projection, [collation] }`.
-pub fn asked(query: &Query, wording: &Wording<'_>) -> DocBuf {
+pub fn query_document(query: &Query, wording: &Wording<'_>) -> DocBuf {
     DocBuf::build(|out| {
         match wording.filter {
             Some(filter) => out.append("query", filter),

@@ -1,10 +1,13 @@
-//! Choosing one of several plans.
+//! The choice between several plans.
 //!
-//! A query with one plan is not held up. Of several plans, one that leads to at most a few
-//! documents of a unique index is taken as it is. Otherwise the plan that the
-//! [`cache`](crate::cache) has for the query's shape is made from the indexes that it is by, and
-//! no other; or all plans are made and tried ([`crate::trial`]), the cache is told, and the winner
-//! goes on from where it stands. The branches of an `$or` choose one by one.
+//! ```text
+//!   one plan, or few documents of a unique index ──────────────────────────► run it
+//!   an active entry of the cache ──► made from the entry's indexes alone ──► run it within a limit
+//!   otherwise ──► all plans ──► trial ──► the cache records the result ────► the winner continues
+//! ```
+//!
+//! The cache is [`cache`](crate::cache), a trial is [`trial`](crate::trial). For a branch of an
+//! `$or` the same is done with the branch alone.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -17,11 +20,11 @@ use marula_error::{Result, errors};
 use crate::cache;
 use crate::clustered::{self, ClusteredScan};
 use crate::executor::{Execution, Start};
-use crate::patience::{Patience, Tried, may_be_tried};
 use crate::plan::{Collscan, Plan, Stage};
 use crate::planner::subplan::{self, Branch, Branches};
 use crate::query::{Hint, Query, Wording};
 use crate::shape::{query_shape, shape_of};
+use crate::time_budget::{TimeBudget, TimeLimit, may_be_tried};
 use crate::trial::Findings;
 use crate::{planner, refusal, trial};
 use marula_db::plan_cache::{Cached, PlanCache, QueryShape};
@@ -32,20 +35,20 @@ errors! {
     natural_not_allowed() = NoQueryExecutionPlans, "hint $natural is not allowed, because 'notablescan' is enabled";
 }
 
-/// Chooses how `query` is answered on `collection`; `wording` is how the client put it. The plan
-/// that has won a trial goes on from where the trial has left it. Answers `None` where the plan
-/// takes more than `patience`, or cannot be known without a trial for which there is none.
+/// Chooses a plan for `query` on `collection`; `wording` is the query as the client wrote it. A
+/// plan that won a trial continues where the trial stopped. Returns `None` if the plan does not fit
+/// `time_budget`, or if it takes a trial to choose and there is no time for one.
 ///
-/// Errors: as of [`planner::plan`], and those of a trial.
+/// Errors: those of [`planner::plan`], and those of a trial.
 pub fn choose(
     unit: Unit<'_>,
     collection: &Arc<Collection>,
     mut query: Query,
     wording: &Wording<'_>,
-    patience: Patience,
+    time_budget: TimeBudget,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Option<Execution>> {
-    let may_wait = patience.is_long();
+    let may_wait = time_budget.is_long();
     let state = unit.state(collection);
     let cache = collection.plans();
     query.filter.add_index_conditions(&query.context);
@@ -57,54 +60,54 @@ pub fn choose(
     let known = Known { cache, collection, state: &state, wording, may_wait };
     if let Some(branches) = subplan::branches(&state, &query)? {
         match choose_branches(unit, collection, branches, &query, Some(&known), interrupt)? {
-            Chosen::Plan(plan) => return Ok(known.admit(begin(*plan, query), None, patience)),
+            Chosen::Plan(plan) => return Ok(known.admit(begin(*plan, query), None, time_budget)),
             Chosen::Unknown => return Ok(None),
             Chosen::Whole => {}
         }
     }
     if let Some((plan, cached)) = known.plan(unit, &query)? {
         let execution = begin(plan, query).cached(cached);
-        return Ok(known.admit(execution, Some(cached.shape), patience));
+        return Ok(known.admit(execution, Some(cached.shape), time_budget));
     }
     let mut plans = plans_of(unit, collection, &query, wording)?;
     let short = plans.iter().position(Plan::is_short);
     if plans.len() == 1 || short.is_some() {
         let plan = plans.swap_remove(short.unwrap_or(0));
-        return Ok(known.admit(begin(plan, query), None, patience));
+        return Ok(known.admit(begin(plan, query), None, time_budget));
     }
     let shape = shape_of(&query, &state);
     if let Some((number, cached)) = known.number(shape, &plans) {
         let execution = begin(plans.swap_remove(number), query).cached(cached);
-        return Ok(known.admit(execution, Some(shape), patience));
+        return Ok(known.admit(execution, Some(shape), time_budget));
     }
     if !may_wait {
         return Ok(None);
     }
     let winner = try_all(unit, collection, &query, shape, Some(wording), plans, interrupt)?;
     let execution = Execution::start(collection.clone(), Start::won(winner), query);
-    Ok(known.admit(execution, Some(shape), patience))
+    Ok(known.admit(execution, Some(shape), time_budget))
 }
 
-/// The plan that gives only the first document of each group, where one may and there is one. Why
-/// there is none, planning the whole tells.
+/// Returns the plan that returns only the first document of each group, if that is permitted and
+/// there is one. If there is none, planning the whole query reports the reason.
 fn first_of_each(state: &State, query: &Query) -> Option<Plan> {
     planner::plan_first_of_each(state, query).ok().flatten()
 }
 
-/// What is known of the plans for queries on a collection.
+/// The sources of a choice: the plan cache, and the query as the client wrote it.
 struct Known<'k> {
     cache: &'k PlanCache,
     collection: &'k Collection,
     state: &'k Arc<State>,
-    /// How the client put the whole.
+    /// The whole query as the client wrote it.
     wording: &'k Wording<'k>,
     may_wait: bool,
 }
 
 impl Known<'_> {
-    /// The plan that the cache has for the shape of `query`, made for its constants from the
-    /// indexes of that plan alone; `None` where the cache has none, or where it is cheaper to make
-    /// all plans than to find out.
+    /// Returns the cached plan for the shape of `query`, made for its constants from that plan's
+    /// indexes alone; `None` if the cache has none, or if creating all plans costs less than the
+    /// lookup.
     fn plan(&self, unit: Unit<'_>, query: &Query) -> Result<Option<(Plan, Cached)>> {
         if !self.cache.has_active()
             || unit.db().must_use_indexes()
@@ -122,48 +125,48 @@ impl Known<'_> {
         Ok(meant.map(|plan| (plan, entry.cached)))
     }
 
-    /// Which of `plans` the cache has for queries of this shape.
+    /// Returns the number among `plans` of the cached plan for queries of this shape.
     fn number(&self, shape: QueryShape, plans: &[Plan]) -> Option<(usize, Cached)> {
         let entry = self.cache.find(shape, self.state)?;
         let number = plans.iter().position(|plan| signature(plan) == entry.signature)?;
         Some((number, entry.cached))
     }
 
-    /// Returns an execution if its plan fits `patience`; has it timed where it may be stopped.
+    /// Returns an execution if its plan fits `time_budget`; measures its time if it may be stopped.
     fn admit(
         &self,
         mut execution: Execution,
         shape: Option<QueryShape>,
-        patience: Patience,
+        time_budget: TimeBudget,
     ) -> Option<Execution> {
         let (plan, query) = (execution.plan(), execution.query());
-        if patience == Patience::Long || plan.is_short() {
+        if time_budget == TimeBudget::Long || plan.is_short() {
             return Some(execution);
         }
-        if patience == Patience::Short || !may_be_tried(plan, query) {
-            return patience.is_long().then_some(execution);
+        if time_budget == TimeBudget::Short || !may_be_tried(plan, query) {
+            return time_budget.is_long().then_some(execution);
         }
         let shape = shape.unwrap_or_else(|| shape_of(query, self.state)).plan;
-        let time = match patience {
-            Patience::UpTo(time) => Some(time),
+        let time = match time_budget {
+            TimeBudget::UpTo(time) => Some(time),
             _ => None,
         };
-        execution.time(Tried { shape, spare: time.map(Patience::longest) });
+        execution.limit_time(TimeLimit { shape, spare: time.map(TimeBudget::longest) });
         time.is_none_or(|time| self.cache.last_duration(shape) <= time).then_some(execution)
     }
 }
 
-/// How the branches of an `$or` are answered.
+/// The result of choosing plans for the branches of an `$or`.
 enum Chosen {
-    /// By this plan.
+    /// One plan for all branches.
     Plan(Box<Plan>),
-    /// Not on their own.
+    /// The branches are not planned separately.
     Whole,
-    /// By what a trial would tell, for which there is no time.
+    /// A trial is necessary, and there is no time for it.
     Unknown,
 }
 
-/// Chooses a plan for each branch of an `$or`. Where nothing is known, nothing is remembered.
+/// Chooses a plan for each branch of an `$or`. If the choice is unknown, nothing is cached.
 ///
 /// Errors: those of a trial.
 fn choose_branches(
@@ -204,8 +207,8 @@ fn choose_branches(
     Ok(Chosen::Plan(Box::new(subplan::join(&state, query, chosen)?)))
 }
 
-/// Chooses one of several plans of a branch; `None` where it takes a trial for which there is no
-/// time.
+/// Chooses one of several plans of a branch; `None` if that takes a trial and there is no time for
+/// one.
 fn choose_branch(
     unit: Unit<'_>,
     collection: &Collection,
@@ -227,7 +230,7 @@ fn choose_branch(
         return Ok(number);
     }
     let trial = trial::run(unit, collection, branch, plans, dropped, interrupt)?;
-    // One of several that did as well is not worth remembering for a branch.
+    // For a branch, one of several equal winners is not worth caching.
     if trial.is_clear() && is_newest(known.state, collection) {
         let signature = signature(&trial.tried[trial.winner].plan);
         let wording = Wording { filter: None, ..*known.wording };
@@ -244,10 +247,10 @@ fn choose_branch(
     Ok(Some(trial.winner))
 }
 
-/// Tries the plans of a query whose cached plan has come to cost too much; returns the one that
-/// wins now, and where it stands.
+/// Tries the plans of a query whose cached plan exceeded its work limit; returns the new winner and
+/// its position.
 ///
-/// Errors: as of [`choose`].
+/// Errors: those of [`choose`].
 pub(crate) fn replan(
     unit: Unit<'_>,
     collection: &Collection,
@@ -264,7 +267,7 @@ pub(crate) fn replan(
     try_all(unit, collection, query, shape, None, plans, interrupt).map(Start::won)
 }
 
-/// Tries `plans` and notes how that ended; returns the one that has won.
+/// Tries `plans` and records the result; returns the winner.
 fn try_all(
     unit: Unit<'_>,
     collection: &Collection,
@@ -283,16 +286,16 @@ fn try_all(
     Ok(trial.tried.swap_remove(trial.winner))
 }
 
-/// Whether an operation sees the indexes that a collection has now: only then what it finds out is
-/// of use to others.
+/// Returns whether an operation sees the collection's current indexes: only then is its result
+/// useful to others.
 fn is_newest(state: &Arc<State>, collection: &Collection) -> bool {
     Arc::ptr_eq(state, &collection.state())
 }
 
-/// The plans for a query, in mongod's order.
+/// Returns the plans for a query, in mongod's order.
 ///
-/// Errors: as of [`planner::plans`], with what was asked, of `check_ways`, `no_indexed_plan` and
-/// [`clustered::check_direction`].
+/// Errors: those of [`planner::plans`] with the query in front, of `check_ways`, `no_indexed_plan`
+/// and [`clustered::check_direction`].
 fn plans_of(
     unit: Unit<'_>,
     collection: &Collection,
@@ -317,8 +320,8 @@ fn plans_of(
     Ok(plans)
 }
 
-/// Whether it is not allowed that the filter is tried on every document. What the server keeps for
-/// itself may be walked.
+/// Returns whether a scan of every document is forbidden. The server's internal collections may be
+/// scanned.
 fn must_use_indexes(
     unit: Unit<'_>,
     collection: &Collection,
@@ -335,7 +338,7 @@ fn must_use_indexes(
     !says_nothing && !is_internal
 }
 
-/// Fails where indexes must be used and the client asks for a walk.
+/// Fails if indexes are required and the client requests a collection scan.
 fn check_ways(query: &Query, wording: &Wording<'_>) -> Result<()> {
     if wording.is_tailable {
         return Err(tailable_scan());
@@ -346,8 +349,8 @@ fn check_ways(query: &Query, wording: &Wording<'_>) -> Result<()> {
     }
 }
 
-/// Whether a plan walks a collection. A walk over a part of a clustered one is let through where
-/// nothing is done on top of it, be it only to take one document.
+/// Returns whether a plan scans a collection. A scan of part of a clustered collection is permitted
+/// if no stage is above it, not even a limit of one.
 fn scans(plan: &Plan, wording: &Wording<'_>) -> bool {
     let is_bounded = |scan: &Collscan| scan.records.as_ref().is_some_and(ClusteredScan::is_bounded);
     match &plan.root {
@@ -356,15 +359,15 @@ fn scans(plan: &Plan, wording: &Wording<'_>) -> bool {
     }
 }
 
-/// A plan beside those that were not chosen.
+/// The chosen plan and those that were not chosen.
 pub struct Choice {
-    /// The plan that is carried out. Where it was tried, it stands where the trial has left it.
+    /// The chosen plan. After a trial it continues where the trial stopped.
     pub execution: Execution,
-    /// How well it has done; `None` where there was nothing to choose.
+    /// Its score; `None` if there was only one plan.
     pub score: Option<f64>,
-    /// The others, in the order of [`rejected`].
+    /// The other plans, in the order of `rejected`.
     pub rejected: Vec<trial::Tried>,
-    /// Where among them all the winner stood.
+    /// The winner's number among all plans.
     pub number: usize,
 }
 
@@ -374,10 +377,10 @@ impl Choice {
     }
 }
 
-/// As [`choose`], with all that was considered; `see` is told of each document of a trial, and of
-/// the plan that gave it. Nothing is remembered and nothing known is relied on.
+/// Like [`choose`], with all plans that were considered. `see` receives each document of a trial,
+/// and the number of the plan that found it. The cache is neither read nor written.
 ///
-/// Errors: as of [`choose`].
+/// Errors: those of [`choose`].
 pub fn explain(
     unit: Unit<'_>,
     collection: &Arc<Collection>,
@@ -413,9 +416,9 @@ pub fn explain(
     Ok(Choice { execution, score, rejected, number })
 }
 
-/// The plan that has won, and the others in mongod's order: the first of all stands in the winner's
-/// place. Where the winner has to sort and has given nothing yet, mongod keeps a plan that need not
-/// sort in reserve, which changes places with the first of those.
+/// Returns the winner, and the others in mongod's order: the first plan takes the winner's
+/// position. If the winner has to sort and has returned nothing yet, mongod keeps a plan without a
+/// sort in reserve, which changes positions with the first of these.
 fn winner_and_rejected(
     winner: usize,
     mut tried: Vec<trial::Tried>,
@@ -433,11 +436,11 @@ fn winner_and_rejected(
     (winner, rejected)
 }
 
-/// A number that plans of the same stages over the same indexes share.
+/// Returns a hash that plans of the same stages over the same indexes share.
 fn signature(plan: &Plan) -> u64 {
     let mut hasher = DefaultHasher::new();
     plan.root.walk(&mut |stage| {
-        // How many are left out or wanted is no matter of the shape.
+        // The numbers of skip and limit are not part of the shape.
         if !matches!(stage, Stage::Skip(_) | Stage::Limit(_)) {
             std::mem::discriminant(stage).hash(&mut hasher);
         }

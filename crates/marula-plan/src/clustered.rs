@@ -1,8 +1,8 @@
-//! Walks over a clustered collection: its records lie in the order of `_id`, so what a query says
-//! of `_id` bounds the records that are walked, and a sort by `_id` needs no sorting.
+//! Scans of a clustered collection. Its records are in the order of `_id`, so conditions on `_id`
+//! limit the range of records, and a sort by `_id` needs no sort stage.
 //!
-//! The records of the oplog lie in the order of its entries' times, so what a query says of `ts`
-//! bounds them alike.
+//! The records of the oplog are in the order of its entries' times, so conditions on `ts` limit its
+//! range in the same way.
 
 use std::cmp::Ordering;
 
@@ -28,29 +28,29 @@ errors! {
     min_max_backward() = 6_137_402, "min() / max() are only supported for forward collection scans on clustered collections";
 }
 
-/// A walk over the records of a clustered collection between two values of `_id`.
+/// A scan of the records of a clustered collection between two values of `_id`.
 #[derive(Clone)]
 pub struct ClusteredScan {
     /// The records: key strings of `_id`.
     pub range: KeyRange,
-    /// The least `_id` walked.
+    /// The smallest `_id` of the range.
     pub low: Option<ScanEnd>,
     /// The greatest one.
     pub high: Option<ScanEnd>,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// Whether the records come in the order that the query asks for.
+    /// Whether the records are returned in the order of the query's sort.
     pub gives_order: bool,
 }
 
-/// An end of a walk over a clustered collection.
+/// An end of the range of a clustered scan.
 #[derive(Clone)]
 pub struct ScanEnd {
     /// The `_id`, as `explain` shows it.
     pub shown: ValueBuf,
     /// Its key string.
     pub(crate) key: Vec<u8>,
-    /// Whether it is walked itself.
+    /// Whether the end itself is in the range.
     pub(crate) is_inclusive: bool,
 }
 
@@ -65,23 +65,23 @@ impl ScanEnd {
         ScanEnd { shown, key, is_inclusive }
     }
 
-    /// The least bytes above every key that starts with its own.
+    /// Returns the smallest bytes greater than every key that starts with this one.
     fn behind(&self) -> Vec<u8> {
         successor(&self.key).unwrap_or_else(|| bounds::all().end)
     }
 
-    /// Where the records begin whose least this is.
+    /// Returns the start of the records of which this is the smallest.
     fn start(&self) -> Vec<u8> {
         if self.is_inclusive { self.key.clone() } else { self.behind() }
     }
 
-    /// Where the records end whose greatest this is.
+    /// Returns the end of the records of which this is the greatest.
     fn end(&self) -> Vec<u8> {
         if self.is_inclusive { self.behind() } else { self.key.clone() }
     }
 }
 
-/// Whether `hint` names the clustered index of the collection.
+/// Returns whether `hint` names the clustered index of the collection.
 pub(crate) fn is_hinted(state: &State, hint: &Hint) -> bool {
     match hint {
         Hint::Name(name) => state.is_clustered_as(name),
@@ -93,8 +93,8 @@ pub(crate) fn is_hinted(state: &State, hint: &Hint) -> bool {
     }
 }
 
-/// The walk that the query's conditions on `_id`, and its `min` and `max`, allow; `None` where the
-/// collection is not clustered, or where nothing bounds it and no order by `_id` is wanted.
+/// Returns the scan within the query's conditions on `_id`, and its `min` and `max`; `None` if the
+/// collection is not clustered, or if there is no bound and no sort by `_id`.
 ///
 /// Errors: `min_max_not_compatible`, `min_not_below_max`.
 pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>> {
@@ -117,7 +117,7 @@ pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>
     let is_point = asked.is_point();
     let mut low = asked.low.map(|Bound { value, is_inclusive }| {
         let mut low = end(value.get(), is_inclusive);
-        // Where strings begin, no string is meant.
+        // The empty string is the lower bound of the type String here, not a value of the query.
         if value.get() == Value::from("") && !is_point {
             low.shown = value;
         }
@@ -150,8 +150,8 @@ pub(crate) fn scan(state: &State, query: &Query) -> Result<Option<ClusteredScan>
     }))
 }
 
-/// The walk over the entries of an oplog that the query's conditions on `ts` allow; `None` where
-/// nothing bounds it.
+/// Returns the scan of the oplog's entries within the query's conditions on `ts`; `None` if there
+/// is no bound.
 fn scan_of_times(query: &Query) -> Option<ClusteredScan> {
     let asked = bounds_of(query, b"ts", true, None);
     let end = |bound: Option<Bound>| {
@@ -172,7 +172,7 @@ fn scan_of_times(query: &Query) -> Option<ClusteredScan> {
     })
 }
 
-/// Fails where a walk between a `min` and a `max` would go backward.
+/// Fails if a scan between `min` and `max` would go backward.
 pub(crate) fn check_direction(query: &Query, plans: &[Plan]) -> Result<()> {
     let is_backward = |stage: &Stage| matches!(stage, Stage::Collscan(scan) if scan.direction == Direction::Backward);
     let is_between = query.min.is_some() || query.max.is_some();
@@ -182,8 +182,8 @@ pub(crate) fn check_direction(query: &Query, plans: &[Plan]) -> Result<()> {
     }
 }
 
-/// The direction in which records come in the order of the query's sort, if there is one. As in
-/// mongod a sort by more than `_id` is carried out, though no two records have one `_id`.
+/// Returns the scan direction that gives the query's sort order, if there is one. As in mongod, a
+/// sort by more than `_id` needs a sort stage, although `_id` is unique.
 fn order_of(query: &Query) -> Option<Direction> {
     match query.sort.as_ref()?.parts() {
         [SortPart::Path { path, descending }] if path.is_single() && path.first() == b"_id" => {
@@ -193,7 +193,7 @@ fn order_of(query: &Query) -> Option<Direction> {
     }
 }
 
-/// A value of `_id` that bounds a walk.
+/// A value of `_id` that bounds a scan.
 struct Bound {
     value: ValueBuf,
     is_inclusive: bool,
@@ -205,7 +205,7 @@ impl Bound {
     }
 }
 
-/// The values of `_id` that conditions leave.
+/// The range of `_id` within the conditions.
 #[derive(Default)]
 struct Bounds {
     low: Option<Bound>,
@@ -213,7 +213,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Those that both leave.
+    /// Returns the intersection of both.
     fn and(self, other: Bounds, collator: Option<&dyn Collator>) -> Bounds {
         let narrower = |a: Option<Bound>, b: Option<Bound>, further: Ordering| match (a, b) {
             (Some(a), Some(b)) => {
@@ -242,7 +242,7 @@ impl Bounds {
         self.ends().is_some_and(|(low, high)| low.value == high.value)
     }
 
-    /// Whether no value within them compares otherwise under a collation.
+    /// Returns whether no value within the range compares differently under a collation.
     fn is_free_of_strings(&self) -> bool {
         self.ends().is_some_and(|(low, high)| {
             let (low, high) = (low.value.get(), high.value.get());
@@ -261,8 +261,8 @@ impl From<Interval> for Bounds {
     }
 }
 
-/// The values of a field that comparisons and lists leave; nothing else that is said of it bounds a
-/// walk over records.
+/// Returns the range of a field within comparisons and lists; other predicates do not bound a scan
+/// of records.
 fn bounds_of(
     query: &Query,
     field: &[u8],
@@ -280,8 +280,8 @@ fn bounds_of(
     asked.fold(Bounds::default(), |all, next| all.and(next, collator))
 }
 
-/// The same, with each end that a collation might move being that of its type: in another order
-/// strings, and what holds them, may lie anywhere among their like.
+/// Returns the bounds with each end that a collation might move replaced by the end of its type: in
+/// another order, strings and the values that contain them may be anywhere within their type.
 fn widened(asked: Bounds) -> Bounds {
     let Bounds { low, high } = asked;
     let class = |bound: &Bound| Bounds::from(bounds::class(bound.value.kind()));
@@ -292,7 +292,7 @@ fn widened(asked: Bounds) -> Bounds {
     }
 }
 
-/// Whether a value is a string or holds one.
+/// Returns whether a value is a string or contains one.
 fn holds_string(value: Value<'_>) -> bool {
     match value {
         Value::String(_) | Value::Symbol(_) => true,
@@ -312,7 +312,7 @@ fn bounds_of_predicate(
             let asked = bounds_of_comparison(compare);
             Bounds { low: asked.low.or(whole.low), high: asked.high.or(whole.high) }
         }
-        // Values of all types are compared within an `$expr`.
+        // An `$expr` compares values of all types.
         Predicate::InternalExpr(compare) => {
             let has_place = has_own_order || !holds_string(compare.value.get());
             return has_place.then(|| bounds_of_comparison(compare));
@@ -328,7 +328,7 @@ fn bounds_of_predicate(
     Some(if has_own_order { asked } else { widened(asked) })
 }
 
-/// The ends that the value of a comparison sets.
+/// Returns the bounds of one comparison.
 fn bounds_of_comparison(compare: &Compare) -> Bounds {
     let bound = |is_inclusive| Some(Bound::new(compare.value.get(), is_inclusive));
     match compare.op {
@@ -341,18 +341,18 @@ fn bounds_of_comparison(compare: &Compare) -> Bounds {
 }
 
 impl ClusteredScan {
-    /// Whether the walk is over a part of the collection.
+    /// Returns whether the scan covers only part of the collection.
     pub(crate) fn is_bounded(&self) -> bool {
         self.low.is_some() || self.high.is_some()
     }
 
-    /// Whether the walk holds no more than one record.
+    /// Returns whether the scan contains at most one record.
     pub(crate) fn is_point(&self) -> bool {
         prefix_end(&self.range.start).is_some_and(|end| end == self.range.end)
     }
 }
 
-/// The `_id` of a `min` or `max`, which may be nothing else.
+/// Returns the `_id` of a `min` or `max`, which must have no other field.
 ///
 /// Errors: `min_max_not_compatible`.
 fn id_of(bound: Option<&DocBuf>, has_own_order: bool) -> Result<Option<Value<'_>>> {

@@ -1,9 +1,9 @@
-//! A plan as `explain` prints it: a tree of stages in the words of MongoDB's classic engine.
+//! The output of `explain` for a plan: a tree of stages with the names of MongoDB's classic engine.
 //!
-//! The tree is the one that runs, nothing is planned for show. What a stage has done is printed of
-//! plans that ran.
-//! Source: manual "Explain Results"; the order of fields and what each stage counts, recorded from
-//! mongod 6.0.
+//! The printed tree is the one that runs. Statistics are printed for plans that ran.
+//!
+//! Source: manual "Explain Results"; the order of fields and the meaning of the counts, recorded
+//! from mongod 6.0.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -25,27 +25,27 @@ use crate::plan::{
     Expansion, GeoNear, Ixscan, Plan, ProjectionKind, ScanUse, Sort, SortedKeys, Stage,
 };
 
-/// What a plan is printed with.
+/// The options for printing a plan.
 #[derive(Clone, Copy)]
 pub struct Printed<'a> {
-    /// The sort, as it was given.
+    /// The sort as the client gave it.
     pub sort: Doc<'a>,
-    /// The projection, as it was given.
+    /// The projection as the client gave it.
     pub projection: Doc<'a>,
-    /// Whether the plan has run, so that its stages say what they have done.
+    /// Whether the plan has run, so that its stages have statistics.
     pub has_run: bool,
-    /// Whether documents are sorted with what identifies them: to be written, or because it is
+    /// Whether sorted rows include the record id, because documents are written or because it is
     /// shown.
     pub sorts_records: bool,
 }
 
-/// The stages of `plan`, the last one outermost; `run` is the state of a run of it, where it has
-/// begun.
+/// Returns the stages of `plan`, the top stage outermost; `run` is the state of a run, if it has
+/// started.
 pub fn tree(plan: &Plan, run: Option<&StageRun>, printed: &Printed<'_>) -> DocBuf {
     let root = stage(&plan.root, run, printed);
     match plan.is_subplan {
         true => {
-            // That there is nothing more it asks without having it work.
+            // It knows without a unit of work of the input that there are no more documents.
             let is_spent = u64::from(run.is_some_and(StageRun::is_spent));
             let stats = stats_of(run, printed)
                 .map(|stats| (Stats { works: stats.works + is_spent, ..stats }, false));
@@ -55,7 +55,7 @@ pub fn tree(plan: &Plan, run: Option<&StageRun>, printed: &Printed<'_>) -> DocBu
     }
 }
 
-/// A stage above another; `stats` says what it did and whether it failed, if it ran.
+/// Returns a stage above another; `stats` are its statistics and whether it failed, if it ran.
 pub fn above(
     stage: &str,
     stats: Option<(Stats, bool)>,
@@ -70,16 +70,16 @@ pub fn above(
     })
 }
 
-/// Appends a count: an int, or a long where an int is too small.
+/// Appends a count: an int, or a long if it does not fit.
 pub fn append_count(out: &mut DocWriter<'_>, name: &str, count: u64) {
     out.append(name, Value::whole(i64::try_from(count).unwrap_or(i64::MAX)));
 }
 
-/// Appends what every stage that ran has done, and whether it failed.
+/// Appends the statistics of a stage that ran, and whether it failed.
 pub fn append_stats(stats: Option<(Stats, bool)>, out: &mut DocWriter<'_>) {
     let Some((stats, has_failed)) = stats else { return };
     append_count(out, "nReturned", stats.advanced);
-    // The clock is not asked for each unit of work.
+    // The time is not measured for each unit of work.
     out.append("executionTimeMillisEstimate", 0);
     append_count(out, "works", stats.works);
     append_count(out, "advanced", stats.advanced);
@@ -106,7 +106,7 @@ fn stage(stage: &Stage, run: Option<&StageRun>, printed: &Printed<'_>) -> DocBuf
     stage_with(stage, run, filter.map(Filter::to_doc), printed)
 }
 
-/// A stage that leaves out what does not meet the filter.
+/// Returns a stage that drops the documents that do not match the filter.
 fn stage_with(
     above: &Stage,
     run: Option<&StageRun>,
@@ -147,7 +147,7 @@ fn stage_with(
     })
 }
 
-/// The inputs of a stage. Those of a search by distance are there once they have been made.
+/// Returns the inputs of a stage. Those of a search by distance exist only after it has run.
 fn printed_inputs(above: &Stage, run: Option<&StageRun>, printed: &Printed<'_>) -> Vec<DocBuf> {
     let mut inputs = Vec::new();
     let mut print = |input: &Stage, run: Option<&StageRun>| {
@@ -188,7 +188,8 @@ fn name(stage: &Stage) -> &'static str {
     }
 }
 
-/// Appends what is a stage's own; `run` is its state, if what it did is printed.
+/// Appends the fields that are specific to the stage; `run` is its state, if statistics are
+/// printed.
 fn describe(stage: &Stage, printed: &Printed<'_>, run: Option<&StageRun>, out: &mut DocWriter<'_>) {
     let count = |out: &mut DocWriter<'_>, name: &str, which: fn(&Stats) -> u64| {
         if let Some(run) = run {
@@ -232,7 +233,8 @@ fn describe(stage: &Stage, printed: &Printed<'_>, run: Option<&StageRun>, out: &
             if scan.used_for == ScanUse::Documents {
                 count(out, "seeks", |stats| stats.seeks);
                 match scan.index.spec.kind {
-                    // A term leads to no document twice, so none is asked for.
+                    // A term has at most one entry per document, so there are no duplicates to
+                    // check.
                     IndexKind::Text(_) => {
                         count(out, "dupsTested", |stats| stats.keys);
                         count(out, "dupsDropped", |stats| stats.dups_dropped);
@@ -258,7 +260,7 @@ fn describe(stage: &Stage, printed: &Printed<'_>, run: Option<&StageRun>, out: &
         Stage::AndSorted(stage) => {
             if let Some(run) = run {
                 for number in 0..stage.inputs.len() {
-                    let failed = run.failed_meetings(number);
+                    let failed = run.failed_intersections(number);
                     append_count(out, &format!("failedAnd_{number}"), failed);
                 }
             }
@@ -285,7 +287,7 @@ fn describe(stage: &Stage, printed: &Printed<'_>, run: Option<&StageRun>, out: &
                 append_count(out, "limitAmount", limit);
             }
             let is_by_field = |part: &SortPart| matches!(part, SortPart::Path { .. });
-            // Scores come beside the documents.
+            // Scores are returned separately from the documents.
             let has_scores = stage.input.any(&|stage| matches!(stage, Stage::TextOr(_)));
             let is_simple = !printed.sorts_records
                 && !has_scores
@@ -310,13 +312,13 @@ fn describe(stage: &Stage, printed: &Printed<'_>, run: Option<&StageRun>, out: &
 }
 
 impl GeoNear {
-    /// What mongod has the stages below leave out: in the plane what lies elsewhere.
+    /// Returns the filter that mongod puts below the search: in the plane, one for the ring.
     fn filter_below(&self) -> Option<DocBuf> {
         self.test.near.is_planar().then(|| doc! { "$TwoDPtInAnnulusExpression": true })
     }
 }
 
-/// Writes a ring of a search by distance, and what came of it.
+/// Writes a ring of a search by distance, with its results.
 fn write_round(round: &Round, out: &mut ArrayWriter<'_>) {
     let mut one = out.begin_doc();
     one.append("minDistance", round.from).append("maxDistance", round.to);
@@ -325,7 +327,7 @@ fn write_round(round: &Round, out: &mut ArrayWriter<'_>) {
     append_count(&mut one, "nReturned", round.given);
 }
 
-/// Writes a sort; what is not sorted by a field is sorted by something computed.
+/// Writes a sort; a part that is not a field is shown as a computed value.
 fn write_sort(stage: &Sort, sort: Doc<'_>, out: &mut DocWriter<'_>) {
     for (number, (element, part)) in sort.iter().zip(stage.pattern.parts()).enumerate() {
         match part {
@@ -335,7 +337,7 @@ fn write_sort(stage: &Sort, sort: Doc<'_>, out: &mut DocWriter<'_>) {
     }
 }
 
-/// Writes a search string as it was read.
+/// Writes a parsed search string.
 fn write_search(search: &Search, out: &mut DocWriter<'_>) {
     let mut list = |name: &str, texts: &mut dyn Iterator<Item = &String>| {
         let mut array = out.begin_array(name);
@@ -349,20 +351,20 @@ fn write_search(search: &Search, out: &mut DocWriter<'_>) {
     list("negatedPhrases", &mut search.negated_phrases.iter());
 }
 
-/// The field that stands for the path in an entry of a wildcard index.
+/// The field with the path in an entry of a wildcard index.
 const PATH_FIELD: &str = "$_path";
 
-/// A field of an index as a walk sees it.
+/// A field of an index as a scan sees it.
 struct SeenField<'a> {
-    /// As the key pattern has it; of a wildcard, what stands in its place.
+    /// The name in the key pattern; for a wildcard, the path in its place.
     name: Cow<'a, str>,
     value: Value<'a>,
     descending: bool,
-    /// Where documents have arrays, by the components of the path.
+    /// The path, and the components at which documents have arrays.
     path: Option<(&'a FieldPath, u64)>,
 }
 
-/// The fields of an index; of a wildcard index, those of what is seen of it.
+/// Returns the fields of an index; for a wildcard index, those of its expansion.
 fn fields_of<'a>(index: &'a Index, wildcard: Option<&'a Expansion>) -> Vec<SeenField<'a>> {
     let spec = &index.spec;
     let number = match &spec.kind {
@@ -395,7 +397,7 @@ fn fields_of<'a>(index: &'a Index, wildcard: Option<&'a Expansion>) -> Vec<SeenF
     fields
 }
 
-/// Appends what a stage says of its index; of a wildcard index, of what is seen of it.
+/// Appends the description of a stage's index; for a wildcard index, of its expansion.
 fn describe_index(index: &Index, wildcard: Option<&Expansion>, out: &mut DocWriter<'_>) {
     let spec = &index.spec;
     let fields = fields_of(index, wildcard);
@@ -438,7 +440,7 @@ fn describe_index(index: &Index, wildcard: Option<&Expansion>, out: &mut DocWrit
     out.append("indexVersion", 2);
 }
 
-/// Writes the parts of a path at which some document has an array.
+/// Writes the components of a path at which some document has an array.
 fn write_multikey_path(path: &FieldPath, multikey: u64, paths: &mut DocWriter<'_>) {
     let names: Vec<String> =
         path.parts().iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
@@ -458,15 +460,15 @@ fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-/// The intervals of each field, in the order of the walk.
+/// Writes the intervals of each field, in scan order.
 fn write_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
-    // Between `min` and `max` an index is bounded by its keys as wholes, not by its fields.
+    // A scan between `min` and `max` is bounded by whole keys, not by fields.
     let Some(bounds) = &scan.bounds.fields else { return };
     let collator = collator_of(scan);
     let fields = fields_of(&scan.index, scan.wildcard.as_ref());
     for (field, intervals) in fields.iter().zip(&bounds.fields) {
         let is_backward = field.descending != (scan.direction == Direction::Backward);
-        // Paths have no order but their own: their keys are the bytes that they are.
+        // Paths are not compared by the collation: their keys are their bytes.
         let collator = collator.map(|own| if field.path.is_some() { own } else { &BytesOrder });
         let mut array = out.begin_array(&*field.name);
         let mut texts: Vec<String> = intervals
@@ -490,12 +492,12 @@ fn collator_of(scan: &Ixscan) -> Option<&dyn Collator> {
     scan.index.spec.collation.as_ref().map(|collation| collation.collator())
 }
 
-/// Whether an interval begins where strings begin, by which no string is meant.
+/// Returns whether an interval starts with the empty string as the lower bound of the type String.
 fn begins_strings(interval: &Interval) -> bool {
     interval.low.get() == Value::from("") && interval.low_inclusive && !interval.is_point()
 }
 
-/// The order of strings by their bytes, each its own key.
+/// The binary order of strings, each its own key.
 struct BytesOrder;
 
 impl Collator for BytesOrder {
@@ -508,8 +510,7 @@ impl Collator for BytesOrder {
     }
 }
 
-/// The two keys between which is counted. A key that is not included has all that starts with it
-/// left out.
+/// Writes the two keys that bound a count. An exclusive key excludes all keys that start with it.
 fn write_count_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     let Some(IndexBounds { fields }) = &scan.bounds.fields else { return };
     let seen = fields_of(&scan.index, scan.wildcard.as_ref());
@@ -524,7 +525,7 @@ fn write_count_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
                     true => (&interval.low, interval.low_inclusive),
                     false => (&interval.high, interval.high_inclusive),
                 };
-                // Behind a value that is left out, the farthest key with it is meant.
+                // After an excluded value, the bound is the last key that contains it.
                 let end = match (is_included, takes_low) {
                     (true, true) if begins_strings(interval) => end.clone(),
                     // Paths are their own keys.
@@ -547,7 +548,8 @@ fn write_count_bounds(scan: &Ixscan, out: &mut DocWriter<'_>) {
     out.append("endKey", &end).append("endKeyInclusive", ends_included);
 }
 
-/// `[1, 5)`: a bracket where the end belongs to it, a parenthesis where it does not.
+/// Returns an interval as text, such as `[1, 5)`: a bracket for an inclusive end, a parenthesis for
+/// an exclusive one.
 fn interval_text(
     interval: &Interval,
     is_backward: bool,
@@ -564,7 +566,7 @@ fn interval_text(
     format!("{opens}{}, {}{closes}", first.0, last.0)
 }
 
-/// The squares of a `2d` index by their hashes, from the first to the last.
+/// Returns the squares of a `2d` index by their hashes, from the first to the last.
 fn squares_text(interval: &Interval) -> String {
     let text = |end: &ValueBuf| match end.get() {
         Value::Int64(key) => format!("BinData(128, {:016X})", hash_of(key)),
@@ -573,7 +575,7 @@ fn squares_text(interval: &Interval) -> String {
     format!("[{}, {}]", text(&interval.low), text(&interval.high))
 }
 
-/// A value whose strings are the keys that they sort by, as an index holds them.
+/// Returns a value with each string replaced by its sort key, as in an index.
 pub(crate) fn collated(value: Value<'_>, collator: &dyn Collator) -> ValueBuf {
     match value {
         Value::String(text) => {
@@ -587,7 +589,7 @@ pub(crate) fn collated(value: Value<'_>, collator: &dyn Collator) -> ValueBuf {
     }
 }
 
-/// Validated BSON bounds how deep one lies within another.
+/// The recursion is bounded by the nesting of validated BSON.
 fn collated_fields(doc: Doc<'_>, collator: &dyn Collator) -> DocBuf {
     DocBuf::build(|out| {
         for element in doc {
@@ -606,7 +608,7 @@ fn value_text(value: Value<'_>, collator: Option<&dyn Collator>) -> String {
         Value::Document(_) | Value::Array(_) if let Some(collator) = collator => {
             collated(value, collator).get().to_string()
         }
-        // So mongod prints the ends of the numbers.
+        // The text that mongod prints for infinite numbers.
         Value::Double(number) if number == f64::INFINITY => "inf.0".to_owned(),
         Value::Double(number) if number == f64::NEG_INFINITY => "-inf.0".to_owned(),
         Value::Double(number) if number.is_nan() => "nan.0".to_owned(),
@@ -636,11 +638,11 @@ mod tests {
         french.collator().sort_key(b"x", &mut bytes);
         let key = format!("CollationKey(0x{})", hex::text(&bytes));
         assert_eq!(text("x".into(), "x".into(), true), format!("[{key}, {key}]"));
-        // Where strings begin, no string is meant.
+        // The empty string as a lower bound has no sort key.
         let objects = Value::Document(Doc::EMPTY);
         assert_eq!(text("".into(), objects, false), "[CollationKey(0x), {})");
         assert_eq!(text("".into(), "x".into(), false), format!("[CollationKey(0x), {key})"));
-        // Strings within others stand there as such keys.
+        // Strings within other values are replaced by their keys.
         let nested = doc! { "a": ["x", 1] };
         let nested = collated(Value::Document(nested.as_doc()), french.collator());
         let wanted = doc! { "a": [(Value::String(bytes.as_slice().into())), 1] };

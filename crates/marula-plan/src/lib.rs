@@ -1,11 +1,17 @@
 //! From a filter to batches of documents: the planner and the executor.
 //!
-//! Nouns: a [`Query`] is what a command asks, parsed; a [`Plan`] says how it is answered, never
-//! changes, and is what `explain` prints; an [`Execution`] carries a plan out, batch by batch, and
-//! can rest between batches without holding anything of the store. Which plan does best for a
-//! *shape* of queries is kept in a [`cache`].
+//! ```text
+//!   Query ──► planner ──► candidate plans ──► choice ──► Execution ──► batches of documents
+//!               │              │               │  ▲
+//!             bounds         trial ────────────┘  └── cache: the winning plan of a shape
+//! ```
 //!
-//! Connections, cursors' ids and replies are not known here. Start with [`query`], [`planner`],
+//! A [`Query`] is a command's parsed request. A [`Plan`] is the way to execute it; it never
+//! changes, and `explain` prints it. An [`Execution`] runs a plan batch by batch, and holds no
+//! resources of the store between batches. The [`cache`] has the winning plan for a *shape* of
+//! queries.
+//!
+//! This crate does not know connections, cursor ids and replies. Start with [`query`], [`planner`],
 //! [`executor`].
 
 pub mod bounds;
@@ -14,7 +20,6 @@ pub mod choice;
 pub mod clustered;
 pub mod executor;
 pub mod explain;
-pub mod patience;
 pub mod plan;
 pub mod planner;
 pub mod query;
@@ -22,12 +27,13 @@ pub mod refusal;
 pub mod shape;
 mod tally;
 mod tie_break;
+pub mod time_budget;
 pub mod trial;
 
 pub use executor::{Emit, End, Execution, Found, Reads, StageRun, Stats};
-pub use patience::Patience;
 pub use plan::{Plan, Stage};
 pub use query::{Hint, Query, Shown, Wanted, WordedCollation, Wording};
+pub use time_budget::TimeBudget;
 
 #[cfg(test)]
 mod tests;

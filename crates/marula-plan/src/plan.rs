@@ -1,8 +1,17 @@
-//! How a query is answered: a tree of stages, in the words of MongoDB's classic engine.
+//! A plan: the way to execute a query, as a tree of stages with the names of MongoDB's classic
+//! engine.
+//!
+//! ```text
+//!   Projection ─► Limit ─► Skip ─► Sort ─► Fetch { residual filter } ─► Ixscan { bounds }
+//!   root                                   reads the documents          reads index entries
+//!
+//!   sources of documents or records:  IdHack, Collscan, Ixscan, GeoNear
+//!   combinations of several inputs:   AndSorted, Or, SortMerge, TextOr
+//! ```
 //!
 //! A plan does not change once it is made: `explain` prints it, the planner compares it, and any
-//! number of runs may share it. The state of a run (positions, counts, sorted rows) is kept apart
-//! from it, in a tree of the same shape: [`StageRun`](crate::executor::StageRun).
+//! number of runs may share it. The state of a run (positions, counts, sorted rows) is a separate
+//! tree of the same structure: [`StageRun`](crate::executor::StageRun).
 
 use std::sync::Arc;
 
@@ -17,252 +26,252 @@ use crate::bounds::{IndexBounds, Interval, KeyBounds};
 use crate::clustered::ClusteredScan;
 use crate::planner::Rank;
 
-/// How a query is answered.
+/// The way to execute a query.
 #[derive(Clone)]
 pub struct Plan {
-    /// The stage that gives the answer.
+    /// The top stage, which returns the result.
     pub root: Stage,
     /// Whether each branch of an `$or` was planned on its own.
     pub is_subplan: bool,
-    /// How promising it looks.
+    /// Its rank among the candidate plans.
     pub(crate) rank: Rank,
-    /// Whether there are more pairs of indexes for the query than were looked at.
-    pub has_more_meetings: bool,
-    /// Whether the order of a sort would take more walks that are merged than are looked at.
+    /// Whether there are more pairs of indexes for the query than were considered.
+    pub has_more_intersections: bool,
+    /// Whether a merge that provides the sort order would take more scans than the maximum.
     pub has_more_walks: bool,
 }
 
-/// One step on the way from the store to the answer.
+/// One step from the store to the result.
 #[derive(Clone)]
 pub enum Stage {
-    /// Gives nothing.
+    /// Returns nothing.
     Eof,
-    /// The document of one `_id`.
+    /// Returns the document with one `_id`.
     IdHack(IdHack),
-    /// Every document, in record order or against it.
+    /// Returns every document, in record order or in reverse.
     Collscan(Collscan),
-    /// What the entries of an index lead to.
+    /// Returns the records of an index's entries.
     Ixscan(Ixscan),
-    /// Reads the documents that its input leads to.
+    /// Fetches the documents of its input.
     Fetch(Fetch),
-    /// What an index on places leads to, the nearest first.
+    /// Returns the documents of an index on locations, the nearest first.
     GeoNear(GeoNear),
-    /// What all inputs give, which are in record order.
+    /// Returns the records that all inputs have in common; the inputs are in record order.
     AndSorted(AndSorted),
-    /// What any input gives, once.
+    /// Returns the records of any input, each once.
     Or(Or),
-    /// What any input gives, once, in the order that all inputs have.
+    /// Returns the records of any input, each once, in the order that all inputs share.
     SortMerge(SortMerge),
-    /// The documents that terms of a text index lead to, with their scores.
+    /// Returns the documents with terms of a text index, and their scores.
     TextOr(TextOr),
-    /// What of its input meets a text search.
+    /// Returns the documents of its input that match a text search.
     TextMatch(TextMatch),
-    /// Its input in order.
+    /// Sorts its input.
     Sort(Sort),
-    /// Its input without the first so many.
+    /// Skips the first documents of its input.
     Skip(Counted),
-    /// The first so many of its input.
+    /// Returns the first documents of its input.
     Limit(Counted),
-    /// Its input, to be shown through a projection by whoever takes it.
+    /// Marks the point at which the caller applies the projection.
     Projection(Projecting),
 }
 
-/// The stage of one `_id`.
+/// The stage for one `_id`.
 #[derive(Clone)]
 pub struct IdHack {
     /// The `_id`.
     pub id: ValueBuf,
 }
 
-/// A walk over every document.
+/// A scan of every document.
 #[derive(Clone)]
 pub struct Collscan {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// What documents must match.
+    /// The filter on documents.
     pub filter: Option<Filter>,
-    /// Which part of a clustered collection is walked; `None` is all of any.
+    /// The part of a clustered collection that is scanned; `None` is all of any collection.
     pub records: Option<ClusteredScan>,
 }
 
-/// A walk over an index.
+/// A scan of an index.
 #[derive(Clone)]
 pub struct Ixscan {
     /// The index.
     pub index: Arc<Index>,
-    /// Of a wildcard index, what is seen of it.
+    /// For a wildcard index, the expansion that is scanned.
     pub wildcard: Option<Expansion>,
-    /// What of it is walked.
+    /// The part of the index that is scanned.
     pub bounds: ScanBounds,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// What the values of an entry must match.
+    /// The filter on the values of an entry.
     pub filter: Option<Filter>,
-    /// Whether the documents are made of the entries' values, being all that is asked for.
+    /// Whether the entries' values suffice, so that documents are made of them.
     pub covers: bool,
-    /// How the entries are used.
+    /// The use of the entries.
     pub used_for: ScanUse,
-    /// Whether several entries may lead to one document, which is given once all the same.
+    /// Whether several entries may lead to one document, which is returned only once.
     pub(crate) gives_once: bool,
 }
 
-/// As what a query sees a wildcard index.
+/// The ordinary index as which a query sees a wildcard index.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Expansion {
-    /// As an index on one path below the wildcard, between the fields beside it.
+    /// An index on one path below the wildcard, with the fields before and after it.
     Path(FieldPath),
-    /// As one on the fields in front of the wildcard, which holds a document once for each path.
+    /// An index on the fields before the wildcard, with an entry for each path of a document.
     Front,
 }
 
-/// How the entries of a walk are used.
+/// The use of a scan's entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScanUse {
     /// Each leads to a document.
     Documents,
     /// They are counted: `COUNT_SCAN`.
     Count,
-    /// One for each value of this field of the index is enough: `DISTINCT_SCAN`.
+    /// DISTINCT on this field of the index: one entry per value suffices, `DISTINCT_SCAN`.
     Distinct(usize),
 }
 
-/// What of an index is walked.
+/// The part of an index that is scanned.
 #[derive(Clone)]
 pub struct ScanBounds {
-    /// The values of each field; `None` between `min` and `max`, which are keys as wholes.
+    /// The values of each field; `None` between `min` and `max`, which are whole keys.
     pub fields: Option<IndexBounds>,
     /// The same as bytes.
     pub(crate) keys: KeyBounds,
 }
 
-/// Reads documents.
+/// Fetches documents.
 #[derive(Clone)]
 pub struct Fetch {
-    /// What documents must match.
+    /// The residual filter on documents.
     pub filter: Option<Filter>,
-    /// Where they come from.
+    /// The input, which returns records.
     pub input: Box<Stage>,
 }
 
-/// Searches an index on places by distance.
+/// Searches an index on locations by distance.
 #[derive(Clone)]
 pub struct GeoNear {
     /// The index.
     pub index: Arc<Index>,
-    /// What is searched for.
+    /// The point and the distances.
     pub test: NearTest,
-    /// Where documents have the places.
+    /// The path of the locations in documents.
     pub path: FieldPath,
-    /// Which part of the index holds the places.
+    /// The number of the index's part with the locations.
     pub(crate) place: usize,
-    /// What of the other parts is walked.
+    /// The bounds of the other parts.
     pub(crate) others: Vec<Vec<Interval>>,
 }
 
-/// Inputs that are in record order, side by side.
+/// An intersection of inputs in record order.
 #[derive(Clone)]
 pub struct AndSorted {
     /// The inputs.
     pub inputs: Vec<Stage>,
 }
 
-/// One input after the other.
+/// A union of inputs, one after the other.
 #[derive(Clone)]
 pub struct Or {
     /// The inputs.
     pub inputs: Vec<Stage>,
 }
 
-/// Inputs side by side.
+/// A merge of inputs with the same order.
 #[derive(Clone)]
 pub struct SortMerge {
-    /// The order that the inputs have.
+    /// The order of the inputs.
     pub pattern: SortPattern,
     /// The inputs.
     pub inputs: Vec<Stage>,
 }
 
-/// Adds up the scores of documents, and reads them.
+/// Adds up the scores of documents, and fetches them.
 #[derive(Clone)]
 pub struct TextOr {
-    /// A walk for each term.
+    /// A scan for each term.
     pub inputs: Vec<Stage>,
 }
 
-/// Tries documents on what the entries of a text index do not tell.
+/// Checks the conditions of a text search that the index entries do not decide.
 #[derive(Clone)]
 pub struct TextMatch {
     /// The search.
     pub matcher: Arc<TextMatcher>,
     /// The text index.
     pub index: Arc<Index>,
-    /// The values of the index's fields in front of the terms.
+    /// The values of the index's fields before the terms.
     pub prefix: DocBuf,
-    /// Where the documents come from.
+    /// The input.
     pub input: Box<Stage>,
 }
 
-/// What of an index entry goes through a sort.
+/// The part of an index entry that a sort keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SortedKeys {
-    /// Nothing.
+    /// None.
     Gone,
-    /// Its key, beside the document.
+    /// The key, in addition to the document.
     Beside,
-    /// Its key, in place of the document.
+    /// The key, instead of the document.
     Instead,
 }
 
-/// Puts its input in order.
+/// Sorts its input.
 #[derive(Clone)]
 pub struct Sort {
     /// The order.
     pub pattern: SortPattern,
-    /// How many are wanted.
+    /// The number of wanted documents.
     pub limit: Option<u64>,
-    /// Whether the input's documents have been read, so that a sorted row is one.
+    /// Whether the input's documents have been fetched, so that a sorted row is a document.
     pub is_simple: bool,
-    /// Whether the keys of the index that led to the documents are wanted, and where.
+    /// The part of the index entry that is kept.
     pub keys: SortedKeys,
-    /// How many bytes it may hold in memory.
+    /// The memory limit in bytes.
     pub bytes_max: usize,
-    /// What is sorted.
+    /// The input.
     pub input: Box<Stage>,
 }
 
-/// Leaves out or lets through a number of documents.
+/// A stage with a number of documents: skip or limit.
 #[derive(Clone)]
 pub struct Counted {
-    /// How many.
+    /// The number of documents.
     pub amount: u64,
-    /// Where they come from.
+    /// The input.
     pub input: Box<Stage>,
 }
 
-/// Where a projection stands in the tree.
+/// The position of a projection in the tree.
 #[derive(Clone)]
 pub struct Projecting {
-    /// How much of the document it needs.
+    /// The part of the document that it needs.
     pub kind: ProjectionKind,
-    /// What is shown.
+    /// The input.
     pub input: Box<Stage>,
 }
 
-/// The three stages that project.
+/// The kinds of stages that project.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProjectionKind {
-    /// Fields of one index, chosen by inclusion.
+    /// Inclusion of fields of one index.
     Covered,
-    /// Fields of the document, chosen by inclusion.
+    /// Inclusion of top-level fields of the document.
     Simple,
-    /// Anything else.
+    /// Any other projection.
     Default,
-    /// Not a projection, but the index key in the document's place.
+    /// Not a projection, but the index key instead of the document.
     ReturnKey,
 }
 
 impl Stage {
-    /// The inputs. Those of a search by distance are made while it runs.
+    /// Returns the inputs. Those of a search by distance are created while it runs.
     pub fn inputs(&self) -> &[Stage] {
         match self {
             Stage::Eof
@@ -283,7 +292,7 @@ impl Stage {
         }
     }
 
-    /// The inputs, to be changed while the plan is made.
+    /// Returns the inputs, to be changed while the plan is made.
     pub(crate) fn inputs_mut(&mut self) -> &mut [Stage] {
         match self {
             Stage::Eof
@@ -304,55 +313,55 @@ impl Stage {
         }
     }
 
-    /// Shows `visit` this stage and all below it, inputs after what they feed.
+    /// Calls `visit` with this stage and all below it, each before its inputs.
     pub fn walk<'n>(&'n self, visit: &mut dyn FnMut(&'n Stage)) {
         visit(self);
         self.inputs().iter().for_each(|input| input.walk(visit));
     }
 
-    /// Whether this or a lower stage is such.
+    /// Returns whether `is_such` is true of this or a lower stage.
     pub fn any(&self, is_such: &dyn Fn(&Stage) -> bool) -> bool {
         is_such(self) || self.inputs().iter().any(|input| input.any(is_such))
     }
 
-    /// A stage that reads the documents that `input` leads to.
+    /// Returns a stage that fetches the documents of `input`.
     pub fn fetch(input: Stage, filter: Option<Filter>) -> Stage {
         Stage::Fetch(Fetch { filter, input: Box::new(input) })
     }
 
-    /// A stage that leaves out the first `amount`.
+    /// Returns a stage that skips the first `amount` documents.
     pub fn skip(input: Stage, amount: u64) -> Stage {
         Stage::Skip(Counted { amount, input: Box::new(input) })
     }
 
-    /// A stage that lets the first `amount` through.
+    /// Returns a stage that returns only the first `amount` documents.
     pub fn limit(input: Stage, amount: u64) -> Stage {
         Stage::Limit(Counted { amount, input: Box::new(input) })
     }
 
-    /// A stage that walks every document.
+    /// Returns a stage that scans every document.
     pub fn collscan(direction: Direction, filter: Option<Filter>) -> Stage {
         Stage::Collscan(Collscan { direction, filter, records: None })
     }
 
-    /// A stage that gives what all of `inputs` give; each of them is in record order.
+    /// Returns the intersection of `inputs`; each of them is in record order.
     pub fn and_sorted(inputs: Vec<Stage>) -> Stage {
         Stage::AndSorted(AndSorted { inputs })
     }
 
-    /// A stage that gives what any of `inputs` gives, once.
+    /// Returns the union of `inputs`, each record once.
     pub fn or(inputs: Vec<Stage>) -> Stage {
         Stage::Or(Or { inputs })
     }
 
-    /// A stage that shows documents through a projection.
+    /// Returns a stage with a projection.
     pub fn project(input: Stage, kind: ProjectionKind) -> Stage {
         Stage::Projection(Projecting { kind, input: Box::new(input) })
     }
 }
 
 impl Ixscan {
-    /// Whether another walk comes to the same entries and shows as much of them.
+    /// Returns whether another scan reads the same entries and returns the same of them.
     pub(crate) fn walks_as(&self, other: &Ixscan) -> bool {
         let is_plain = self.filter.is_none() && other.filter.is_none();
         let fields = self.bounds.fields.as_ref().zip(other.bounds.fields.as_ref());
@@ -363,7 +372,7 @@ impl Ixscan {
             && fields.is_some_and(|(ours, theirs)| ours == theirs)
     }
 
-    /// A walk over the part of an index that `keys` tells.
+    /// Returns a scan of the part of an index within `bounds`.
     pub fn new(index: Arc<Index>, bounds: ScanBounds, direction: Direction) -> Self {
         Ixscan {
             index,
@@ -379,13 +388,13 @@ impl Ixscan {
 }
 
 impl Plan {
-    /// A plan of this tree.
+    /// Returns a plan with this tree.
     pub fn new(root: Stage) -> Self {
         let rank = Rank::default();
-        Plan { root, is_subplan: false, rank, has_more_meetings: false, has_more_walks: false }
+        Plan { root, is_subplan: false, rank, has_more_intersections: false, has_more_walks: false }
     }
 
-    /// The plan in a line, as the log and the profiler show it: `IXSCAN { a: 1 }`.
+    /// Returns the plan in a line, as in the log and the profiler: `IXSCAN { a: 1 }`.
     pub fn summary(&self) -> String {
         let mut leaves: Vec<String> = Vec::new();
         let is_search = self.root.any(&|stage| matches!(stage, Stage::GeoNear(_)));
@@ -409,16 +418,16 @@ impl Plan {
         leaves.join(", ")
     }
 
-    /// Whether it gives, of the documents with one value of a field, only the first.
+    /// Returns whether it returns only the first document for each value of a field.
     pub fn gives_first_of_each(&self) -> bool {
         let jumps = |stage: &Stage| matches!(stage, Stage::Ixscan(scan) if matches!(scan.used_for, ScanUse::Distinct(_)));
         self.root.any(&jumps)
     }
 
-    /// Whether the plan looks at a bounded, small number of documents: one by `_id`, or the few
-    /// that points of a unique index lead to. Such a plan may run where others wait for it.
+    /// Returns whether the plan examines a bounded, small number of documents: one by `_id`, or a
+    /// few by points of a unique index. A short plan may run on a network worker.
     pub fn is_short(&self) -> bool {
-        /// So many points take about as long as a reply to send.
+        /// The time for this number of points is about that of sending a reply.
         const POINTS_MAX: usize = 16;
         fn is_short(node: &Stage) -> bool {
             match node {
@@ -432,7 +441,7 @@ impl Plan {
                             .as_ref()
                             .is_some_and(|fields| fields.points().is_some_and(|n| n <= POINTS_MAX))
                 }
-                // The first round may be small; what it leads to is not.
+                // The first round may be small, but the number of documents in it is not bounded.
                 Stage::GeoNear(_) => false,
                 Stage::Or(or) => or.inputs.len() <= POINTS_MAX && or.inputs.iter().all(is_short),
                 Stage::SortMerge(merge) => {
@@ -446,7 +455,7 @@ impl Plan {
 }
 
 impl Collscan {
-    /// The stage as `explain` names it.
+    /// Returns the name of the stage in `explain`.
     pub fn stage_name(&self) -> &'static str {
         match self.records.as_ref().is_some_and(ClusteredScan::is_bounded) {
             true => "CLUSTERED_IXSCAN",
@@ -456,7 +465,7 @@ impl Collscan {
 }
 
 impl Ixscan {
-    /// The stage as `explain` names it.
+    /// Returns the name of the stage in `explain`.
     pub fn stage_name(&self) -> &'static str {
         match self.used_for {
             ScanUse::Documents => "IXSCAN",

@@ -1,4 +1,4 @@
-//! What a command asks of a collection, parsed.
+//! A command's parsed request on a collection.
 
 use std::sync::Arc;
 
@@ -11,11 +11,10 @@ use marula_query::sort::SortPattern;
 
 use marula_db::index_filter::AllowedIndexes;
 
-/// What a command asks as the client wrote it: what the plan cache, index filters and messages show
-/// of it.
+/// A request as the client wrote it: the form that the plan cache, index filters and messages show.
 #[derive(Clone, Copy, Default)]
 pub struct Wording<'a> {
-    /// The filter; where a stage was made one of several, `None`.
+    /// The filter; `None` if a stage was combined from several.
     pub filter: Option<Doc<'a>>,
     /// The sort.
     pub sort: Option<Doc<'a>>,
@@ -23,24 +22,24 @@ pub struct Wording<'a> {
     pub projection: Option<Doc<'a>>,
     /// The collation.
     pub collation: WordedCollation<'a>,
-    /// How many documents a batch holds.
+    /// The number of documents in a batch.
     pub batch_size: Option<u64>,
-    /// Whether the cursor stays open behind the last document.
+    /// Whether the cursor stays open after the last document.
     pub is_tailable: bool,
-    /// How many documents are wanted, where the query does not say so.
+    /// The number of wanted documents, if the query does not contain it.
     pub limit: Option<u64>,
-    /// Of a pipeline, what its stages need of a document; a message alone asks for it.
+    /// For a pipeline, the fields that its stages need; only messages use it.
     pub needs: Option<&'a dyn Fn() -> DocBuf>,
 }
 
-/// How a command words its collation.
+/// The collation as the command words it.
 #[derive(Clone, Copy)]
 pub enum WordedCollation<'a> {
-    /// As the client did, if it did.
+    /// As the client gave it, or none.
     AsGiven(Option<Doc<'a>>),
-    /// As none.
+    /// No collation.
     Simple,
-    /// As the one that the query compares by, with all its options.
+    /// The collation that the query compares with, with all its options.
     InFull,
 }
 
@@ -51,13 +50,13 @@ impl Default for WordedCollation<'_> {
 }
 
 impl<'a> Wording<'a> {
-    /// Of a filter and of the collation that the client gives.
+    /// Returns the wording of a filter and the client's collation.
     pub fn of(filter: Doc<'a>, collation: Option<Value<'a>>) -> Self {
         let collation = WordedCollation::AsGiven(collation.and_then(|given| given.as_doc()));
         Wording { filter: Some(filter), collation, ..Wording::default() }
     }
 
-    /// Of a filter that says which documents change: what it compares by is worked out beforehand.
+    /// Returns the wording of the filter of a write, which resolves its collation beforehand.
     pub fn of_update(filter: Doc<'a>, collation: Option<Value<'a>>) -> Self {
         let collation = match collation {
             Some(_) => WordedCollation::InFull,
@@ -67,89 +66,89 @@ impl<'a> Wording<'a> {
     }
 }
 
-/// The documents a command wants, and in which order.
+/// The documents that a command wants, and their order.
 pub struct Query {
-    /// Which documents.
+    /// The filter.
     pub filter: Filter,
-    /// In which order; `None` is any.
+    /// The sort; `None` permits any order.
     pub sort: Option<SortPattern>,
-    /// How many to leave out at the front.
+    /// The number of documents to skip.
     pub skip: u64,
-    /// How many to give at most.
+    /// The maximum number of documents to return.
     pub limit: Option<u64>,
-    /// What the client says about the way.
+    /// The client's hint.
     pub hint: Option<Hint>,
-    /// The indexes that an index filter allows for its shape; goes before the hint.
+    /// The indexes that an index filter permits for its shape; they take precedence over the hint.
     pub allowed: Option<Arc<AllowedIndexes>>,
-    /// The least index key, included: `min`.
+    /// The smallest index key, inclusive: `min`.
     pub min: Option<DocBuf>,
-    /// The first index key behind: `max`.
+    /// The greatest index key, exclusive: `max`.
     pub max: Option<DocBuf>,
-    /// What of a document is wanted.
+    /// The wanted part of a document.
     pub wanted: Wanted,
-    /// Whether each document comes with what identifies it in its collection.
+    /// Whether each document is returned with its record id.
     pub shows_record_id: bool,
-    /// What is shown of each document; `None` is all of it.
+    /// The paths that the projection needs; `None` if there is no projection.
     pub shown: Option<Shown>,
-    /// The fields that whoever takes the documents looks at; `None` may be any. A stage that keeps
-    /// documents for a while need keep no others.
+    /// The fields that the caller uses; `None` may be any. A stage that copies documents need not
+    /// copy other fields.
     pub fields: Option<FieldSet>,
-    /// The field of whose values each is wanted once, with the first document that has it. A plan
-    /// need not see to it: see [`Plan::gives_first_of_each`](crate::Plan::gives_first_of_each).
+    /// DISTINCT on this field: one document per distinct value. A hint, which plans may ignore: see
+    /// [`Plan::gives_first_of_each`](crate::Plan::gives_first_of_each).
     pub first_of_each: Option<FieldPath>,
-    /// Whether the score of a text search is asked for.
+    /// Whether the score of a text search is wanted.
     pub wants_score: bool,
-    /// Whether each document comes with the key of the index entry that led to it.
+    /// Whether each document is returned with the key of its index entry.
     pub wants_key: bool,
     /// Collation, time and variables.
     pub context: Context,
 }
 
 impl Query {
-    /// Whether a plan for it is one that may be remembered: nobody asks for a certain one, and
-    /// there is a choice.
+    /// Returns whether a plan for it may be cached: there is no hint, and more than one plan is
+    /// possible.
     pub(crate) fn has_choice(&self) -> bool {
         self.hint.is_none() && !(self.filter.is_always_true() && self.sort.is_none())
     }
 }
 
-/// What is wanted of the documents that match.
+/// The part of the matching documents that is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// The documents.
     Documents,
-    /// The keys of the index that led to them.
+    /// The keys of the index entries that led to them.
     Key,
-    /// How many there are. Whoever counts sees to `skip` and `limit`.
+    /// Their number. The caller applies `skip` and `limit`.
     Count,
 }
 
-/// What a projection needs of documents, and what it leaves of them.
+/// The paths that a projection needs, and those that it does not change.
 #[derive(Clone, Debug)]
 pub struct Shown {
     /// The paths that it reads; `None` may be any.
     pub needs: Option<Vec<FieldPath>>,
-    /// Whether it chooses fields of the document, by their names.
+    /// Whether it includes top-level fields by name.
     pub is_simple: bool,
-    /// The projection, if it may fail on a document: then it is part of what is tried.
+    /// The projection, if it may fail on a document: then trials compute it too.
     pub computed: Option<Arc<Projection>>,
-    /// What it leaves as it is.
+    /// The paths that it does not change.
     kept: Kept,
 }
 
-/// What a projection leaves as it is.
+/// The paths that a projection does not change.
 #[derive(Clone, Debug)]
 enum Kept {
-    /// What it reads.
+    /// Those that it reads.
     Needs,
-    /// Nothing that could be named.
+    /// None that can be named.
     Nothing,
-    /// All but these paths.
+    /// All but these.
     AllBut(Vec<FieldPath>),
 }
 
 impl Shown {
-    /// What `projection` needs; `written` is the document that it was made of.
+    /// Returns the needs of `projection`; `written` is the document that it was parsed from.
     pub fn of(projection: &Projection, written: Doc<'_>) -> Self {
         let needs = projection.needs().map(<[FieldPath]>::to_vec);
         let is_plain = projection.is_plain_inclusion();
@@ -167,7 +166,7 @@ impl Shown {
         Shown { needs, is_simple, computed: None, kept }
     }
 
-    /// As [`of`](Shown::of), for a projection that may be part of a trial.
+    /// Like [`of`](Shown::of), for a projection that trials may have to compute.
     pub fn of_shared(projection: &Arc<Projection>, written: Doc<'_>) -> Self {
         let shown = Shown::of(projection, written);
         let may_fail = !matches!(&shown.kept, Kept::AllBut(_)) && !projection.is_plain_inclusion();
@@ -176,25 +175,25 @@ impl Shown {
         Shown { computed, ..shown }
     }
 
-    /// What a `distinct` needs: one field.
+    /// Returns the needs of a `distinct`: one field.
     pub fn field(path: &FieldPath) -> Self {
         let needs = vec![path.clone()];
         let is_simple = path.is_single();
         Shown { needs: Some(needs), is_simple, computed: None, kept: Kept::Needs }
     }
 
-    /// What a pipeline needs that looks at nothing but these paths.
+    /// Returns the needs of a pipeline that reads only these paths.
     pub fn paths(paths: Vec<FieldPath>) -> Self {
         let is_simple = paths.iter().all(FieldPath::is_single);
         Shown { needs: Some(paths), is_simple, computed: None, kept: Kept::Needs }
     }
 
-    /// Whether nothing of a document is needed but that it is there.
+    /// Returns whether no field of a document is needed.
     pub fn is_nothing(&self) -> bool {
         self.needs.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// Whether what is shown has at `path` what the document has there.
+    /// Returns whether the projected document has the document's value at `path`.
     pub fn keeps(&self, path: &FieldPath) -> bool {
         match &self.kept {
             Kept::Needs => self.needs.iter().flatten().any(|needed| path.starts_with(needed)),
@@ -206,14 +205,14 @@ impl Shown {
     }
 }
 
-/// What the client says about the way to its documents.
+/// A client's hint about the plan.
 #[derive(Clone, Debug)]
 pub enum Hint {
     /// The index of this name.
     Name(String),
     /// The index with this key pattern.
     Key(DocBuf),
-    /// No index, in record order or against it: `{ $natural: 1 }` or -1.
+    /// No index, in record order or in reverse: `{ $natural: 1 }` or -1.
     Natural {
         /// Whether the newest record comes first.
         backward: bool,
@@ -221,7 +220,7 @@ pub enum Hint {
 }
 
 impl Query {
-    /// Every document that `filter` means.
+    /// Returns a query for every document that matches `filter`.
     pub fn new(filter: Filter, context: Context) -> Self {
         Query {
             filter,

@@ -1,7 +1,7 @@
-//! Why a query cannot be answered: the reason, behind all that was asked, as mongod's messages show
-//! it.
+//! Error messages for queries that cannot be planned: the reason, after a description of the query,
+//! as in mongod.
 //!
-//! Source: the messages of mongod 6.0 for each command, with hints that no index meets and under
+//! Source: the messages of mongod 6.0 for each command, with hints that match no index and with
 //! `notablescan`.
 
 use std::fmt::Write;
@@ -13,14 +13,14 @@ use marula_query::sort::{SortPart, SortPattern};
 
 use crate::query::{Query, WordedCollation, Wording};
 
-/// The error of a planner that finds no plan for a query on the collection of this name.
+/// Returns the error of a planner that finds no plan for a query on this collection.
 pub fn not_planned(reason: Error, ns: &Namespace, query: &Query, wording: &Wording<'_>) -> Error {
-    reason.caused_by(&format!("{} planner returned error", asked(ns, query, wording)))
+    reason.caused_by(&format!("{} planner returned error", description(ns, query, wording)))
 }
 
-/// What was asked: `error processing query: ns=… limit=…Tree: …Sort: …Proj: …`, up to the end of a
-/// line.
-pub fn asked(ns: &Namespace, query: &Query, wording: &Wording<'_>) -> String {
+/// Returns the description of a query: `error processing query: ns=… limit=…Tree: …Sort: …Proj: …`,
+/// up to the end of a line.
+pub fn description(ns: &Namespace, query: &Query, wording: &Wording<'_>) -> String {
     let mut text = format!("error processing query: ns={ns}");
     let counts = [
         ("batchSize", wording.batch_size),
@@ -32,7 +32,7 @@ pub fn asked(ns: &Namespace, query: &Query, wording: &Wording<'_>) -> String {
             let _ = write!(text, " {name}={count}");
         }
     }
-    // A walk in a direction is not an order.
+    // `$natural` is not a sort.
     let by_values = query.sort.as_ref();
     let sort = by_values.map(|pattern| wording.sort.map_or_else(|| sort_of(pattern), Doc::to_buf));
     let sort = sort.unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn asked(ns: &Namespace, query: &Query, wording: &Wording<'_>) -> String {
             recorded.as_doc()
         }
     };
-    // The front of a pipeline without conditions is an `$and` of none.
+    // The front of a pipeline without conditions is an empty `$and`.
     match needed.is_some() && query.filter.is_always_true() {
         true => text.push_str("Tree: $and\n"),
         false => {
@@ -75,7 +75,7 @@ pub fn asked(ns: &Namespace, query: &Query, wording: &Wording<'_>) -> String {
     text
 }
 
-/// A sort as a document says it.
+/// Returns a sort as a document.
 fn sort_of(pattern: &SortPattern) -> DocBuf {
     DocBuf::build(|out| {
         for (number, part) in pattern.parts().iter().enumerate() {
@@ -122,7 +122,7 @@ mod tests {
             ..Wording::default()
         };
         assert_eq!(
-            asked(&ns, &query, &wording),
+            description(&ns, &query, &wording),
             "error processing query: ns=d.c batchSize=5 limit=3 skip=2Tree: $and\n    a $eq 1\n    b $gt \"x\"\n\
              Sort: { a: 1 }\nProj: { b: 1, $recordId: { $meta: \"recordId\" } }\nCollation: { locale: \"fr\" }\n"
         );
@@ -138,7 +138,7 @@ mod tests {
             ..Wording::default()
         };
         assert_eq!(
-            asked(&ns, &query(doc! {}), &wording),
+            description(&ns, &query(doc! {}), &wording),
             "error processing query: ns=d.cTree: $and\nSort: {}\nProj: { b: 1, _id: 0 }\nCollation: { locale: \"simple\" }\n"
         );
     }

@@ -1,8 +1,8 @@
-//! The shape of a query: what it asks of which fields, whatever the constants.
+//! The shape of a query: its predicates and fields, without the constants.
 //!
-//! Queries of one shape have the same `queryHash`. Which of their constants an index can serve may
-//! still differ: a sparse index has nothing for null. Queries for which the same indexes could do
-//! share a `planCacheKey`, and with it a cached plan.
+//! Queries of one shape have the same `queryHash`. The indexes that support them may still differ
+//! by their constants: a sparse index has no entries for null. Queries that the same indexes
+//! support share a `planCacheKey`, and with it a plan cache entry.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -16,7 +16,7 @@ use marula_query::sort::SortPart;
 use crate::planner::{has_collation_of, is_partial_served};
 use crate::query::{Query, Wanted};
 
-/// The shape of `query` on a collection with these indexes.
+/// Returns the shape of `query` on a collection with these indexes.
 pub fn shape_of(query: &Query, state: &State) -> QueryShape {
     let shape = query_shape(query);
     let mut conditions = Vec::new();
@@ -37,8 +37,8 @@ pub fn shape_of(query: &Query, state: &State) -> QueryShape {
     QueryShape { query: shape, plan, is_count: query.wanted == Wanted::Count }
 }
 
-/// What queries of one shape share: they ask the same of the same fields, in the same order,
-/// whatever the constants.
+/// Returns the hash of a query's shape: queries with the same predicates on the same fields, in the
+/// same order, have the same hash, whatever the constants.
 pub fn query_shape(query: &Query) -> u64 {
     let mut hasher = DefaultHasher::new();
     query.filter.shape_hash().hash(&mut hasher);
@@ -63,7 +63,7 @@ pub fn query_shape(query: &Query) -> u64 {
     hasher.finish()
 }
 
-/// The conditions on paths, whatever joins them.
+/// Collects the conditions on paths, however they are combined.
 fn gather<'n>(node: &'n Node, out: &mut Vec<(&'n FieldPath, &'n Predicate)>) {
     match node {
         Node::And(children) | Node::Or(children) | Node::Nor(children) => {
@@ -75,7 +75,7 @@ fn gather<'n>(node: &'n Node, out: &mut Vec<(&'n FieldPath, &'n Predicate)>) {
     }
 }
 
-/// Whether entries of `index` could tell which documents meet the condition.
+/// Returns whether entries of `index` can determine which documents match the condition.
 fn serves(index: &std::sync::Arc<Index>, query: &Query, predicate: &Predicate) -> bool {
     let is_text = |kind: Type| matches!(kind, Type::String | Type::Document | Type::Array);
     let (asks_for_nothing, asks_for_text) = match predicate {

@@ -1,4 +1,4 @@
-//! What an operation's tally is told of the plans that it runs.
+//! The contribution of plans to an operation's statistics.
 
 use marula_bson::Doc;
 use marula_db::Unit;
@@ -9,7 +9,7 @@ use crate::explain::{self, Printed};
 use crate::plan::{Plan, Stage};
 use crate::shape::shape_of;
 
-/// Notes that a plan begins to run, or goes on.
+/// Records that a plan starts or continues.
 #[inline]
 pub(crate) fn begin(unit: Unit<'_>, plan: &Plan) {
     if let Some(tally) = unit.tally()
@@ -19,22 +19,22 @@ pub(crate) fn begin(unit: Unit<'_>, plan: &Plan) {
     }
 }
 
-/// Adds what a run has looked at.
+/// Adds the keys and documents that a run has examined.
 #[inline]
 pub(crate) fn add(unit: Unit<'_>, execution: &Execution, run: Examined) {
     let Some(tally) = unit.tally() else { return };
     tally.add_examined(run);
     if tally.tells() {
-        tally.plan_ran(|detail| told(execution, detail));
+        tally.plan_ran(|detail| statistics(execution, detail));
     }
 }
 
-/// What is told of a plan that has run.
-fn told(execution: &Execution, detail: &Detail) -> Told {
+/// Returns the statistics of a plan that has run.
+fn statistics(execution: &Execution, detail: &Detail) -> Told {
     let (plan, query) = (execution.plan(), execution.query());
     let has_sort = plan.root.any(&|stage| matches!(stage, Stage::Sort(_)));
     let is_by_id = plan.root.any(&|stage| matches!(stage, Stage::IdHack(_)));
-    // The first of each group is planned for beforehand, by the indexes alone.
+    // DISTINCT plans are made from the indexes alone, without the planner.
     let is_planned = !plan.gives_first_of_each();
     let stages = match detail {
         Detail::Stages { sort, projection } => {

@@ -1,16 +1,16 @@
-//! The law of the planner: every plan of a query gives the same answer, with any set of indexes and
-//! without: ordinary, compound, multikey, unique, sparse, partial, hashed and wildcard ones,
-//! wildcards beside fields, and arrays side by side. Indexes of places and texts answer queries of
-//! their own and have tests of their own.
+//! The law of the planner: every plan of a query gives the same result, with any set of indexes and
+//! without indexes: ordinary, compound, multikey, unique, sparse, partial, hashed and wildcard
+//! ones, compound wildcards, and parallel arrays. Indexes on locations and text support queries of
+//! their own and have their own tests.
 //!
-//! Documents, index sets and queries are generated from a seed, which a failure prints. Every plan
-//! that is considered is carried out, in batches that end at odd places, and compared with trying
-//! the filter on every document.
+//! Documents, index sets and queries are generated from a seed, which a failure prints. Every
+//! candidate plan is executed, in batches of odd sizes, and compared with a match of the filter on
+//! every document.
 
-mod beside;
 mod first_of_each;
 mod late;
 mod like_mongod;
+mod neighbours;
 mod tried;
 mod winners;
 
@@ -27,12 +27,14 @@ use marula_query::sort::SortPattern;
 use marula_storage::memory::Memory;
 
 use crate::plan::Stage;
-use crate::{Emit, End, Execution, Patience, Plan, Query, Shown, Wanted, Wording, choice, planner};
+use crate::{
+    Emit, End, Execution, Plan, Query, Shown, TimeBudget, Wanted, Wording, choice, planner,
+};
 
 const DOCUMENTS: i32 = 120;
 const QUERIES: usize = 150;
 
-/// Numbers that look random, the same for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 struct Random(u64);
 
 impl Random {
@@ -152,7 +154,7 @@ fn predicate(random: &mut Random, out: &mut DocWriter<'_>) {
     };
 }
 
-/// A comparison of a path with a constant in the words of an expression.
+/// Returns a comparison of a path with a constant as an expression.
 fn comparison(random: &mut Random) -> DocBuf {
     let op = *random.of(&["$eq", "$eq", "$lt", "$lte", "$gt", "$gte", "$ne"]);
     let path = *random.of(&["$a", "$b", "$c", "$o.x", "$o"]);
@@ -231,7 +233,7 @@ fn collection(db: &Db, name: &str, docs: &[DocBuf], indexes: &[DocBuf]) -> Arc<C
     collection
 }
 
-/// What a plan gives, in its order, taken in batches of odd sizes.
+/// Returns the documents of a plan in its order, executed in batches of odd sizes.
 fn carry_out(
     db: &Db,
     collection: &Arc<Collection>,
@@ -242,7 +244,7 @@ fn carry_out(
     carry_on(db, Execution::new(collection.clone(), plan, query), random)
 }
 
-/// What an execution gives from where it stands, in its order, taken in batches of odd sizes.
+/// Returns the remaining documents of an execution in its order, in batches of odd sizes.
 fn carry_on(db: &Db, mut execution: Execution, random: &mut Random) -> Vec<DocBuf> {
     let mut found = Vec::new();
     loop {
@@ -270,7 +272,7 @@ fn carry_on(db: &Db, mut execution: Execution, random: &mut Random) -> Vec<DocBu
     }
 }
 
-/// What the stages of a plan have counted when they have given `count` documents, or all.
+/// Returns the counts of a plan's stages once they have returned `count` documents, or all.
 fn counted(
     db: &Db,
     collection: &Arc<Collection>,
@@ -297,7 +299,7 @@ fn print_stats(stage: &Stage, run: &crate::StageRun, out: &mut String) {
     run.each_input(stage, &mut |stage, run| print_stats(stage, run, out));
 }
 
-/// Who reads documents ahead counts as who reads each in its turn.
+/// Checks that counts are the same with and without reading ahead.
 fn check_counts(db: &Db, collection: &Arc<Collection>, make: &dyn Fn() -> Query, what: &str) {
     let state = collection.state();
     let plans = || planner::plans(&state, &make()).unwrap();
@@ -319,12 +321,12 @@ fn sorted(mut docs: Vec<DocBuf>) -> Vec<DocBuf> {
     docs
 }
 
-/// Index sets of documents without arrays side by side.
+/// Index sets of documents without parallel arrays.
 fn check_all_kinds(seed: u64) {
     let mut random = Random(seed);
     let docs: Vec<DocBuf> = (0..DOCUMENTS).map(|id| document(&mut random, id)).collect();
-    // Where a hash or two arrays would meet, the documents that cannot be indexed are left out for
-    // all.
+    // Documents that cannot be indexed, because of a hash or parallel arrays, are left out for all
+    // sets.
     let docs = indexable(&docs);
     let sets: &[&[DocBuf]] = &[
         &[doc! { "a": 1 }, doc! { "b": (-1) }],
@@ -350,7 +352,7 @@ fn check_all_kinds(seed: u64) {
     check(seed, &mut random, &docs, sets, |random| filter(random, 2));
 }
 
-/// Index sets of documents with arrays side by side.
+/// Index sets of documents with parallel arrays.
 fn check_parallel_arrays(seed: u64) {
     let mut random = Random(seed);
     let docs: Vec<DocBuf> = (0..DOCUMENTS).map(|id| document(&mut random, id)).collect();
@@ -433,7 +435,7 @@ fn check(
     }
 }
 
-/// What stands under a name that may be asked for by number; `kinds` says which: 2 are scalars, 5
+/// Returns a value for a field that paths with numbers read; `kinds` selects: 2 scalars, 5
 /// documents too, 7 all.
 fn place(random: &mut Random, (kinds, nests): (usize, bool), depth: usize) -> ValueBuf {
     let kinds = if depth < 3 { kinds } else { 2 };
@@ -460,7 +462,7 @@ fn place(random: &mut Random, (kinds, nests): (usize, bool), depth: usize) -> Va
     }
 }
 
-/// A filter with numbers in its paths.
+/// Returns a filter with numbers in its paths.
 fn filter_by_places(random: &mut Random) -> DocBuf {
     let path = *random.of(&["p.0", "p.0.x", "p.x.0", "p.x", "p.0.0", "p.0.x.0", "p.1", "p", "q.0"]);
     let number = random.number();
@@ -489,8 +491,8 @@ fn filter_by_places(random: &mut Random) -> DocBuf {
     })
 }
 
-/// Wildcard indexes of documents with names that are numbers, and with arrays in arrays or without:
-/// then a number in a path can be more.
+/// Wildcard indexes of documents whose field names are numbers, with or without nested arrays: a
+/// number in a path then has several meanings.
 fn check_places(seed: u64, nests: bool) {
     let mut random = Random(seed);
     let docs: Vec<DocBuf> = (0..DOCUMENTS)
@@ -507,8 +509,8 @@ fn check_places(seed: u64, nests: bool) {
     check(seed, &mut random, &docs, sets, filter_by_places);
 }
 
-/// Documents without an array at `a`, and with at most one among `b`, `c` and `o`, can be in every
-/// index.
+/// Returns the documents that every index can contain: without an array at `a`, and with at most
+/// one among `b`, `c` and `o`.
 fn indexable(docs: &[DocBuf]) -> Vec<DocBuf> {
     let is_array =
         |doc: &DocBuf, name: &str| matches!(doc.as_doc().get(name), Some(Value::Array(_)));
@@ -519,15 +521,15 @@ fn indexable(docs: &[DocBuf]) -> Vec<DocBuf> {
     docs.iter().filter(fits).cloned().collect()
 }
 
-/// The plan that is chosen by whoever has time: by trial, then by memory.
+/// Returns the plan that a caller without a time limit gets: first by trial, then from the cache.
 fn chosen(db: &Db, collection: &Arc<Collection>, query: Query) -> Execution {
     let (unit, wording) = (Unit::new(db), Wording::default());
-    choice::choose(unit, collection, query, &wording, Patience::Long, &mut || Ok(()))
+    choice::choose(unit, collection, query, &wording, TimeBudget::Long, &mut || Ok(()))
         .unwrap()
         .expect("who may wait gets a plan")
 }
 
-/// The plan that is chosen by trial counts right, twice: the second time by memory.
+/// The chosen plan counts correctly, first by trial, then from the cache.
 fn check_chosen(db: &Db, collection: &Arc<Collection>, query: Query, wanted: usize, what: &str) {
     let mut query = Some(Query { wanted: Wanted::Count, sort: None, ..query });
     for _ in 0..2 {
@@ -543,7 +545,7 @@ fn check_chosen(db: &Db, collection: &Arc<Collection>, query: Query, wanted: usi
     }
 }
 
-/// What an index covers is what the documents have; null may stand for what is missing.
+/// An index covers the documents' values; null may represent a missing field.
 fn check_covered(
     db: &Db,
     collection: &Arc<Collection>,
@@ -560,7 +562,7 @@ fn check_covered(
         let mut out = Vec::new();
         projection.apply(doc, None, &Metadata::default(), &context, &mut out).unwrap();
         let out = DocBuf::trusted(out);
-        // In one order, and without what is null.
+        // In a fixed order, and without null.
         DocBuf::build(|doc| {
             for name in ["a", "b", "c"] {
                 let value = FieldPath::new(name).get(out.as_doc());
@@ -603,8 +605,8 @@ fn every_plan_gives_the_same_answer_by_places() {
     }
 }
 
-/// What is checked above an index stands in mongod's order: what bounds the index, what is under no
-/// path, the rest by its paths. Read from `explain` of mongod 6.0.27.
+/// Residual conditions are in mongod's order: those that bound the index, those without a path, the
+/// rest by their paths. Read from `explain` of mongod 6.0.27.
 #[test]
 fn what_an_index_leaves_is_checked_in_mongods_order() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -633,8 +635,7 @@ fn what_an_index_leaves_is_checked_in_mongods_order() {
     }
 }
 
-/// A plan that fails while several are tried ends the query, even where another would have answered
-/// it.
+/// A plan that fails in a trial ends the query, even if another plan would have succeeded.
 #[test]
 fn a_plan_that_fails_in_a_trial_ends_the_query() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -645,9 +646,9 @@ fn a_plan_that_fails_in_a_trial_ends_the_query() {
     for (indexes, wanted) in
         [(vec![doc! { "a": 1 }, doc! { "b": 1 }], Some(trying)), (vec![doc! { "b": 1 }], None)]
     {
-        // A document that a write may have changed since the walk began is checked for the whole
-        // query, whose conditions stand in another order; here what an index build leaves is
-        // cleared meanwhile. So beside a write it is tried anew.
+        // A document that may have changed since the scan began is checked with the whole query,
+        // whose conditions have another order; here the clean-up after an index build does that. So
+        // the attempt is repeated after a write.
         let chosen = names.by_ref().find_map(|name| {
             let collection = collection(&db, &name, &docs, &indexes);
             let stamp = db.moment();
@@ -659,7 +660,7 @@ fn a_plan_that_fails_in_a_trial_ends_the_query() {
                 &collection,
                 query,
                 &wording,
-                Patience::Long,
+                TimeBudget::Long,
                 &mut || Ok(()),
             );
             (db.moment() == stamp).then_some(chosen)
@@ -676,7 +677,7 @@ fn a_plan_that_fails_in_a_trial_ends_the_query() {
     }
 }
 
-/// An index finds what is less or greater than an array, whatever types the elements have.
+/// An index finds the values less or greater than an array, whatever types the elements have.
 #[test]
 fn arrays_are_found_on_both_sides_of_an_array() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();

@@ -1,9 +1,11 @@
-//! Which of plans that did as well in a trial is taken: by the form of the bounds on their index.
+//! The choice between plans that did equally well in a trial: by the form of the bounds of their
+//! indexes.
 //!
-//! The index is preferred of which more leading fields are bounded to one value, then to single
-//! values, then to ranges with two ends, then at all; then the plan that has read fewer documents,
-//! and then the index with fewer fields. Only plans that walk one index are compared.
-//! Source: the winners that mongod 6.0.27 names where all plans do the same work.
+//! The index is preferred that has more leading fields with one value, then with single values,
+//! then with ranges that have two ends, then with any bounds; then the plan that has read fewer
+//! documents, and then the index with fewer fields. Only plans with one index scan are compared.
+//!
+//! Source: the winners in mongod 6.0.27 among plans with the same work.
 
 use std::cmp::Reverse;
 
@@ -13,24 +15,24 @@ use crate::bounds::Interval;
 use crate::plan::{Ixscan, Stage};
 use crate::trial::Tried;
 
-/// How well the one index of a plan suits its query; the greater the better, field by field.
+/// The fit of a plan's single index to its query; the greater the better, field by field.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Fit {
-    /// Leading fields with one value.
+    /// The number of leading fields with one value.
     values: usize,
-    /// Leading fields with single values.
+    /// The number of leading fields with single values.
     points: usize,
-    /// Leading fields with single values or ranges that the query ends on both sides.
+    /// The number of leading fields with single values or ranges with both ends in the query.
     ranges: usize,
-    /// Leading fields that are bounded at all.
+    /// The number of leading fields with bounds.
     bounded: usize,
-    /// Documents that were read.
+    /// The number of documents read.
     docs: Reverse<u64>,
     fields: Reverse<usize>,
 }
 
 impl Fit {
-    /// The fit of the index that a plan walks; `None` where it walks none, or several.
+    /// Returns the fit of the index that a plan scans; `None` if it scans none, or several.
     pub(crate) fn of(tried: &Tried) -> Option<Fit> {
         let root = &tried.plan.root;
         let mut scans: Vec<&Ixscan> = Vec::new();
@@ -41,7 +43,7 @@ impl Fit {
         });
         let [scan] = scans.as_slice() else { return None };
         let fields = &scan.bounds.fields.as_ref()?.fields;
-        // What an entry of a wildcard index says in front of the value is the path alone.
+        // In a wildcard index only the path precedes the value.
         let path = match &scan.index.spec.kind {
             IndexKind::Wildcard(wildcard) => Some(wildcard.part()),
             _ => None,

@@ -1,9 +1,14 @@
-//! Trying plans: all of them run side by side for a while, and the one that gets most for its work
-//! wins.
+//! Trials: the candidate plans run in turns for a limited amount of work, and the most productive
+//! one wins.
 //!
-//! Each plan does one unit of work in turn, until one has come to its end or given a first batch,
-//! or the work reaches a limit. What a trial costs is so many times the cheapest plan's first batch
-//! as there are plans.
+//! ```text
+//!   plan 1   ·  ·  d  ·  d  ·          a column: one unit of work of each plan
+//!   plan 2   d  d  d  d  d  d ◄─ wins  d: a document
+//!   plan 3   ·  ·  ·  ·  ·  ·
+//! ```
+//!
+//! A trial ends once a plan has ended or returned a first batch, or at a limit of work. It costs
+//! the number of plans times the cheapest plan's first batch.
 //! Source: manual "Query Plans", and the scores that mongod 6.0 shows for all plans in `explain`.
 
 use std::cmp::Ordering;
@@ -19,27 +24,27 @@ use crate::plan::{Plan, Stage};
 use crate::query::Query;
 use crate::tie_break::Fit;
 
-/// Documents after which a plan has shown enough.
+/// The number of documents after which a plan has shown enough.
 const RESULTS_MAX: u64 = 101;
-/// Units of work of one plan, in a small collection.
+/// The units of work of one plan, in a small collection.
 const WORKS_MIN: u64 = 10_000;
-/// Of a large collection so many tenths of the documents.
+/// The tenths of a large collection's documents that are its units of work.
 const WORKS_TENTHS: u64 = 3;
-/// What stands before the error of a plan that is tried.
+/// The prefix of the error of a plan in a trial.
 const SELECTING: &str = "error while multiplanner was selecting best plan";
-/// Units of work between two looks at whether to go on.
+/// The number of units of work between two checks for an interruption.
 const INTERRUPT_INTERVAL: u64 = 128;
 
-/// What a trial has found out.
+/// The result of a trial.
 pub struct Trial {
-    /// Which plan wins.
+    /// The number of the winning plan.
     pub winner: usize,
-    /// The plans with what they have done, in the order given.
+    /// The plans with their results, in the given order.
     pub tried: Vec<Tried>,
 }
 
 impl Trial {
-    /// Whether the winner has given something, and no other plan did as well.
+    /// Returns whether the winner returned something, and no other plan did equally well.
     pub(crate) fn is_clear(&self) -> bool {
         let winner = &self.tried[self.winner];
         let as_well = self.tried.iter().filter(|tried| tried.score >= winner.score).count();
@@ -47,17 +52,17 @@ impl Trial {
     }
 }
 
-/// A plan that was tried.
+/// A plan after a trial.
 pub struct Tried {
     /// The plan.
     pub plan: Arc<Plan>,
-    /// What its stages have done. The winner's can go on from there.
+    /// The state and statistics of its stages. The winner continues from there.
     pub run: StageRun,
-    /// How well it has done.
+    /// Its score.
     pub score: f64,
-    /// What it has found; `None` where that was too much to keep.
+    /// The documents that it found; `None` if they were too large to store.
     pub(crate) kept: Option<Kept>,
-    /// Why it cannot be carried out.
+    /// The error that it failed with.
     failure: Option<marula_error::Error>,
 }
 
@@ -70,7 +75,7 @@ impl Tried {
     }
 }
 
-/// Keeps a document that a plan has found for its query, as long as there is room.
+/// Stores a document that a plan found for its query, as long as there is room.
 fn keep(
     kept: &mut Option<Kept>,
     found: &Found<'_>,
@@ -84,20 +89,20 @@ fn keep(
     }
 }
 
-/// What becomes of the documents that plans find while they are tried.
+/// The use of the documents that plans find in a trial.
 pub(crate) enum Findings<'f> {
-    /// They are kept, for the winner goes on from where it stands.
+    /// They are stored, and the winner continues where it stopped.
     Kept,
-    /// They are shown, with the number of the plan; what goes on does not give them again.
+    /// They are shown, with the number of the plan; the winner does not return them again.
     Shown(&'f mut dyn FnMut(usize, Doc<'_>)),
-    /// Nobody wants them: the winner does not go on.
+    /// They are dropped: the winner does not continue.
     Dropped,
 }
 
-/// Tries `plans` for `query`.
+/// Runs `plans` for `query` in a trial.
 ///
-/// Errors: what a plan runs into, with mongod's prefix, and that of `interrupt`. A plan that only
-/// takes more memory than it may is out of the race, as long as another is in it.
+/// Errors: those of a plan, with mongod's prefix, and that of `interrupt`. A plan that only exceeds
+/// its memory limit loses, as long as another plan has not failed.
 pub(crate) fn run(
     unit: Unit<'_>,
     collection: &Collection,
@@ -165,7 +170,7 @@ pub(crate) fn run(
     }
 }
 
-/// The plan that did best; of several the one whose index fits best, and the first of those.
+/// Returns the best plan; of several, the one whose index fits best, and the first of those.
 fn best(tried: &[Tried]) -> usize {
     let mut best = 0;
     for (number, next) in tried.iter().enumerate().skip(1) {
@@ -185,7 +190,7 @@ fn best(tried: &[Tried]) -> usize {
     best
 }
 
-/// Computes what is shown of a document, which may fail; `out` is for that.
+/// Computes the projection of a document, which may fail; `out` is a buffer.
 fn show(query: &Query, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
     let Some(projection) = query.shown.as_ref().and_then(|shown| shown.computed.as_ref()) else {
         return Ok(());
@@ -198,7 +203,7 @@ fn show(query: &Query, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
     projection.apply(doc, position, &Metadata::default(), &query.context, out)
 }
 
-/// Whether an error ends the operation from outside; it is told as it is.
+/// Returns whether an error ends the operation from outside, which is reported without a prefix.
 fn is_interruption(error: &Error) -> bool {
     [
         codes::Interrupted,
@@ -210,14 +215,14 @@ fn is_interruption(error: &Error) -> bool {
     .contains(&error.code())
 }
 
-/// How well a plan has done: what it has given for its work, a little for what it spares, and much
-/// for being done.
+/// Returns the score of a plan: its documents per unit of work, a small bonus for saved work, and a
+/// large one for having ended.
 fn score(tried: &Tried) -> f64 {
     if tried.failure.is_some() {
         return 0.0;
     }
     let (root, stats) = (&tried.plan.root, &tried.run.stats);
-    // Counts of a trial are far below where a double is inexact.
+    // The counts of a trial are far below the numbers that a double cannot represent.
     #[allow(clippy::cast_precision_loss)]
     let (works, given) = (stats.works.max(1) as f64, stats.advanced as f64);
     let little = (1.0 / (10.0 * works)).min(1e-4);
@@ -225,7 +230,7 @@ fn score(tried: &Tried) -> f64 {
     let spares_documents = lacks(&|stage| matches!(stage, Stage::Fetch(_)));
     let spares_sort = lacks(&|stage| matches!(stage, Stage::Sort(_)));
     let is_done = if stats.is_eof { 1.0 } else { 0.0 };
-    let spares_meeting = lacks(&|stage| matches!(stage, Stage::AndSorted(_)));
-    // In this order, which the last bits depend on.
-    1.0 + given / works + (spares_documents + spares_sort + spares_meeting) + is_done
+    let spares_intersection = lacks(&|stage| matches!(stage, Stage::AndSorted(_)));
+    // The order of the additions determines the last bits.
+    1.0 + given / works + (spares_documents + spares_sort + spares_intersection) + is_done
 }

@@ -5,7 +5,7 @@ use marula_bson::{DocBuf, Value, ValueBuf, doc_fields};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_operation::{Arguments, Env, Host};
-use marula_plan::Patience;
+use marula_plan::TimeBudget;
 use marula_query::context::{Context as QueryContext, Interrupt as QueryInterrupt};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::spill::Limits;
@@ -56,14 +56,14 @@ impl Host for Context<'_> {
 
     /// An operation that may have to be profiled is not attempted within a time budget: a profile
     /// of the attempt would be lost.
-    fn time_budget(&self) -> Patience {
+    fn time_budget(&self) -> TimeBudget {
         let time = self.call.patience;
         if self.may_wait() {
-            Patience::Timed
-        } else if self.server.profiling.concerns(Patience::longest(time)) {
-            Patience::Short
+            TimeBudget::Timed
+        } else if self.server.profiling.concerns(TimeBudget::longest(time)) {
+            TimeBudget::Short
         } else {
-            Patience::UpTo(time)
+            TimeBudget::UpTo(time)
         }
     }
 

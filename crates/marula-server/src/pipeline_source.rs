@@ -12,7 +12,7 @@ use marula_error::Result;
 use marula_operation::args;
 use marula_operation::time_series::index::key_of_buckets;
 use marula_plan::{
-    Emit, End, Execution, Hint, Patience, Plan, Query, Reads, Shown, Wanted, WordedCollation,
+    Emit, End, Execution, Hint, Plan, Query, Reads, Shown, TimeBudget, Wanted, WordedCollation,
     Wording, choice,
 };
 use marula_query::context::{Context as QueryContext, Interrupt};
@@ -496,7 +496,8 @@ fn plan_front(
     let wording = Wording { collation, needs: Some(&needs), ..Wording::default() };
     let work = surroundings.work();
     let unit = work.unit();
-    let chosen = choice::choose(unit, collection, query, &wording, Patience::Long, &mut interrupt)?;
+    let chosen =
+        choice::choose(unit, collection, query, &wording, TimeBudget::Long, &mut interrupt)?;
     Ok(chosen.expect("who may wait gets a plan"))
 }
 

@@ -24,7 +24,7 @@ pub struct PartKind {
     /// Whether entries are in the order of the field's values, so that they provide a sort order.
     pub is_ordered: bool,
     /// Whether equal entries mean equal values.
-    pub tells_equal: bool,
+    pub keeps_equality: bool,
     /// Whether the field's value can be read from an entry, so that the index can cover a query.
     pub holds_value: bool,
 }
@@ -34,7 +34,7 @@ pub static ORDERED: PartKind = PartKind {
     name: "",
     bounds: predicate::bounds,
     is_ordered: true,
-    tells_equal: true,
+    keeps_equality: true,
     holds_value: true,
 };
 
@@ -44,21 +44,21 @@ pub static KINDS: &[PartKind] = &[
         name: "hashed",
         bounds: hashed::bounds,
         is_ordered: false,
-        tells_equal: true,
+        keeps_equality: true,
         holds_value: false,
     },
     PartKind {
         name: "2dsphere",
         bounds: places::sphere_bounds,
         is_ordered: false,
-        tells_equal: false,
+        keeps_equality: false,
         holds_value: false,
     },
     PartKind {
         name: "2d",
         bounds: places::flat_bounds,
         is_ordered: false,
-        tells_equal: false,
+        keeps_equality: false,
         holds_value: false,
     },
 ];
@@ -68,7 +68,7 @@ static OPAQUE: PartKind = PartKind {
     name: "",
     bounds: |_, _| None,
     is_ordered: false,
-    tells_equal: false,
+    keeps_equality: false,
     holds_value: false,
 };
 

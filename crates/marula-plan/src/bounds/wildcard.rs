@@ -13,7 +13,7 @@ use super::predicate;
 
 /// The value of a path in a wildcard index.
 pub static WILDCARD: PartKind =
-    PartKind { name: "", bounds, is_ordered: true, tells_equal: true, holds_value: true };
+    PartKind { name: "", bounds, is_ordered: true, keeps_equality: true, holds_value: true };
 
 /// A field before the wildcard, with any path below it. The index has no entries for documents
 /// without any field.
@@ -21,7 +21,7 @@ pub static FRONT: PartKind = PartKind {
     name: "",
     bounds: front_bounds,
     is_ordered: true,
-    tells_equal: true,
+    keeps_equality: true,
     holds_value: true,
 };
 

@@ -1,9 +1,8 @@
-//! The walk over a part of a clustered collection as mongod counts it.
+//! A scan of part of a clustered collection, with the counts of mongod.
 //!
-//! mongod comes to a bound by going to the record that is there or, where there is none, to the one
-//! in front of it, and knows that it has left the part by looking at the record behind it. A walk
-//! that does its work for an answer alone looks at neither; one that is told of, or compared with
-//! others by its units of work, does so here.
+//! mongod starts at a bound by seeking to the record there or, if there is none, to the record
+//! before it, and ends by reading the record after the range. A normal scan reads neither. A scan
+//! whose counts are reported or compared with other plans' units of work uses this module.
 
 use std::cmp::Ordering;
 
@@ -19,7 +18,7 @@ use crate::clustered::{ClusteredScan, ScanEnd};
 use crate::plan::Collscan;
 
 impl Collscan {
-    /// Looks at one record, which may be one beside those that are walked.
+    /// Reads one record, which may be one next to the range.
     pub(super) fn work_around(
         &self,
         records: &ClusteredScan,
@@ -64,8 +63,8 @@ impl Collscan {
     }
 }
 
-/// Moves to where mongod begins: the record at the bound, or the nearest one in front of it, or the
-/// first behind it.
+/// Moves to mongod's start: the record at the bound, the nearest one before it, or the first one
+/// after it.
 fn begin(
     records: &ClusteredScan,
     direction: Direction,
@@ -85,8 +84,8 @@ fn begin(
 }
 
 impl ClusteredScan {
-    /// Whether mongod ends a walk at a record that is not among those that are given. It takes
-    /// whether the greatest `_id` is included for whether the last one is, whichever way it goes.
+    /// Returns whether mongod ends a scan at a record that is not returned. It uses the
+    /// inclusiveness of the greatest `_id` for the last record, in either direction.
     fn ends_at(&self, record: &[u8], direction: Direction) -> bool {
         let is_last_in = self.high.as_ref().is_none_or(|high| high.is_inclusive);
         let (end, behind) = match direction {

@@ -1,8 +1,8 @@
-//! How far apart places lie around a point: how large the cells around it are in which there is
-//! one.
+//! The density of locations around a point: the size of the smallest cells around the point that
+//! contain a location.
 //!
-//! The index is asked for the few cells around the point, the smallest first, then for ever larger
-//! ones until there is an entry.
+//! A few cells around the point are looked up in the index, the smallest first, then larger ones
+//! until there is an entry.
 
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind};
@@ -16,11 +16,11 @@ use super::run::StageRun;
 use super::work::{Env, Step};
 use crate::plan::Stage;
 
-/// A look at cells of one size after the other.
+/// A search of cells of one size after the other.
 pub(super) struct Density {
     sight: Sight,
     level: u8,
-    /// The level of the largest cells that are worth a look.
+    /// The level of the largest cells that are searched.
     level_min: u8,
 }
 
@@ -33,14 +33,14 @@ impl Density {
         Density { level: sight.level_max(), level_min: sight.level_min(near), sight }
     }
 
-    /// The cells that are looked at.
+    /// Returns the cells that are searched.
     pub(super) fn cells(&self, near: &Near) -> Area {
         self.sight.around(near, self.level)
     }
 
-    /// Goes on with the walk over the cells; when these are known to be empty, they are larger from
-    /// here on. Answers how wide those are in which there is something: in the unit that the search
-    /// counts in, or in metres for radians.
+    /// Continues the scan of the cells; once these are known to be empty, uses larger ones. Returns
+    /// the width of the cells that contain an entry: in the unit of the search, or in metres for
+    /// radians.
     pub(super) fn work(
         &mut self,
         (walk, run): (&Stage, &mut StageRun),

@@ -1,9 +1,9 @@
-//! A document made of the values of an index entry, each where its path says: `{ "a.b": 1 }` is
-//! `{ a: { b: 1 } }`.
+//! A document with the values of an index entry, each at its path: `{ "a.b": 1 }` becomes `{ a: {
+//! b: 1 } }`.
 //!
-//! Only entries of an index without arrays on its paths say what the document holds there. A value
-//! that is missing is null in the index, and so it is here. An entry of a wildcard index has one
-//! path below the wildcard, or none.
+//! Only entries of an index without arrays on its paths determine the document's values there. A
+//! missing value is null in the index, and so it is here. An entry of a wildcard index has one path
+//! below the wildcard, or none.
 
 use marula_bson::key_string::KeyStringReader;
 use marula_bson::{DocWriter, FieldPath, ValueBuf};
@@ -11,7 +11,7 @@ use marula_db::Index;
 use marula_db::index::entry::Entry;
 use marula_db::index::{IndexKind, KeyPart};
 
-/// Writes the document into `out`, which is cleared first; `None` where the entry's bytes are not a
+/// Writes the document into `out`, which is cleared first; `None` if the entry's bytes are not a
 /// key string.
 pub(super) fn write(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Option<()> {
     out.clear();
@@ -36,7 +36,7 @@ pub(super) fn write(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Opti
     Some(())
 }
 
-/// Writes the fields of an entry of a wildcard index, of whose parts the wildcard has this number.
+/// Writes the fields of an entry of a wildcard index; `number` is the wildcard's part.
 fn write_with_path(
     parts: &[KeyPart],
     wildcard: usize,
@@ -62,8 +62,8 @@ fn write_with_path(
     Some(())
 }
 
-/// Writes fields with what is left of their paths; those that share a name go into one document. Of
-/// an index on `a` and `a.b` the value of `a` is the whole.
+/// Writes fields with the rest of their paths; those that share a name are written into one
+/// document. With an index on `a` and `a.b` the value of `a` is the whole document.
 ///
 /// Depth is bounded by the length of an index's path.
 fn write_fields(fields: &[(&[Box<[u8]>], ValueBuf)], out: &mut DocWriter<'_>) {

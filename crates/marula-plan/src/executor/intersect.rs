@@ -1,8 +1,12 @@
-//! Giving what all inputs lead to, where each is in record order.
+//! Returns the records that all inputs have in common; each input is in record order.
 //!
-//! One input names a record, the target, and the others go on until each has come to it or one is
-//! past it: then that record is the next target. Nothing is remembered but the target, however many
-//! records there are.
+//! ```text
+//!   input 1   3   7   9   ──► 7 is the target: the others advance to 7 or past it
+//!   input 2   5   7       ──► reached
+//!   input 3   4   8       ──► past it: 8 is the next target
+//! ```
+//!
+//! Only the target is stored, however many records there are.
 
 use std::collections::VecDeque;
 
@@ -14,20 +18,20 @@ use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::plan::AndSorted;
 
-/// What an intersection remembers while it runs.
+/// The state of an intersection during a run.
 #[derive(Default)]
-pub(crate) struct Meeting {
+pub(crate) struct Intersection {
     target: Option<Target>,
-    /// How often a record of each input was not one of another's.
+    /// The number of records of each input that another input did not have.
     failed: Vec<u64>,
 }
 
-/// The record that is looked for.
+/// The record that is searched for in all inputs.
 struct Target {
     record: RecordKey,
-    /// Which input has named it.
+    /// The number of the input that returned it.
     named_by: usize,
-    /// The inputs that have not come to it yet, in the order in which they go on.
+    /// The inputs that have not reached it yet, in the order in which they continue.
     behind: VecDeque<usize>,
 }
 
@@ -38,8 +42,8 @@ impl Target {
     }
 }
 
-impl Meeting {
-    /// How often a record of the input with this number was not one of another's.
+impl Intersection {
+    /// Returns the number of records of this input that another input did not have.
     pub(crate) fn failed(&self, input: usize) -> u64 {
         self.failed.get(input).copied().unwrap_or(0)
     }
@@ -48,11 +52,11 @@ impl Meeting {
 impl AndSorted {
     pub(super) fn work(
         &self,
-        (meeting, runs): (&mut Meeting, &mut [StageRun]),
+        (meeting, runs): (&mut Intersection, &mut [StageRun]),
         env: &mut Env<'_>,
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
-        let Meeting { target, failed } = meeting;
+        let Intersection { target, failed } = meeting;
         let input_count = runs.len();
         failed.resize(input_count, 0);
         let next = target.as_ref().and_then(|target| target.behind.front().copied()).unwrap_or(0);
@@ -74,7 +78,8 @@ impl AndSorted {
                 std::cmp::Ordering::Equal => {
                     let given = out(Found { entry: None, ahead: None, ..found })?;
                     answer = Some(given);
-                    // What is not taken comes again, from the input that came last.
+                    // A record that was not taken is returned again, from the input that reached it
+                    // last.
                     if given != Emit::Full {
                         *target = None;
                     }

@@ -1,6 +1,6 @@
-//! Documents that a plan has found while it was tried: they are given first when the plan goes on.
+//! Documents that a plan found during a trial; they are returned first when the plan continues.
 //!
-//! Source: mongod 6.0, whose winner gives what it has found in the trial, and counts it once.
+//! Source: mongod 6.0, whose winner returns the documents found in the trial, and counts them once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::{Emit, Found};
 use crate::plan::{Plan, Stage};
 use crate::query::{Query, Wanted};
 
-/// Bytes that the plans of one trial keep together. A plan that finds more begins again if it wins.
+/// The bytes that all plans of one trial may store. A plan that finds more starts again if it wins.
 const BYTES_MAX: usize = 16 << 20;
 
-/// What one document takes beside its bytes, about.
+/// The approximate size of an entry in addition to its document.
 const OVERHEAD_BYTES: usize = 128;
 
-/// What is left of the bytes that the plans of one trial may keep.
+/// The bytes that the plans of a trial may still store.
 pub(crate) struct Room(usize);
 
 impl Default for Room {
@@ -29,20 +29,20 @@ impl Default for Room {
     }
 }
 
-/// The documents that a plan has found and that have not been given.
+/// The documents that a plan has found and not returned yet.
 #[derive(Default)]
 pub(crate) struct Kept(VecDeque<KeptDocument>);
 
-/// A document that was found.
+/// A found document.
 struct KeptDocument {
     record: RecordKey,
-    /// Empty where documents are only counted.
+    /// Empty if documents are only counted.
     doc: DocBuf,
     is_fetched: bool,
     score: Option<f64>,
-    /// The index entry that led to it, where that is asked for.
+    /// The index entry that led to it, if the query wants it.
     entry: Option<KeptEntry>,
-    /// The key of such an entry, where documents were put in order since.
+    /// The key of the entry, if there was a sort since.
     key: Option<DocBuf>,
 }
 
@@ -53,7 +53,7 @@ struct KeptEntry {
 }
 
 impl KeptDocument {
-    /// A document that `plan` has found for `query`.
+    /// Copies a document that `plan` has found for `query`.
     fn of(found: &Found<'_>, plan: &Plan, query: &Query) -> Self {
         let wants_key = query.wants_key || query.wanted == Wanted::Key;
         let entry = found.entry.filter(|_| wants_key).and_then(|(index, entry)| {
@@ -104,7 +104,7 @@ impl KeptDocument {
     }
 }
 
-/// The index that a plan walks and an entry is of.
+/// Returns the index of an entry, as the plan that scans it has it.
 fn walked(plan: &Plan, index: &Index) -> Option<Arc<Index>> {
     let mut found = None;
     plan.root.walk(&mut |stage| {
@@ -144,12 +144,12 @@ impl Kept {
         self.0.is_empty()
     }
 
-    /// The records of the documents.
+    /// Returns the records of the documents.
     pub(super) fn records(&self) -> impl Iterator<Item = &RecordKey> {
         self.0.iter().map(|document| &document.record)
     }
 
-    /// Gives the documents until `emit` has enough; `None` where it has taken all and wants more.
+    /// Passes the documents to `emit` until it has enough; `None` if it took all and wants more.
     pub(super) fn give(
         &mut self,
         emit: &mut dyn FnMut(Found<'_>) -> Result<Emit>,

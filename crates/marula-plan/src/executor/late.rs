@@ -1,12 +1,11 @@
-//! Documents that a short sort fetches in the end.
+//! Late fetch: a sort with a limit that fetches documents only after sorting.
 //!
-//! Of a page behind the first, a sort holds all pages before it only to tell what comes first
-//! there. Copying their documents, and those that are pushed out again, costs more than the rest of
-//! the sort: here rows hold keys and records, and the documents of the page are fetched once all
-//! rows are in.
+//! For a page after the first, the sort also holds all earlier pages. Copying their documents, and
+//! the documents that are replaced later, would cost more than the rest of the sort. So rows hold
+//! keys and records only, and the documents of the page are fetched once all rows are sorted.
 //!
-//! A document may have been written meanwhile. Then what is fetched must still match and have the
-//! key that it was sorted by; where one does not, the sort begins anew and copies.
+//! A document may have been written in between. It must then still match and have the key that it
+//! was sorted by. If one does not, the sort starts again and copies the documents.
 
 use std::cell::Cell;
 use std::mem;
@@ -22,19 +21,19 @@ use marula_storage::View;
 use super::sort::Row;
 use super::walk::BATCH_MAX;
 
-/// The longest sort that does so: all of it is fetched within one unit of work.
+/// The largest limit with a late fetch: all documents are fetched within one unit of work.
 const ROWS_MAX: u64 = 1_000;
 
-/// A row holds a document that is larger, as those of other sorts do, so that the limit on the
-/// memory of sorts holds for it.
+/// A row holds a document larger than this, as in other sorts, so that the memory limit of sorts
+/// applies to it.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 32 << 10;
 
-/// So many bytes of such documents are worth copying with the others; with more, a sort begins anew
-/// as other sorts do.
+/// The maximum size of these documents that are copied again with the others; with more, the sort
+/// starts again without the late fetch.
 pub(super) const LARGE_BYTES_MAX: usize = 4 << 20;
 
-/// Whether a sort of `limit` documents, of which the first `unseen` are passed over, had better
-/// fetch the others in the end.
+/// Returns whether a late fetch pays off for a sort of `limit` documents, of which the first
+/// `unseen` are skipped.
 pub(super) fn pays(limit: Option<u64>, unseen: u64, bytes_max: usize) -> bool {
     limit.is_some_and(|limit| {
         limit <= ROWS_MAX
@@ -43,44 +42,44 @@ pub(super) fn pays(limit: Option<u64>, unseen: u64, bytes_max: usize) -> bool {
     })
 }
 
-/// Memory of so many bytes is kept for the next page.
+/// The size of the memory that is reused for the next page.
 const SPARE_BYTES_MAX: usize = 256 << 10;
 
 thread_local! {
-    /// The memory of the last page: the allocator would give that of a page back, and clear other
-    /// memory for the next.
+    /// The memory of the last page. Otherwise the allocator would return a page's memory to the
+    /// system, and zero other memory for the next page.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What the documents are fetched from, and what they must be.
+/// The source of the documents, and the conditions on them.
 pub(super) struct Source<'r> {
     pub(super) view: &'r dyn View,
     pub(super) collection: &'r Collection,
-    /// What of a document is looked at in the end.
+    /// The fields that are used afterwards.
     pub(super) fields: Option<&'r FieldSet>,
-    /// What a document must match.
+    /// The filter that documents must match.
     pub(super) filter: &'r Filter,
 }
 
 /// Sorted rows with their documents.
 #[derive(Default)]
 pub(super) struct Fetched {
-    /// Rows at the front that are passed over: nothing is known of them any more.
+    /// The number of skipped rows at the front; their content is unknown.
     unseen: u64,
-    /// Records and documents, one behind the other.
+    /// Records and documents, one after the other.
     bytes: Vec<u8>,
     rows: std::vec::IntoIter<FetchedRow>,
 }
 
-/// Where one of them lies.
+/// The position of a record and its document in `bytes`.
 struct FetchedRow {
     record: Range<usize>,
     doc: Range<usize>,
 }
 
 impl Fetched {
-    /// Fetches the documents of the sorted rows that `rows` shows, behind the first `unseen`;
-    /// `None` where one is no longer what was sorted.
+    /// Fetches the documents of the sorted rows that `rows` passes, after the first `unseen`;
+    /// `None` if one has changed since it was sorted.
     pub(super) fn fetch(
         rows: &mut dyn FnMut(&mut dyn FnMut(&[u8], Row<'_>)) -> Result<()>,
         unseen: u64,
@@ -91,7 +90,7 @@ impl Fetched {
         fetched.bytes = SPARE.take();
         let bytes = &mut fetched.bytes;
         let mut found = Vec::new();
-        // The keys of rows that come without their documents, and where such a row stands.
+        // The keys of rows without documents, and the positions of these rows.
         let (mut keys, mut wanted) = (Vec::new(), Vec::new());
         rows(&mut |key, row| {
             if fetched.unseen < unseen {
@@ -115,7 +114,7 @@ impl Fetched {
                 let start = bytes.len();
                 let mut is_same = Ok(false);
                 let mut see = |doc: Doc<'_>, out: &mut Vec<u8>| {
-                    // Documents of a page are of one size, or nearly so.
+                    // Documents of a page have about the same size.
                     out.reserve(doc.as_bytes().len() * mem::replace(&mut left, 1));
                     is_same = source.take(doc, &keys[key.clone()], pattern, out);
                 };
@@ -137,7 +136,7 @@ impl Fetched {
         Ok(Some(fetched))
     }
 
-    /// The document at the front, and its record; one that is passed over is empty.
+    /// Returns the document at the front, and its record; a skipped one is empty.
     pub(super) fn front(&self) -> Option<(Doc<'_>, &[u8])> {
         if self.unseen > 0 {
             return Some((Doc::EMPTY, &[]));
@@ -151,7 +150,7 @@ impl Fetched {
         self.pass(1);
     }
 
-    /// Moves on by up to `count` rows; answers by how many.
+    /// Skips up to `count` rows; returns their number.
     pub(super) fn pass(&mut self, count: u64) -> u64 {
         let unseen = count.min(self.unseen);
         self.unseen -= unseen;
@@ -169,7 +168,7 @@ impl Drop for Fetched {
     }
 }
 
-/// Appends `more`; answers where it lies.
+/// Appends `more`; returns its position.
 fn appended(bytes: &mut Vec<u8>, more: &[u8]) -> Range<usize> {
     let start = bytes.len();
     bytes.extend_from_slice(more);
@@ -177,7 +176,7 @@ fn appended(bytes: &mut Vec<u8>, more: &[u8]) -> Range<usize> {
 }
 
 impl Source<'_> {
-    /// Copies what is wanted of a document, if it is what was sorted.
+    /// Copies the used fields of a document, if it still is as it was sorted.
     fn take(
         &self,
         doc: Doc<'_>,

@@ -1,7 +1,12 @@
-//! Merging inputs that are in one order.
+//! Merges inputs that have the same order.
 //!
-//! Each input is asked for its next row ahead of the row's turn. The rows stand in a binary heap,
-//! which also says which of equal rows comes first: clients see that order.
+//! ```text
+//!   input 1 ──► row ─┐
+//!   input 2 ──► row ─┼─► binary heap ──► the first row; then its input reads the next one
+//!   input 3 ──► row ─┘
+//! ```
+//!
+//! The heap also determines the order of equal rows, which clients see.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -16,14 +21,14 @@ use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::plan::{SortMerge, Stage};
 
-/// What a merge remembers while it runs.
+/// The state of a merge during a run.
 #[derive(Default)]
 pub(crate) struct Merging {
-    /// The row that each input gave last.
+    /// The last row of each input.
     rows: Vec<Row>,
-    /// The inputs whose next row is not known yet, in the order in which they are asked.
+    /// The inputs whose next row is not known yet, in the order in which they are read.
     waiting: VecDeque<usize>,
-    /// The inputs whose row waits for its turn. See [`push`].
+    /// The inputs whose row is in the heap. See [`push`].
     heap: Vec<usize>,
     /// The records of all rows so far.
     seen: HashSet<RecordKey>,
@@ -31,15 +36,15 @@ pub(crate) struct Merging {
 
 #[derive(Default)]
 struct Row {
-    /// What it is sorted by.
+    /// The sort key.
     key: Vec<u8>,
     record: Vec<u8>,
     doc: Vec<u8>,
     is_fetched: bool,
-    /// The entry that led to it, where its document has not been fetched.
+    /// The entry that led to it, if its document has not been fetched.
     key_string: Vec<u8>,
     type_bits: Vec<u8>,
-    /// The newest commit when the run began that read it.
+    /// The newest commit at the start of the run that read it.
     opened: Option<Stamp>,
 }
 
@@ -122,14 +127,14 @@ impl SortMerge {
 }
 
 impl Merging {
-    /// Whether every input has ended.
+    /// Returns whether every input has ended.
     pub(super) fn is_spent(&self) -> bool {
         let Merging { rows, waiting, heap, .. } = self;
         !rows.is_empty() && waiting.is_empty() && heap.is_empty()
     }
 }
 
-/// The index that an input walks.
+/// Returns the index that an input scans.
 fn index_of(input: &Stage) -> Option<&Index> {
     match input {
         Stage::Ixscan(scan) => Some(&scan.index),
@@ -137,8 +142,8 @@ fn index_of(input: &Stage) -> Option<&Index> {
     }
 }
 
-/// Moves the last item of a heap to its place. An item goes before another only where `is_before`
-/// says so: equal ones keep to the places that they have.
+/// Moves the last item of a heap up. An item precedes another only if `is_before` returns true:
+/// equal ones keep their positions.
 fn push(heap: &mut [usize], is_before: &dyn Fn(usize, usize) -> bool) {
     let mut at = heap.len() - 1;
     while at > 0 && is_before(heap[at], heap[(at - 1) / 2]) {
@@ -147,8 +152,8 @@ fn push(heap: &mut [usize], is_before: &dyn Fn(usize, usize) -> bool) {
     }
 }
 
-/// Removes the first item of a heap. Its place moves down to a leaf, the second of two equal items
-/// moving up; there the last item is put and moved up from.
+/// Removes the first item of a heap. The gap moves down to a leaf; of two equal items the second
+/// moves up. The last item then fills the gap and moves up.
 fn pop(heap: &mut Vec<usize>, is_before: &dyn Fn(usize, usize) -> bool) {
     let Some(last) = heap.pop() else { return };
     let mut at = 0;
@@ -183,7 +188,7 @@ mod tests {
         assert_eq!(given, [1, 2, 3, 3, 5, 6, 7, 8, 9]);
     }
 
-    /// As mongod gives the rows of five inputs whose first rows are all equal.
+    /// The order in which mongod returns the rows of five inputs whose first rows are all equal.
     #[test]
     fn equal_items_come_by_their_places() {
         let (mut heap, mut given) = (vec![0, 1, 2, 3, 4], Vec::new());

@@ -1,14 +1,20 @@
-//! Carrying out a plan, batch by batch.
+//! The execution of a plan, batch by batch.
 //!
-//! An [`Execution`] gives the documents one after the other to a closure, which takes them until
-//! its batch is full. Between batches it holds nothing of the store but where it stands; the next
-//! batch goes on from there in what is then stored. Documents are shown where the store has them
-//! and copied by whoever keeps them.
+//! ```text
+//!   Execution::run(emit)                      one batch, until `emit` has enough
+//!     └─ unit of work, again and again        returns a document, needs more time, or ends
+//!          stage ──► its input ──► … ──► a scan, whose cursor reads the store
+//!            ▲                            │
+//!            └──── `Found`, borrowed ◄────┘     passed to the closure of the stage above
+//! ```
 //!
-//! A plan is a tree of stages, and runs by units of work: each unit asks a stage for one document,
-//! which it shows to the closure of the stage above, or for nothing yet, or finds the end. Units
-//! are what plans on trial are compared by (see [`crate::trial`]) and what `explain` counts. The
-//! plan is shared and does not change; the state of a run is beside it, in [`StageRun`].
+//! An [`Execution`] passes one document after another to the closure `emit`. Documents are in the
+//! store's memory; `emit` copies those that it keeps. Between two batches an execution holds no
+//! resources of the store, only its position; the next batch reads the current state from there.
+//!
+//! A plan is a tree of stages. Plans on trial are compared by their units of work (see
+//! [`crate::trial`]), and `explain` counts them. The plan is shared and does not change; the state
+//! of a run is a separate tree, [`StageRun`].
 
 mod around;
 mod density;
@@ -37,9 +43,9 @@ use marula_db::{Collection, Index, Namespace, RecordKey, Unit};
 use marula_error::{Result, errors};
 
 use crate::cache::PROVEN_BY;
-use crate::patience::Tried as Timed;
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
+use crate::time_budget::TimeLimit;
 use crate::trial::Tried;
 use crate::{choice, tally};
 pub(crate) use kept::{Kept, Room};
@@ -48,7 +54,7 @@ pub(crate) use near::Round;
 pub use run::{StageRun, Stats};
 pub(crate) use work::{Env, SizeLimit, Step};
 
-/// Units of work between two looks at whether to go on.
+/// The number of units of work between two checks for an interruption.
 const INTERRUPT_INTERVAL: u64 = 32;
 
 errors! {
@@ -56,24 +62,24 @@ errors! {
     collection_renamed(from: &Namespace, to: &Namespace, uuid: &str) = QueryPlanKilled, "collection renamed from '{from}' to '{to}'. UUID {uuid}";
 }
 
-/// A document that was found, in the store's own memory.
+/// A found document, in the store's memory.
 #[derive(Clone, Copy)]
 pub struct Found<'a> {
-    /// The document. Where only an index was read: empty, or made of the entry's values.
+    /// The document. After a scan of an index alone: empty, or the entry's values.
     pub doc: Doc<'a>,
-    /// What identifies it in its collection.
+    /// The record key.
     pub record: &'a [u8],
     /// The index entry that led to it.
     pub entry: Option<(&'a Index, Entry<'a>)>,
-    /// The key of such an entry, where documents were put in order since.
+    /// The key of the entry, if there was a sort since.
     pub key: Option<Doc<'a>>,
     /// Whether `doc` has been read from the collection.
     pub is_fetched: bool,
-    /// The record's document, where it has been read ahead for the stage that reads documents.
+    /// The record's document, if it was read ahead for the stage that fetches documents.
     pub(crate) ahead: Option<ReadAhead<'a>>,
-    /// Whether the entry was read in an earlier run, so that the document may have another by now.
+    /// Whether the entry was read in an earlier run, so that the document may have changed since.
     pub(crate) is_old: bool,
-    /// How well it meets a text search, where that was asked for.
+    /// The score of a text search, if the query wants it.
     pub score: Option<f64>,
 }
 
@@ -81,12 +87,12 @@ pub struct Found<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct ReadAhead<'a> {
     pub(crate) doc: Doc<'a>,
-    /// Whether a write had come, since the run began, when it was read.
+    /// Whether there had been a write, since the run began, when it was read.
     pub(crate) is_overtaken: bool,
 }
 
 impl<'a> Found<'a> {
-    /// A document that has been read from the collection.
+    /// Returns a document that has been read from the collection.
     pub(crate) fn fetched(doc: Doc<'a>, record: &'a [u8]) -> Self {
         Found {
             doc,
@@ -100,78 +106,78 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// A document that has not been read.
+    /// Returns a record whose document has not been read.
     pub(crate) fn unread(record: &'a [u8]) -> Self {
         Found { is_fetched: false, ..Found::fetched(Doc::EMPTY, record) }
     }
 }
 
-/// What the taker of documents answers.
+/// The reply of the closure that takes documents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Emit {
-    /// It has taken the document and wants more.
+    /// It took the document and wants more.
     Taken,
-    /// It has taken the document and has enough for now.
+    /// It took the document and has enough for now.
     Enough,
-    /// It has not taken the document, which comes first next time.
+    /// It did not take the document, which is passed first next time.
     Full,
 }
 
-/// Why [`Execution::run`] came back.
+/// The reason for which [`Execution::run`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// There are no more documents.
     Exhausted,
-    /// The taker had enough.
+    /// The closure had enough.
     Paused,
-    /// It would have taken longer than [`Patience::UpTo`](crate::Patience::UpTo) allows, or comes
-    /// to a document that is [too large](marula_db::current::document_bytes_max) for the thread.
-    /// What was given is incomplete, and the execution is of no more use.
+    /// The run would have taken longer than [`TimeBudget::UpTo`](crate::TimeBudget::UpTo) allows,
+    /// or reached a document that is [too large](marula_db::current::document_bytes_max) for the
+    /// thread. The result is incomplete, and the execution cannot be continued.
     Overdue,
 }
 
-/// A plan under way.
+/// A running plan.
 pub struct Execution {
     collection: Arc<Collection>,
     plan: Arc<Plan>,
     run: StageRun,
     query: Query,
-    /// That the plan was taken from the plan cache, untried.
+    /// Set if the plan was taken from the plan cache, without a trial.
     cached: Option<Cached>,
-    /// That it runs where there is little time, or shows how long it takes.
-    timed: Option<Timed>,
-    /// Whether the plan has won against others that were tried.
+    /// Set if the time of the first run is limited or measured.
+    time_limit: Option<TimeLimit>,
+    /// Whether the plan won a trial.
     has_won: bool,
-    /// What it has found while it was tried, and not given yet.
+    /// The documents that it found in the trial and has not returned yet.
     kept: Kept,
-    /// How many stages have a place in the store.
+    /// The number of stages with a position in the store.
     place_count: usize,
-    /// How often the collection had been renamed when the execution was made.
+    /// The number of renames of the collection when the execution was created.
     renames: Renames,
-    /// Whether the walk came to the end and looks behind it for more.
+    /// Whether the scan reached the end and continues after it.
     is_reopened: bool,
-    /// How many documents the next run is about to take, at most.
+    /// The maximum number of documents that the next run takes.
     wanted: u64,
     is_exhausted: bool,
-    /// Where what is found is only counted: how many are enough.
+    /// If documents are only counted: the number that is enough.
     enough: Option<u64>,
-    /// Whether the collection has been told of what it reads.
+    /// Whether the reads have been recorded in the collection's statistics.
     is_noted: bool,
-    /// What of its work is in an operation's tally already.
+    /// The part of its work that is in the operation's tally already.
     tallied: Examined,
-    /// What was asked for that another plan must do too.
+    /// Requests that a new plan must fulfil too after replanning.
     gives_once: bool,
     gives_candidates: bool,
     size: SizeLimit,
 }
 
 impl Execution {
-    /// Begins to carry out `plan` for `query` on `collection`.
+    /// Starts `plan` for `query` on `collection`.
     pub fn new(collection: Arc<Collection>, plan: impl Into<Arc<Plan>>, query: Query) -> Self {
         Execution::start(collection, Start::fresh(plan.into()), query)
     }
 
-    /// Carries out a plan for `query` on `collection` from where it stands.
+    /// Continues a plan for `query` on `collection` at its position.
     pub(crate) fn start(collection: Arc<Collection>, start: Start, query: Query) -> Self {
         let Start { plan, run, place_count, kept, has_won } = start;
         let renames = collection.renames();
@@ -181,7 +187,7 @@ impl Execution {
             run,
             query,
             cached: None,
-            timed: None,
+            time_limit: None,
             has_won,
             kept,
             place_count,
@@ -198,19 +204,19 @@ impl Execution {
         }
     }
 
-    /// The plan is one of the plan cache, which is not to cost too much.
+    /// Marks the plan as one of the plan cache, with a work limit.
     pub(crate) fn cached(mut self, cached: Cached) -> Self {
         self.cached = Some(cached);
         self
     }
 
-    /// The first run ends early where it takes too long, or shows how long it takes.
-    pub(crate) fn time(&mut self, timed: Timed) {
-        // Where part of the work was done in a trial, the rest does not show how long it takes.
-        self.timed = Some(timed).filter(|_| !self.has_won);
+    /// Limits or measures the time of the first run.
+    pub(crate) fn limit_time(&mut self, limit: TimeLimit) {
+        // If part of the work was done in a trial, the time of the rest is not representative.
+        self.time_limit = Some(limit).filter(|_| !self.has_won);
     }
 
-    /// Only counts what the plan gives, up to `enough`: see [`Execution::run`]. `None` where it is
+    /// Counts the documents of the plan, up to `enough`: see [`Execution::run`]. `None` if it is
     /// [overdue](End::Overdue).
     pub fn count(
         &mut self,
@@ -219,8 +225,7 @@ impl Execution {
         interrupt: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Option<u64>> {
         self.enough = Some(enough);
-        // A walk may give several documents within one unit of work, before anyone looks at how
-        // many there are.
+        // A scan may return several documents within one unit of work, before the limit is checked.
         let mut given = 0;
         let end = self.run(unit, interrupt, &mut |_| {
             given += 1;
@@ -229,12 +234,12 @@ impl Execution {
         Ok((end != End::Overdue).then_some(self.run.stats.advanced.min(enough)))
     }
 
-    /// The collection that is read.
+    /// Returns the collection that is read.
     pub fn collection(&self) -> &Arc<Collection> {
         &self.collection
     }
 
-    /// What it reads, to see later whether that is still there.
+    /// Returns the objects that it reads, to check later whether they still exist.
     pub fn reads(&self) -> Reads {
         let mut indexes = Vec::new();
         self.plan.root.walk(&mut |stage| {
@@ -245,73 +250,72 @@ impl Execution {
         Reads { collection: self.collection.clone(), renames: self.renames, indexes }
     }
 
-    /// The plan.
+    /// Returns the plan.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// What the stages of the plan have done.
+    /// Returns the state and the statistics of the plan's stages.
     pub fn stages(&self) -> &StageRun {
         &self.run
     }
 
-    /// Whether the plan has won against others that were tried.
+    /// Returns whether the plan won a trial.
     pub(crate) fn has_won(&self) -> bool {
         self.has_won
     }
 
-    /// The query.
+    /// Returns the query.
     pub fn query(&self) -> &Query {
         &self.query
     }
 
-    /// What it has looked at so far.
+    /// Returns the numbers of keys and documents examined so far.
     pub fn examined(&self) -> Examined {
         self.run.examined(&self.plan.root)
     }
 
-    /// Never gives a document twice, though writes between batches move its entries in the index
-    /// that is walked.
+    /// Makes sure that no document is returned twice, though writes between batches move its
+    /// entries in the scanned index.
     pub fn give_once(&mut self) {
         self.gives_once = true;
         let given: Vec<RecordKey> = self.kept.records().cloned().collect();
         self.run.give_once(&given);
     }
 
-    /// From now on gives candidates instead: the records that the plan leads to, without reading or
-    /// checking their documents, which the taker does itself under a guard. Where the plan sorts,
-    /// what is given has been read and checked all the same.
+    /// From now on returns candidates: the records that the plan finds, without reading or checking
+    /// their documents. The caller does that under a guard. If the plan sorts, the documents have
+    /// been read and checked before the sort.
     pub fn give_candidates(&mut self) {
         self.gives_candidates = true;
         self.run.leave_unread();
     }
 
-    /// Has walks look at all that mongod would look at: what they have looked at will be told.
-    pub fn tell_all(&mut self) {
-        self.run.tell_all();
+    /// Makes scans read everything that mongod would read, because their counts are reported.
+    pub fn examine_all(&mut self) {
+        self.run.examine_all();
     }
 
-    /// Says how many documents each run is about to take, at most: so many are worth reading ahead.
+    /// Sets the maximum number of documents that each run takes; at most this number is read ahead.
     pub fn expect(&mut self, documents: usize) {
         self.wanted = documents as u64;
     }
 
-    /// Whether the execution stands at the end for good. One over a capped collection may get more
+    /// Returns whether the execution is at its end. One over a capped collection may find more
     /// later: see [`Execution::reopen`].
     pub fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
 
-    /// Lets an execution that came to the end look again for what has been added since: a tailable
-    /// cursor.
+    /// Lets an execution at its end look for documents added since: for a tailable cursor.
     pub fn reopen(&mut self) {
         self.is_exhausted = false;
         self.is_reopened = true;
         self.run.reopen();
     }
 
-    /// Gives documents to `emit` until it has enough or there are no more. `interrupt` is asked now
-    /// and then whether to go on; its error ends the run. `emit` must not call the store.
+    /// Passes documents to `emit` until it has enough or there are no more. `interrupt` is called
+    /// from time to time; its error ends the run. `emit` must not call the store.
     pub fn run(
         &mut self,
         unit: Unit<'_>,
@@ -326,7 +330,7 @@ impl Execution {
         tally::begin(unit, &self.plan);
         self.size.renew();
         let timed =
-            self.timed.as_mut().map(|timed| (timed.shape, Instant::now(), timed.spare.take()));
+            self.time_limit.as_mut().map(|limit| (limit.shape, Instant::now(), limit.spare.take()));
         let until = timed.and_then(|(_, began, spare)| Some(began + spare?));
         let mut end = self.run_plan(unit, until, interrupt, emit);
         if matches!(end, Ok(None)) && until.is_some() || self.size.is_passed() {
@@ -358,8 +362,8 @@ impl Execution {
 }
 
 impl Execution {
-    /// Runs the plan; `None` where it comes from the plan cache, has given nothing, and costs too
-    /// much.
+    /// Runs the plan; `None` if it comes from the plan cache, has returned nothing, and exceeds its
+    /// work limit.
     fn run_plan(
         &mut self,
         unit: Unit<'_>,
@@ -376,7 +380,7 @@ impl Execution {
         }
         let mut env = Env::new(unit, &self.collection, &self.query, &self.size, self.place_count);
         env.place_lost = match (self.gives_once, std::mem::take(&mut self.is_reopened)) {
-            // What a write has come to, it may have removed itself.
+            // The document at the scan's position may have been removed by the operation itself.
             (true, _) => None,
             (false, true) => Some(scan::tail_lost),
             (false, false) => Some(scan::place_lost),
@@ -391,7 +395,7 @@ impl Execution {
         end
     }
 
-    /// Tells the collection what is read, once.
+    /// Records the reads in the collection's statistics, once.
     fn note_reads(&mut self) {
         if std::mem::replace(&mut self.is_noted, true) {
             return;
@@ -404,8 +408,8 @@ impl Execution {
         });
     }
 
-    /// Goes on with the plan that does best now, where that of the plan cache has come to cost too
-    /// much. Nothing has been given yet.
+    /// Replaces a cached plan that exceeded its work limit by the best plan now. Nothing has been
+    /// returned yet.
     fn replan(
         &mut self,
         unit: Unit<'_>,
@@ -427,8 +431,8 @@ impl Execution {
         Ok(())
     }
 
-    /// Once a plan from the plan cache has given enough, it has shown that it does; one that costs
-    /// too much before is not taken untried again.
+    /// A cached plan that has returned enough documents has proven itself; one that exceeds its
+    /// limit before is deactivated in the cache.
     fn check_cached(&mut self) {
         let Some(cached) = self.cached else { return };
         let stats = &self.run.stats;
@@ -441,7 +445,7 @@ impl Execution {
     }
 }
 
-/// What an execution reads.
+/// The objects that an execution reads.
 pub struct Reads {
     collection: Arc<Collection>,
     renames: Renames,
@@ -449,14 +453,14 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Fails where any of it is gone: the collection, its name, or an index.
+    /// Fails if any of them no longer exists: the collection, its name, or an index.
     pub fn check(&self) -> Result<()> {
         check_there(&self.collection, self.renames)?;
         self.indexes.iter().try_for_each(|index| self.collection.check_index(index))
     }
 }
 
-/// A plan, and where its run stands.
+/// A plan, and the position of its run.
 pub(crate) struct Start {
     plan: Arc<Plan>,
     run: StageRun,
@@ -466,14 +470,14 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// At the beginning of a plan.
+    /// Returns the start of a plan.
     pub(crate) fn fresh(plan: Arc<Plan>) -> Self {
         let run = StageRun::new(&plan.root);
         Start::of(plan, run, Kept::default(), false)
     }
 
-    /// Where a trial has left the plan that won. One that has found more than could be kept begins
-    /// again.
+    /// Returns the position at which a trial stopped the winner. A winner that found more than
+    /// could be stored starts again.
     pub(crate) fn won(winner: Tried) -> Self {
         let Tried { plan, mut run, kept, .. } = winner;
         match kept {
@@ -492,22 +496,22 @@ impl Start {
     }
 }
 
-/// Where a run ends before its plan does.
+/// The conditions that end a run before its plan ends.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// How many units of work may give nothing.
+    /// The maximum number of units of work without a result.
     barren_works_max: u64,
-    /// How many documents are enough, where they are only counted.
+    /// The number of documents that is enough, if they are only counted.
     enough: Option<u64>,
-    /// When it must end, done or not.
+    /// The time at which the run must end, finished or not.
     until: Option<Instant>,
-    /// Whether the plan is asked for more once it is known that there is none.
+    /// Whether the plan is called once more when it is known to have no more documents.
     asks_first: bool,
-    /// How often the collection had been renamed when the execution was made.
+    /// The number of renames of the collection when the execution was created.
     renames: Renames,
 }
 
-/// Checks that a collection is there, and under the name that it had.
+/// Checks that a collection exists under its original name.
 ///
 /// Errors: `collection_dropped`, `collection_renamed`.
 fn check_there(collection: &Collection, renames: Renames) -> Result<()> {
@@ -523,8 +527,8 @@ fn check_there(collection: &Collection, renames: Renames) -> Result<()> {
     }
 }
 
-/// Has a plan work until it has given enough or come to its end; `None` where it comes from the
-/// plan cache, has given nothing, and costs too much.
+/// Runs a plan until it has returned enough or ends; `None` if it comes from the plan cache, has
+/// returned nothing, and exceeds its work limit.
 fn run_stages(
     (root, run): (&Stage, &mut StageRun),
     env: &mut Env<'_>,
@@ -560,7 +564,7 @@ fn run_stages(
             }
             Step::Advanced(Emit::Taken) | Step::NeedTime => {}
             Step::Advanced(Emit::Enough) => {
-                // A limit that is reached has nothing more to find out.
+                // After the limit is reached, the end need not be searched for.
                 return Ok(Some(if run.is_spent() { End::Exhausted } else { End::Paused }));
             }
             Step::Advanced(Emit::Full) => return Ok(Some(End::Paused)),

@@ -1,10 +1,16 @@
-//! The stage that searches by distance: ever wider rings around a point, each put in order before
-//! it is given.
+//! The stage that searches by distance: rings of growing radius around a point, each sorted before
+//! it is returned.
 //!
-//! A round walks the part of the index that covers the next ring, reads the documents there and
-//! keeps them by their distance. What lies within the ring's outer edge is then given in order;
-//! what was found beyond waits. How wide the first ring is depends on how far apart the places lie
-//! (`density`), how wide the next on how many were in the last.
+//! ```text
+//!             ·  ring 3  ·         a round: 1. scan the cells of the index that cover the ring
+//!          ·   · ring 2 ·   ·               2. fetch the documents, store them by distance
+//!         ·  ·  (ring 1) ·  ·               3. return those within the ring's outer edge in order;
+//!          ·   ·   +    ·   ·                  documents beyond it wait for their ring
+//!             ·          ·
+//! ```
+//!
+//! The width of the first ring depends on the density of locations (`density`), that of the next
+//! one on the number of documents in the last.
 //! Source: `searchIntervals` of mongod 6.0's explain, over data of many densities.
 
 use std::cmp::Ordering;
@@ -32,20 +38,20 @@ use crate::bounds::places::intervals;
 use crate::bounds::{IndexBounds, Interval, KeyBounds, PartView};
 use crate::plan::{GeoNear, Ixscan, ScanBounds, Stage};
 
-/// Bytes of documents that wait for their ring at most.
+/// The maximum size in bytes of the documents that wait for their ring.
 const BYTES_MAX: usize = 100 * 1024 * 1024;
 
-/// The first ring is so many times as wide as the cells in which there is something near.
+/// The width of the first ring in cells that contain a location near the point.
 const CELLS_ACROSS: f64 = 3.0;
 
-/// The first ring of a search on the globe in an index of the plane is no wider than this part of
-/// the way to the other side.
+/// With an index of the plane, the first ring of a search on the globe is at most this part of the
+/// distance to the antipode.
 const FIRST_PART: f64 = 1.0 / 1000.0;
 
-/// A ring in which fewer documents lie is followed by one that is twice as wide.
+/// After a ring with fewer documents the width is doubled.
 const FEW: u64 = 300;
 
-/// A ring in which more documents lie is followed by one that is half as wide.
+/// After a ring with more documents the width is halved.
 const MANY: u64 = 600;
 
 errors! {
@@ -53,54 +59,55 @@ errors! {
     near_outside(min: f64, max: f64, x: &str, y: &str) = 16_433, "Executor error during find command :: caused by :: point not in interval of [ {min}, {max} ] :: caused by :: {{ 0: {x}, 1: {y} }}";
 }
 
-/// What a search remembers while it runs.
+/// The state of a search during a run.
 pub(crate) struct Searching {
     phase: Phase,
-    /// Which of the run's cursors is that of the walk under way.
+    /// The number of the current scan's cursor in the run.
     pub(super) number: usize,
     rings: Rings,
-    /// How wide the ring under way is, unless it is cut off.
+    /// The width of the current ring, unless it is cut off.
     width: f64,
-    /// The rings so far; the last is the one under way.
+    /// The rings so far, the current one last.
     pub(crate) rounds: Vec<Round>,
     given: HashSet<RecordKey>,
     rows: BinaryHeap<Row>,
     bytes: usize,
     share: Share,
     count: usize,
-    /// Read the documents of the rounds so far, one each; before the first, look around.
+    /// The inputs that fetch the documents of the rounds so far, one each; before the first round,
+    /// the search for the density.
     pub(super) inputs: Vec<(Stage, StageRun)>,
-    /// How many documents were found in the ring under way that are nearer than is wanted.
+    /// The number of documents in the current ring that are nearer than the minimum distance.
     too_near: u64,
 }
 
-/// What a search is about.
+/// The phase of a search.
 enum Phase {
-    /// Finding out how wide the first ring is to be.
+    /// Determine the width of the first ring.
     Begin(Density),
-    /// Finding what lies in the ring.
+    /// Find the documents in the ring.
     Find,
-    /// Giving it.
+    /// Return them.
     Give,
-    /// There is nothing more.
+    /// There are no more documents.
     End,
 }
 
-/// A ring, and what came of it. Distances are in metres, but in the plane.
+/// A ring, and its results. Distances are in metres, except in the plane.
 pub(crate) struct Round {
-    /// Where it begins.
+    /// The inner radius.
     pub from: f64,
-    /// Where it ends.
+    /// The outer radius.
     pub to: f64,
-    /// Whether it is the last, which has all up to its end and what is right there.
+    /// Whether it is the last ring, which includes its outer edge.
     pub is_last: bool,
-    /// How many documents were found, in it or beyond.
+    /// The number of documents found, in it or beyond.
     pub found: u64,
-    /// How many were given.
+    /// The number of documents returned.
     pub given: u64,
 }
 
-/// A document that was found. The greatest row comes first.
+/// A found document. The nearest row is the greatest, for the heap.
 struct Row {
     distance: f64,
     number: usize,
@@ -129,7 +136,7 @@ impl PartialEq for Row {
 impl Eq for Row {}
 
 impl Searching {
-    /// A search that has not begun.
+    /// Returns a search that has not started.
     pub(super) fn new(stage: &GeoNear) -> Self {
         let GeoNear { index, test, .. } = stage;
         let rings = match index.spec.kind {
@@ -153,12 +160,12 @@ impl Searching {
         }
     }
 
-    /// Has it look at all that mongod would look at.
-    pub(super) fn tell_all(&mut self) {
-        self.rings.is_told = true;
+    /// Makes it read everything that mongod would read.
+    pub(super) fn examine_all(&mut self) {
+        self.rings.examines_all = true;
     }
 
-    /// Takes the number of the run's cursor that its walks have, one after the other.
+    /// Sets the number of the cursor that its scans use, one after the other.
     pub(super) fn take_number(&mut self, number: usize) {
         self.number = number;
         self.inputs.iter_mut().for_each(|(_, run)| {
@@ -166,7 +173,7 @@ impl Searching {
         });
     }
 
-    /// Where the next ring begins and how wide it is; `None` behind the last.
+    /// Returns the start and the width of the next ring; `None` after the last.
     fn next_ring(&self) -> Option<(f64, f64)> {
         let last = self.rounds.last().filter(|round| !round.is_last)?;
         let width = match last.given {
@@ -179,7 +186,7 @@ impl Searching {
 }
 
 impl GeoNear {
-    /// The stage as `explain` names it.
+    /// Returns the name of the stage in `explain`.
     pub fn stage_name(&self) -> &'static str {
         match self.index.spec.kind {
             IndexKind::Places(Geography::Flat(_)) => "GEO_NEAR_2D",
@@ -197,7 +204,7 @@ impl GeoNear {
         match &mut search.phase {
             Phase::Begin(_) => self.look_around(search, env)?,
             Phase::Find => self.find(search, env)?,
-            // As in mongod it takes a unit of work to leave out what is too near.
+            // As in mongod, each document below the minimum distance takes a unit of work.
             Phase::Give if search.too_near > 0 => search.too_near -= 1,
             Phase::Give => {
                 if let Some(answer) = search.give(&self.test.near, out)? {
@@ -213,8 +220,8 @@ impl GeoNear {
         Ok(Step::NeedTime)
     }
 
-    /// Looks for how far apart places lie around the point, and begins the first round once that is
-    /// known.
+    /// Searches for the density of locations around the point, and begins the first round once it
+    /// is known.
     fn look_around(&self, search: &mut Searching, env: &mut Env<'_>) -> Result<()> {
         let Searching { phase: Phase::Begin(density), number, rings, inputs, .. } = search else {
             return Ok(());
@@ -225,8 +232,8 @@ impl GeoNear {
             true => PI * EARTH_RADIUS_METERS * FIRST_PART,
             false => f64::INFINITY,
         };
-        // A ring that is narrow anyway is not worth the look, which has to be told all the same.
-        let width = if widest.is_finite() && !rings.is_told {
+        // A narrow ring does not need the search, but its counts are reported all the same.
+        let width = if widest.is_finite() && !rings.examines_all {
             widest
         } else {
             if !matches!(&**inputs, [(_, run)] if !run.stats.is_eof) {
@@ -244,10 +251,10 @@ impl GeoNear {
         Ok(())
     }
 
-    /// Finds more of what lies in the ring under way.
+    /// Continues to search the current ring.
     fn find(&self, search: &mut Searching, env: &mut Env<'_>) -> Result<()> {
         let GeoNear { test, path, .. } = self;
-        // It is put back when the walk has done its work.
+        // It is put back after the scan's unit of work.
         let Some((input, mut run)) = search.inputs.pop() else { return Ok(()) };
         let mut is_left_out = false;
         let step = run.work(&input, env, &mut |found| {
@@ -255,7 +262,7 @@ impl GeoNear {
             Ok(Emit::Taken)
         });
         if is_left_out && test.near.is_planar() {
-            // It is the stage below that leaves out what lies elsewhere.
+            // The stage below filters out the documents that are elsewhere.
             run.stats.advanced -= 1;
             run.stats.need_time += 1;
         }
@@ -266,7 +273,7 @@ impl GeoNear {
         Ok(())
     }
 
-    /// A point that the index cannot hold is none to search from.
+    /// A point outside the index's range cannot be searched from.
     fn check_center(&self) -> Result<()> {
         let IndexKind::Places(Geography::Flat(grid)) = self.index.spec.kind else { return Ok(()) };
         let point = &self.test.near.point;
@@ -277,10 +284,11 @@ impl GeoNear {
         Err(near_outside(grid.min, grid.max, &shown(point.x), &shown(point.y)))
     }
 
-    /// Has the index walked as far as a ring reaches, but for what was walked before.
+    /// Starts a scan of the index up to the ring's outer radius, without the cells that were
+    /// scanned before.
     fn begin_round(&self, search: &mut Searching, env: &mut Env<'_>, from: f64, width: f64) {
         let farthest = self.bounds().1;
-        // The first ring may begin a little in front of where it is measured from.
+        // The first ring may start slightly before the minimum distance.
         let near = &self.test.near;
         let to = from.max(near.in_metres(near.min)) + width;
         let is_last = to >= farthest;
@@ -300,14 +308,14 @@ impl GeoNear {
         search.phase = Phase::Find;
     }
 
-    /// How near and how far the search looks, in metres, but in the plane.
+    /// Returns the minimum and maximum distance, in metres, except in the plane.
     fn bounds(&self) -> (f64, f64) {
         let near = &self.test.near;
         match (near.unit, &self.index.spec.kind) {
             (Unit::Plane, IndexKind::Places(Geography::Flat(grid))) => {
-                // From any point of a square, the whole of it lies within its diagonal.
+                // From any point of a square, the whole square is within its diagonal.
                 let max = near.max.min(1.5 * (grid.max - grid.min));
-                // A little more to both sides, so that rounding leaves nothing out.
+                // A margin on both sides, for rounding errors.
                 let more = f64::EPSILON * (near.point.x.abs().max(near.point.y.abs()) + max);
                 ((near.min - more).max(0.0), max + more)
             }
@@ -317,7 +325,8 @@ impl GeoNear {
     }
 }
 
-/// A walk over what of an index has its place in the area, and its other parts as they must be.
+/// Returns a scan of the part of an index with locations in the area, and bounds of the other
+/// parts.
 fn scan(index: &Arc<Index>, others: &[Vec<Interval>], place: usize, area: &Area) -> Ixscan {
     let mut fields = others.to_vec();
     fields.insert(place, intervals(area));
@@ -326,7 +335,7 @@ fn scan(index: &Arc<Index>, others: &[Vec<Interval>], place: usize, area: &Area)
     Ixscan::new(index.clone(), ScanBounds { fields: Some(bounds), keys }, Direction::Forward)
 }
 
-/// A stage with one walk, which has the cursor of the one before, and its state.
+/// Returns a stage with one scan, which takes over the cursor of the previous one, and its state.
 fn opened(stage: Stage, number: usize, env: &mut Env<'_>) -> (Stage, StageRun) {
     env.open[number] = Open::Closed;
     let mut run = StageRun::new(&stage);
@@ -335,7 +344,8 @@ fn opened(stage: Stage, number: usize, env: &mut Env<'_>) -> (Stage, StageRun) {
 }
 
 impl Searching {
-    /// Keeps a document, unless it was kept before; answers whether it lies where it is wanted.
+    /// Stores a document, unless it was stored before; returns whether its distance is within the
+    /// limits.
     fn add(&mut self, test: &NearTest, path: &FieldPath, found: Found<'_>) -> Result<bool> {
         let Some((distance, _)) = test.measure(path, found.doc) else { return Ok(false) };
         let is_wanted = test.near.admits(distance);
@@ -367,7 +377,7 @@ impl Searching {
         Ok(true)
     }
 
-    /// Gives the nearest document that lies in the ring; `None` when there is none left.
+    /// Passes on the nearest document in the ring; `None` if there is none left.
     fn give(
         &mut self,
         near: &Near,

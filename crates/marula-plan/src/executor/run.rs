@@ -1,8 +1,8 @@
-//! The state of a plan under way.
+//! The state of a running plan.
 //!
-//! A plan does not change while it runs. What changes (where walks stand, what has been given, rows
-//! that are sorted, counts) lies in a tree of [`StageRun`]s of the plan's shape, and each unit of
-//! work is handed the stage and its state side by side:
+//! A plan does not change while it runs. Positions of scans, documents returned so far, sorted rows
+//! and counts are in a tree of [`StageRun`]s with the structure of the plan. Each unit of work
+//! receives a stage and its state:
 //!
 //! ```text
 //!   Plan (shared, printed, cached)        StageRun (one for each run)
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use marula_db::RecordKey;
 use marula_db::unit::Examined;
 
-use super::intersect::Meeting;
+use super::intersect::Intersection;
 use super::merge::Merging;
 use super::near::Searching;
 use super::scan::{LookupState, ScanState};
@@ -23,39 +23,39 @@ use super::text::Scoring;
 use super::work::{Env, FetchState, Sorting};
 use crate::plan::{Plan, Stage};
 
-/// What a stage has done, and what it remembers while its plan runs.
+/// The state of a stage while its plan runs, and its statistics.
 pub struct StageRun {
-    /// What it has done.
+    /// The statistics.
     pub stats: Stats,
     pub(super) state: StageState,
-    /// The inputs, as the plan has them.
+    /// The states of the inputs, in the plan's order.
     pub(super) inputs: Vec<StageRun>,
 }
 
-/// What a stage has done so far.
+/// The statistics of a stage.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stats {
-    /// Units of work, each of which gives a document, or needs more time, or finds the end.
+    /// Units of work: each returns a document, needs more time, or finds the end.
     pub works: u64,
-    /// Documents given.
+    /// Documents returned.
     pub advanced: u64,
-    /// Units of work that gave nothing.
+    /// Units of work without a result.
     pub need_time: u64,
-    /// Whether it has come to the end.
+    /// Whether it has reached the end.
     pub is_eof: bool,
-    /// Index entries looked at.
+    /// Index entries examined.
     pub keys: u64,
-    /// Documents looked at.
+    /// Documents examined.
     pub docs: u64,
-    /// How often an index was searched for a place to go on.
+    /// Number of seeks in an index.
     pub seeks: u64,
-    /// Documents that might have been given before.
+    /// Documents checked for having been returned before.
     pub dups_tested: u64,
-    /// Documents that had been given before.
+    /// Documents dropped because they had been returned before.
     pub dups_dropped: u64,
 }
 
-/// What a stage remembers, by its kind.
+/// The state of a stage, by its kind.
 pub(super) enum StageState {
     Eof,
     IdHack(LookupState),
@@ -63,37 +63,37 @@ pub(super) enum StageState {
     Ixscan(ScanState),
     Fetch(FetchState),
     GeoNear(Box<Searching>),
-    AndSorted(Meeting),
+    AndSorted(Intersection),
     Or(OrState),
     SortMerge(Merging),
     TextOr(Box<Scoring>),
     TextMatch {
-        /// Documents that did not meet the search.
+        /// Documents that did not match the text search.
         rejected: u64,
     },
     Sort(Sorting),
     Skip {
-        /// How many are still to be left out.
+        /// The number of documents that are still to be skipped.
         left: u64,
     },
     Limit {
-        /// How many may still pass.
+        /// The number of documents that may still pass.
         left: u64,
     },
     Projection,
 }
 
-/// What an `$or` of stages remembers.
+/// The state of an `$or` of stages.
 #[derive(Default)]
 pub(super) struct OrState {
-    /// The input that is read.
+    /// The number of the current input.
     pub(super) current: usize,
-    /// The documents given so far.
+    /// The documents returned so far.
     pub(super) given: HashSet<RecordKey>,
 }
 
 impl StageRun {
-    /// The state of a stage, and of those below, that have done nothing yet.
+    /// Returns the initial state of a stage, and of those below it.
     pub(crate) fn new(stage: &Stage) -> Self {
         let mut inputs: Vec<StageRun> = stage.inputs().iter().map(StageRun::new).collect();
         let mut stats = Stats::default();
@@ -104,7 +104,7 @@ impl StageRun {
             Stage::Ixscan(scan) => StageState::Ixscan(ScanState::of_index(scan.gives_once)),
             Stage::Fetch(_) => StageState::Fetch(FetchState::default()),
             Stage::GeoNear(search) => StageState::GeoNear(Box::new(Searching::new(search))),
-            Stage::AndSorted(_) => StageState::AndSorted(Meeting::default()),
+            Stage::AndSorted(_) => StageState::AndSorted(Intersection::default()),
             Stage::Or(_) => StageState::Or(OrState::default()),
             Stage::SortMerge(_) => StageState::SortMerge(Merging::default()),
             Stage::TextOr(_) => StageState::TextOr(Box::default()),
@@ -114,7 +114,7 @@ impl StageRun {
             Stage::Limit(stage) => StageState::Limit { left: stage.amount },
             Stage::Projection(_) => StageState::Projection,
         };
-        // A search for no term has an input that gives nothing, and knows it from the start.
+        // A search without terms has an input that is at its end from the start.
         for (input, run) in stage.inputs().iter().zip(&mut inputs) {
             run.stats.is_eof |= matches!(input, Stage::Eof);
         }
@@ -124,14 +124,14 @@ impl StageRun {
         StageRun { stats, state, inputs }
     }
 
-    /// The state of a plan that gives nothing, once that is known.
+    /// Returns the state of a plan that returned nothing.
     pub fn of_nothing(plan: &Plan) -> Self {
         let mut run = StageRun::new(&plan.root);
         (run.stats.works, run.stats.is_eof) = (1, true);
         run
     }
 
-    /// Whether it has nothing more to give and knows it without another unit of work.
+    /// Returns whether it is known to have no more documents, without another unit of work.
     pub(crate) fn is_spent(&self) -> bool {
         match &self.state {
             StageState::Limit { left: 0 } => true,
@@ -145,7 +145,7 @@ impl StageRun {
         }
     }
 
-    /// What `stage` and those below have looked at so far; this is their state.
+    /// Returns the number of keys and documents that `stage` and those below have examined.
     pub fn examined(&self, stage: &Stage) -> Examined {
         fn add(stage: &Stage, run: &StageRun, examined: &mut Examined) {
             examined.keys += run.stats.keys;
@@ -162,8 +162,8 @@ impl StageRun {
         examined
     }
 
-    /// Shows `visit` each input of `stage` with its state. A search by distance has those that it
-    /// has made so far.
+    /// Calls `visit` with each input of `stage` and its state. For a search by distance these are
+    /// the inputs created so far.
     pub(crate) fn each_input<'r>(
         &'r self,
         stage: &'r Stage,
@@ -177,7 +177,7 @@ impl StageRun {
         }
     }
 
-    /// The rings of a search by distance so far.
+    /// Returns the rings of a search by distance so far.
     pub(crate) fn rounds(&self) -> &[super::near::Round] {
         match &self.state {
             StageState::GeoNear(search) => &search.rounds,
@@ -185,15 +185,15 @@ impl StageRun {
         }
     }
 
-    /// How often a record of the input with this number was not one of another's.
-    pub(crate) fn failed_meetings(&self, input: usize) -> u64 {
+    /// Returns the number of records of this input that another input did not have.
+    pub(crate) fn failed_intersections(&self, input: usize) -> u64 {
         match &self.state {
             StageState::AndSorted(meeting) => meeting.failed(input),
             _ => 0,
         }
     }
 
-    /// How many documents did not meet a text search.
+    /// Returns the number of documents that did not match a text search.
     pub(crate) fn rejected(&self) -> u64 {
         match &self.state {
             StageState::TextMatch { rejected } => *rejected,
@@ -201,7 +201,7 @@ impl StageRun {
         }
     }
 
-    /// The bytes that were sorted, and how often some of them went to the disk.
+    /// Returns the bytes that were sorted, and the number of spills to disk.
     pub(crate) fn sorted(&self) -> (u64, u64) {
         match &self.state {
             StageState::Sort(sorting) => sorting.sorted(),
@@ -211,13 +211,12 @@ impl StageRun {
 }
 
 impl StageRun {
-    /// Gives each stage that has a place in the store a number of its own; returns how many there
-    /// are.
+    /// Numbers the stages with a position in the store; returns the number of these stages.
     pub(crate) fn number_places(&mut self) -> usize {
         self.number_places_from(0)
     }
 
-    /// As [`number_places`](StageRun::number_places), from `first` on.
+    /// Like [`number_places`](StageRun::number_places), starting at `first`.
     pub(super) fn number_places_from(&mut self, first: usize) -> usize {
         fn number(run: &mut StageRun, next: &mut usize) {
             match &mut run.state {
@@ -237,13 +236,13 @@ impl StageRun {
         next - first
     }
 
-    /// Has walks take documents and entries one by one, and all that mongod would, so that their
-    /// work can be compared.
+    /// Makes scans process documents and entries one by one, and all that mongod would, so that
+    /// their work can be compared.
     pub(crate) fn take_one_by_one(&mut self) {
         match &mut self.state {
             StageState::Collscan(scan) => {
                 scan.is_tried = true;
-                scan.is_told = true;
+                scan.examines_all = true;
             }
             StageState::Ixscan(scan) => scan.is_tried = true,
             StageState::Sort(sorting) => sorting.is_tried = true,
@@ -252,7 +251,7 @@ impl StageRun {
         self.inputs.iter_mut().for_each(StageRun::take_one_by_one);
     }
 
-    /// Ends a trial: what goes on is not compared any more.
+    /// Ends a trial: work is no longer compared.
     pub(super) fn take_many(&mut self) {
         match &mut self.state {
             StageState::Collscan(scan) | StageState::Ixscan(scan) => scan.is_tried = false,
@@ -262,23 +261,23 @@ impl StageRun {
         self.inputs.iter_mut().for_each(StageRun::take_many);
     }
 
-    /// Has walks over documents and searches look at all that mongod would look at.
-    pub(super) fn tell_all(&mut self) {
+    /// Makes scans of documents and searches read everything that mongod would read.
+    pub(super) fn examine_all(&mut self) {
         match &mut self.state {
-            StageState::Collscan(scan) => scan.is_told = true,
-            StageState::GeoNear(search) => search.tell_all(),
+            StageState::Collscan(scan) => scan.examines_all = true,
+            StageState::GeoNear(search) => search.examine_all(),
             _ => {}
         }
-        self.inputs.iter_mut().for_each(StageRun::tell_all);
+        self.inputs.iter_mut().for_each(StageRun::examine_all);
     }
 
-    /// Lets a walk give several documents within one unit of work, where whoever takes them does
-    /// not count by units. A sort gives one by one, whatever it takes.
+    /// Permits a scan to return several documents within one unit of work, if the stages above do
+    /// not count by units. A sort returns them one by one in any case.
     pub(super) fn give_many(&mut self) {
         self.give_many_unless(false);
     }
 
-    /// [`give_many`](StageRun::give_many), unless a stage above counts units.
+    /// Like [`give_many`](StageRun::give_many), unless a stage above counts units.
     fn give_many_unless(&mut self, is_counted: bool) {
         match &mut self.state {
             StageState::Skip { .. } | StageState::Limit { .. } => {
@@ -296,7 +295,7 @@ impl StageRun {
         }
     }
 
-    /// Tells walks whose documents the stage above reads how many are wanted of them, at most.
+    /// Sets the maximum number of wanted documents of scans whose documents the next stage fetches.
     pub(super) fn expect(&mut self, stage: &Stage, wanted: u64) {
         let StageRun { state, inputs, .. } = self;
         match (stage, state) {
@@ -308,7 +307,7 @@ impl StageRun {
                 inputs[0].expect(&stage.input, wanted.saturating_add(*left));
             }
             (Stage::Fetch(stage), StageState::Fetch(fetch)) if !fetch.is_unread => {
-                // Of what does not match, nobody knows how much comes.
+                // With a filter, the number of necessary documents is not known.
                 let wanted = if stage.filter.is_some() { u64::MAX } else { wanted };
                 match (&*stage.input, &mut inputs[0].state) {
                     (Stage::Ixscan(scan), StageState::Ixscan(state))
@@ -330,7 +329,7 @@ impl StageRun {
         }
     }
 
-    /// Tells a stage that of what it gives next, up to `count` are only counted.
+    /// Up to `count` of the stage's next documents are only counted.
     pub(super) fn count_only(&mut self, count: u64) {
         match &mut self.state {
             StageState::Ixscan(scan) => scan.count_only(count),
@@ -339,11 +338,11 @@ impl StageRun {
         }
     }
 
-    /// Ends a run: notes where each stage stands, and lets go of the store.
+    /// Ends a run: records the position of each stage, and closes the cursors.
     pub(crate) fn rest(&mut self, env: &mut Env<'_>) {
         match &mut self.state {
             StageState::Collscan(scan) | StageState::Ixscan(scan) => scan.rest(env),
-            // Its inputs have one cursor, the last of them.
+            // Its inputs share one cursor, which the last one uses.
             StageState::GeoNear(search) => {
                 search.inputs.last_mut().into_iter().for_each(|(_, run)| run.rest(env));
             }
@@ -351,7 +350,7 @@ impl StageRun {
         }
     }
 
-    /// Never gives a document twice from here on, nor any of `given`.
+    /// Makes sure that no document is returned twice from here on, nor any of `given`.
     pub(super) fn give_once(&mut self, given: &[RecordKey]) {
         match &mut self.state {
             StageState::Ixscan(scan) => scan.give_once(given),
@@ -359,7 +358,7 @@ impl StageRun {
         }
     }
 
-    /// Lets a stage that has come to the end look for more.
+    /// Lets a stage at its end look for more.
     pub(super) fn reopen(&mut self) {
         self.stats.is_eof = false;
         if let StageState::Collscan(scan) = &mut self.state {
@@ -368,14 +367,14 @@ impl StageRun {
         self.inputs.iter_mut().for_each(StageRun::reopen);
     }
 
-    /// Whether a stage can give all that it has given once more: a walk over an index whose
+    /// Returns whether a stage can return all its documents a second time: a scan of an index whose
     /// documents are fetched.
     pub(super) fn may_begin_again(&self) -> bool {
         let StageState::Fetch(fetch) = &self.state else { return false };
         matches!(self.inputs[0].state, StageState::Ixscan(_)) && !fetch.is_unread
     }
 
-    /// Has such a stage begin again. What it has done stays counted.
+    /// Restarts the stage. Its statistics are kept.
     pub(super) fn begin_again(&mut self) {
         self.stats.is_eof = false;
         if let StageState::Ixscan(scan) = &mut self.state {
@@ -384,7 +383,7 @@ impl StageRun {
         self.inputs.iter_mut().for_each(StageRun::begin_again);
     }
 
-    /// Has the stage on top leave its documents unread, where it is one that reads them.
+    /// Makes the top stage leave its documents unread, if it is one that reads them.
     pub(super) fn leave_unread(&mut self) {
         match &mut self.state {
             StageState::IdHack(lookup) => lookup.is_unread = true,

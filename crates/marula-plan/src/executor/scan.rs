@@ -1,4 +1,11 @@
-//! The stages that walk the store: by `_id`, over documents, over an index.
+//! The stages that scan the store: by `_id`, over documents, over an index.
+//!
+//! ```text
+//!   during a run:        Env::open[number] = Open::Records(cursor) | Open::Entries(walk) | Closed
+//!   at its end (`rest`): the cursor is closed; ScanState::position = Start | At(key) | End
+//!   the next run:        opens a cursor and seeks to the position: after it, or at it if the
+//!                        document there was not taken (`is_held`)
+//! ```
 
 use std::collections::HashSet;
 
@@ -25,77 +32,78 @@ errors! {
     damaged_key(index: &str) = 8_000_006, "an entry of index '{index}' is not a key string";
 }
 
-/// How many documents a walk looks at within one unit of work: few enough to be interrupted
-/// between.
+/// The maximum number of documents examined within one unit of work: few enough for an interruption
+/// in between.
 const SEEN_MAX: u32 = 32;
 
-/// How many entries a walk may move over within one unit of work: few enough to be interrupted
+/// The maximum number of entries skipped within one unit of work: few enough for an interruption in
 /// between.
 pub(super) const UNSEEN_MAX: u64 = 256;
 
-/// The cursor of one stage during a run.
+/// The cursor of a stage during a run.
 pub(crate) enum Open<'r> {
     Closed,
     Records(RecordCursor<'r>),
     Entries(Walk<'r>),
 }
 
-/// What the lookup of one `_id` remembers.
+/// The state of the lookup of one `_id`.
 #[derive(Default)]
 pub(super) struct LookupState {
-    /// Whether the document has been given, or is not there.
+    /// Whether the document has been returned, or does not exist.
     pub(super) is_done: bool,
-    /// Whether the record is given without reading its document.
+    /// Whether the record is returned without reading its document.
     pub(super) is_unread: bool,
-    /// The key that is looked up.
+    /// The key of the lookup.
     key: Vec<u8>,
 }
 
-/// Where a walk stands, within a run and between two.
+/// The position of a scan, within a run and between two.
 #[derive(Default)]
 pub(super) struct ScanState {
-    /// Which of the run's cursors is its own.
+    /// The number of its cursor in the run.
     pub(super) number: usize,
     pub(super) position: Position,
-    /// What the cursor stands on has not been taken and comes again.
+    /// Whether the current document or entry was not taken and is returned again.
     pub(super) is_held: bool,
-    /// The key of the record that a walk over documents came to last; empty before the first.
+    /// The key of the last record that a collection scan reached; empty before the first.
     last: Vec<u8>,
-    /// The documents given so far, where an index may lead to one twice.
+    /// The documents returned so far, if an index may lead to one twice.
     given: Option<HashSet<RecordKey>>,
-    /// Whether a walk may give several within one unit of work. It counts the units that they are.
+    /// Whether a scan may return several documents within one unit of work. It counts the units
+    /// that these would have taken.
     pub(super) gives_many: bool,
-    /// Whether a walk looks at one document or entry within one unit of work, as it does where
-    /// plans are compared.
+    /// Whether a scan examines only one document or entry within one unit of work, as it does
+    /// during a trial.
     pub(super) is_tried: bool,
-    /// Whether a walk over documents looks at all that mongod would look at, because it is told how
-    /// many these are.
-    pub(super) is_told: bool,
-    /// Where to go on, for a walk that knows that what comes next is not within its bounds.
+    /// Whether a collection scan reads everything that mongod would read, because its counts are
+    /// reported.
+    pub(super) examines_all: bool,
+    /// The next position, if the following entries are known to be outside the bounds.
     place: Vec<u8>,
     must_seek: bool,
-    /// A document made of an entry's values.
+    /// A document with an entry's values.
     shown: Vec<u8>,
-    /// How many documents the stage above reads from here on, at most; none where it does not read
-    /// what this one gives.
+    /// The maximum number of documents that the stage above reads from here on; zero if it does not
+    /// read the documents.
     pub(super) wanted: u64,
-    /// How many entries the stage above only counts from here on, at most. It counts the units that
-    /// they are.
+    /// The maximum number of entries that the stage above only counts from here on. The stage
+    /// counts their units of work.
     pub(super) unseen: u64,
 }
 
-/// Where a stage stands between runs.
+/// The position of a stage between runs.
 #[derive(Default)]
 pub(super) enum Position {
     #[default]
     Start,
-    /// At this record or entry.
+    /// At the record or entry with this key.
     At(Vec<u8>),
     End,
 }
 
 impl ScanState {
-    /// That of a walk over an index, which may have to give each document once.
+    /// Returns the state of a scan of an index, which may have to return each document once.
     pub(super) fn of_index(gives_once: bool) -> Self {
         ScanState { given: gives_once.then(HashSet::new), ..ScanState::default() }
     }
@@ -104,12 +112,12 @@ impl ScanState {
         matches!(self.position, Position::End)
     }
 
-    /// Of the entries that come next, up to `count` are only counted by the stage above.
+    /// Up to `count` of the next entries are only counted by the stage above.
     pub(super) fn count_only(&mut self, count: u64) {
         self.unseen = count.min(UNSEEN_MAX);
     }
 
-    /// Goes back to where the walk began.
+    /// Moves back to the start of the scan.
     pub(super) fn begin_again(&mut self) {
         let given = self.given.take().map(|_| HashSet::new());
         let wanted = if self.wanted > 0 { u64::MAX } else { 0 };
@@ -117,19 +125,19 @@ impl ScanState {
         *self = ScanState { number, gives_many, given, wanted, ..ScanState::default() };
     }
 
-    /// Moves to what comes after the record that a walk stood at, or to that record where it was
-    /// not taken; answers whether there is one.
+    /// Moves to the record after `record`, or to that record if it was not taken; returns whether
+    /// there is one.
     pub(super) fn go_on(&self, record: &[u8], cursor: &mut RecordCursor<'_>) -> Result<bool> {
         Ok(cursor.seek(record)?
             && (self.is_held || cursor.record() != record || cursor.advance()?))
     }
 
-    /// Gives no document twice from here on, nor any of `given`.
+    /// Makes sure that no document is returned twice from here on, nor any of `given`.
     pub(super) fn give_once(&mut self, given: &[RecordKey]) {
         self.given.get_or_insert_default().extend(given.iter().cloned());
     }
 
-    /// Lets a walk that has come to the end look for what came since, behind where it was.
+    /// Lets a scan at its end continue with records added after it.
     pub(super) fn reopen(&mut self) {
         if self.is_at_end() {
             self.position = match self.last.is_empty() {
@@ -139,21 +147,21 @@ impl ScanState {
         }
     }
 
-    /// Ends the walk: nothing comes any more.
+    /// Ends the scan.
     pub(super) fn end(&mut self, open: &mut Open<'_>) -> Step {
         self.position = Position::End;
         *open = Open::Closed;
         Step::Eof
     }
 
-    /// Notes where the cursor stands and lets go of it.
+    /// Records the cursor's position and closes the cursor.
     pub(super) fn rest(&mut self, env: &mut Env<'_>) {
         let open = std::mem::replace(&mut env.open[self.number], Open::Closed);
         if self.is_at_end() {
             return;
         }
         match open {
-            // A walk that could not go on stands nowhere; who is told so does not run it again.
+            // A scan that failed has no position; its caller does not run it again.
             Open::Records(cursor) if !cursor.is_on() => {}
             Open::Entries(walk) if !walk.is_on() => {}
             Open::Closed => {}
@@ -218,7 +226,7 @@ impl Collscan {
         if scan.is_at_end() {
             return Ok(Step::Eof);
         }
-        if scan.is_told
+        if scan.examines_all
             && let Some(records) = self.records.as_ref().filter(|records| records.is_bounded())
         {
             return self.work_around(records, (stats, scan), env, out);
@@ -229,7 +237,7 @@ impl Collscan {
             scan.is_held || cursor.advance()?
         } else {
             let meets_nothing = |filter: &Filter| matches!(filter.root(), FilterNode::AlwaysFalse);
-            if !scan.is_told && filter.as_ref().is_some_and(meets_nothing) {
+            if !scan.examines_all && filter.as_ref().is_some_and(meets_nothing) {
                 scan.position = Position::End;
                 return Ok(Step::Eof);
             }
@@ -257,8 +265,8 @@ impl Collscan {
             there_is_one
         };
         let mut there_is_one = there_is_one;
-        // What does not match is passed over here, and what follows is given, without a way through
-        // the tree for each document.
+        // Documents that do not match are skipped here and the following ones returned, without
+        // passing through the tree of stages for each document.
         for seen in 1.. {
             let Open::Records(cursor) = open else { break };
             if !there_is_one {
@@ -319,7 +327,7 @@ impl Ixscan {
         Ok(step)
     }
 
-    /// Whether a walk under way gives whatever lies within its range, document by document.
+    /// Returns whether a running scan returns everything within its range, document by document.
     fn is_plain(&self, scan: &ScanState) -> bool {
         matches!(self.bounds.keys, KeyBounds::Range(_))
             && self.used_for == ScanUse::Documents
@@ -328,8 +336,7 @@ impl Ixscan {
             && scan.given.is_none()
     }
 
-    /// [`Ixscan::step`] of a [plain](Ixscan::is_plain) walk that has just given a document which
-    /// was taken.
+    /// [`Ixscan::step`] of a [plain](Ixscan::is_plain) scan whose last document was taken.
     fn plain_step(
         stats: &mut Stats,
         scan: &mut ScanState,
@@ -351,7 +358,7 @@ impl Ixscan {
         Ok(Step::Advanced(answer))
     }
 
-    /// Looks at one entry, or passes over several.
+    /// Examines one entry, or skips several.
     fn step(
         &self,
         stats: &mut Stats,
@@ -388,7 +395,7 @@ impl Ixscan {
         let cursor = match open {
             Open::Entries(cursor) if there_is_one => cursor,
             _ => {
-                // Counting stops at the key behind the last, which is looked at too.
+                // A count also examines the key after the last one.
                 stats.keys += u64::from(*used_for == ScanUse::Count);
                 return Ok(scan.end(open));
             }
@@ -450,8 +457,7 @@ impl Ixscan {
         Ok(Step::Advanced(answer))
     }
 
-    /// Whether the next entries, which the stage above only counts, are known to count without a
-    /// look at them.
+    /// Returns whether the next entries, which the stage above only counts, need not be examined.
     fn may_pass(&self, scan: &ScanState) -> bool {
         let ScanState { unseen, is_held, must_seek, is_tried, given, .. } = scan;
         *unseen > 1
@@ -462,7 +468,7 @@ impl Ixscan {
             && !matches!(self.used_for, ScanUse::Distinct(_))
     }
 
-    /// Moves over entries that the stage above only counts.
+    /// Skips entries that the stage above only counts.
     fn pass(&self, stats: &mut Stats, scan: &mut ScanState, env: &mut Env<'_>) -> Result<Step> {
         let open = &mut env.open[scan.number];
         let unseen = std::mem::take(&mut scan.unseen);
@@ -482,8 +488,8 @@ impl Ixscan {
         Ok(Step::Advanced(Emit::Taken))
     }
 
-    /// The one key of a unique index that the walk is about, where only its record is wanted: it is
-    /// looked up, which costs less than a cursor.
+    /// Returns the single key that a scan of a unique index needs if only the record is wanted: a
+    /// lookup costs less than a cursor.
     fn only_key(&self) -> Option<Vec<u8>> {
         let KeyBounds::Range(range) = &self.bounds.keys else { return None };
         let is_looked_up = self.index.spec.unique
@@ -494,7 +500,7 @@ impl Ixscan {
         is_looked_up.then(|| [&self.index.ident.bytes()[..], &range.start].concat())
     }
 
-    /// Moves to the next entry, opening the cursor if this is the run's first; answers whether
+    /// Moves to the next entry, opening the cursor if it is the first of the run; returns whether
     /// there is one.
     fn advance(&self, stats: &mut Stats, scan: &mut ScanState, env: &mut Env<'_>) -> Result<bool> {
         let Self { index, bounds, direction, .. } = self;
@@ -524,7 +530,7 @@ impl Ixscan {
             scan.wanted -= 1;
             return Ok(there_is_one);
         }
-        // Going on where the walk stood is not a search.
+        // Resuming at the scan's position is not counted as a seek.
         stats.seeks += u64::from(matches!(scan.position, Position::Start));
         if bounds.keys == KeyBounds::Nothing {
             return Ok(false);
@@ -550,7 +556,7 @@ impl Ixscan {
     }
 }
 
-/// What a walk shows of the entry that it stands on; `doc` is made of the entry's values, or empty.
+/// Returns the scan's current entry; `doc` has the entry's values, or is empty.
 #[inline]
 fn found_at<'a>(walk: &'a Walk<'_>, entry: Entry<'a>, doc: Doc<'a>) -> Found<'a> {
     Found {
@@ -561,7 +567,7 @@ fn found_at<'a>(walk: &'a Walk<'_>, entry: Entry<'a>, doc: Doc<'a>) -> Found<'a>
     }
 }
 
-/// Whether `place` lies ahead of `position`, so that going there makes progress.
+/// Returns whether `place` is after `position` in this direction, so that moving there is progress.
 fn is_ahead(direction: Direction, position: &[u8], place: &[u8]) -> bool {
     match direction {
         Direction::Forward => place > position,
@@ -569,7 +575,7 @@ fn is_ahead(direction: Direction, position: &[u8], place: &[u8]) -> bool {
     }
 }
 
-/// The bytes of the first `count` fields of a key.
+/// Returns the bytes of the first `count` fields of a key.
 fn leading_fields<'k>(index: &Index, key: &'k [u8], count: usize) -> Option<&'k [u8]> {
     let mut end = 0;
     for descending in index.spec.entry_directions().take(count) {

@@ -1,9 +1,9 @@
-//! The least of short values: what a page is sorted by, most often a number or a date.
+//! A sort of short values with a limit: most sorts are by a number or a date.
 //!
-//! A sort that is cut short and fetches its documents in the end needs only the value of each and
-//! the record. Where both are short they lie here as they are, beside the first bytes of the
-//! value's key, which tell nearly all apart: a key is written where they do not, and for what is
-//! fetched. Whenever twice as many rows have come as are wanted, the greater half is let go.
+//! A sort with a limit and a late fetch needs only the sort value and the record of each document.
+//! If both are short, they are stored here unencoded, with the first bytes of the value's key,
+//! which decide most comparisons. The whole key is written only for equal first bytes and for the
+//! rows that are fetched. Once there are twice as many rows as wanted, the greater half is dropped.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use marula_bson::{RawValue, Type};
 use marula_error::Result;
 use marula_query::sort::SortPattern;
 
-/// The bytes of a value, and of a record id.
+/// The size of a value, and of a record id.
 const BYTES: usize = 8;
 
 /// A row.
@@ -19,7 +19,7 @@ const BYTES: usize = 8;
 struct Row {
     /// The [head](marula_bson::key_string::part_head) of the key.
     head: u64,
-    /// Where it stood among all that came.
+    /// The order of arrival.
     number: u64,
     kind: Type,
     length: u8,
@@ -32,7 +32,7 @@ impl Row {
         RawValue::new(self.kind, &self.value[..usize::from(self.length)])
     }
 
-    /// Compares as their keys do; equal ones are in the order in which they came.
+    /// Compares the keys; equal rows are in the order of arrival.
     #[inline]
     fn compare(&self, other: &Row, pattern: &SortPattern) -> Ordering {
         self.head.cmp(&other.head).then_with(|| self.compare_behind_heads(other, pattern))
@@ -51,23 +51,23 @@ impl Row {
     }
 }
 
-/// Rows of which the least are wanted.
+/// A set of rows, of which the smallest are wanted.
 pub(super) struct ShortRows {
     wanted: usize,
     rows: Vec<Row>,
     came: u64,
-    /// A greater head is refused: that of the greatest row that was left when others were let go.
+    /// Rows with a greater head are rejected: the head of the greatest row after the last cut.
     greatest_head: u64,
 }
 
 impl ShortRows {
-    /// None so far; `wanted` are given in the end.
+    /// Returns an empty set, of which `wanted` rows are returned in the end.
     pub(super) fn new(wanted: usize) -> Self {
         ShortRows { wanted, rows: Vec::new(), came: 0, greatest_head: u64::MAX }
     }
 
-    /// Takes in a row of which `head` is the head of the value's key; `None` where it is too long
-    /// for that.
+    /// Adds a row; `head` is the head of the value's key. Returns `None` if the value or the record
+    /// is too long.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -90,7 +90,7 @@ impl ShortRows {
         Some(())
     }
 
-    /// Lets go of what is not among the least so far.
+    /// Drops all but the smallest rows.
     fn cut(&mut self, pattern: &SortPattern) {
         if self.wanted > 0 && self.rows.len() > self.wanted {
             let compare = |a: &Row, b: &Row| a.compare(b, pattern);
@@ -100,13 +100,13 @@ impl ShortRows {
         self.rows.truncate(self.wanted);
     }
 
-    /// Puts the rows that are wanted in order.
+    /// Sorts the wanted rows.
     pub(super) fn sort(&mut self, pattern: &SortPattern) {
         self.cut(pattern);
         self.rows.sort_unstable_by(|a, b| a.compare(b, pattern));
     }
 
-    /// Shows the key and the record of each row, as they lie. Of the first `unseen` the key is left
+    /// Shows the key and the record of each row, in order. For the first `unseen` rows the key is
     /// empty.
     pub(super) fn show(
         &self,
@@ -125,7 +125,7 @@ impl ShortRows {
         Ok(())
     }
 
-    /// Has the rows that are left lie as they came.
+    /// Sorts the remaining rows by their arrival.
     pub(super) fn as_they_came(&mut self) {
         self.rows.sort_unstable_by_key(|row| row.number);
     }
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// The records that are the least by `pattern`, as rows and by sorting whole keys.
+    /// Compares the smallest records by `pattern`, as rows, with a sort of whole keys.
     fn check(pattern: &marula_bson::DocBuf, docs: &[marula_bson::DocBuf], wanted: usize) {
         let pattern = SortPattern::parse(pattern.as_doc(), &Context::default()).unwrap();
         let mut rows = ShortRows::new(wanted);
@@ -177,8 +177,8 @@ mod tests {
         let docs: Vec<_> = (0..500_i32)
             .map(|number| {
                 let mixed = number * 37 % 100;
-                // Doubles whose heads are equal, numbers of several types that are, and what is no
-                // number.
+                // Doubles with equal heads, equal numbers of several types, and values that are not
+                // numbers.
                 match number % 6 {
                     0 => doc! { "a": (f64::from(mixed) + 1e-13 * f64::from(number)) },
                     1 => doc! { "a": mixed },

@@ -1,4 +1,4 @@
-//! Sorting what no index gives in order: all of it, or only the first so many.
+//! The sort of documents that no index returns in order, with or without a limit.
 
 use marula_bson::{Doc, FieldPath, FieldSet};
 use marula_db::index::entry;
@@ -13,40 +13,40 @@ use super::short::ShortRows;
 use super::{Emit, End, Found};
 use crate::plan::SortedKeys;
 
-/// Documents on their way into order. Equal keys keep the order in which they came.
+/// A sort. Equal keys keep the order in which they arrived.
 pub(super) struct Sorter {
     pattern: SortPattern,
-    /// What tells a document's distance, where the order is by that.
+    /// Computes a document's distance, if the order is by distance.
     near: Option<(FieldPath, NearTest)>,
     wanted: Option<u64>,
-    /// Whether a row holds the values of the index entry: nothing where no index led to the
+    /// Whether a row contains the values of the index entry; there are none if no index led to the
     /// document.
     keys: SortedKeys,
-    /// The score of a text search (8 bytes, not a number where there is none), the length of the
-    /// record key (4 bytes), the record key, the document, the values of the index entry where they
-    /// go beside it.
+    /// A row: the score of a text search (8 bytes, NaN if there is none), the length of the record
+    /// key (4 bytes), the record key, the document, and the values of the index entry if they are
+    /// returned in addition.
     rows: Rows,
-    /// Where documents are fetched in the end: the sorted rows, once they have theirs.
+    /// With a late fetch: the sorted rows, once their documents are fetched.
     late: Option<Fetched>,
-    /// Where they are, and all rows so far are short: the rows.
+    /// With a late fetch, as long as all rows are short: the rows.
     short: Option<ShortRows>,
-    /// The bytes of documents that rows hold all the same, being large.
+    /// The size of large documents that rows contain in spite of a late fetch.
     large_bytes: usize,
-    /// The row moved to last did not fit the last batch.
+    /// Whether the current row did not fit the last batch.
     is_held: bool,
     key: Vec<u8>,
-    /// What is kept of the document at hand.
+    /// The part of the current document that is stored.
     kept: Vec<u8>,
-    /// The values of the index entry at hand.
+    /// The values of the current index entry.
     entry: Vec<u8>,
     bytes: u64,
     spills: u64,
 }
 
-/// What a row begins with: the score and the length of the record key.
+/// The size of the start of a row: the score and the length of the record key.
 const ROW_HEAD_BYTES: usize = size_of::<f64>() + size_of::<u32>();
 
-/// The head of a row.
+/// Returns the start of a row.
 fn row_head(score: Option<f64>, record: &[u8]) -> [u8; ROW_HEAD_BYTES] {
     let length = u32::try_from(record.len()).expect("a record key is of its document's size");
     let mut head = [0; ROW_HEAD_BYTES];
@@ -56,13 +56,13 @@ fn row_head(score: Option<f64>, record: &[u8]) -> [u8; ROW_HEAD_BYTES] {
     head
 }
 
-/// What a row holds.
+/// The content of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     /// The score of a text search.
     score: Option<f64>,
     pub(super) record: &'a [u8],
-    /// `None` where it is fetched in the end.
+    /// `None` if it is fetched after the sort.
     pub(super) doc: Option<Doc<'a>>,
     /// The values of the index entry.
     key: Option<Doc<'a>>,
@@ -76,7 +76,7 @@ impl<'a> Row<'a> {
         let (len, rest) = rest.split_at(size_of::<u32>());
         let len = u32::from_le_bytes(len.try_into().expect("split at four bytes"));
         let (record, rest) = rest.split_at(len as usize);
-        // A document begins with its own length.
+        // A document starts with its own length.
         let length = rest.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
         let (doc, key) = rest.split_at(rest.len().min(length as usize));
         let doc_of = |bytes: &'a [u8]| (!bytes.is_empty()).then(|| Doc::trusted(bytes));
@@ -113,8 +113,8 @@ impl Sorter {
         }
     }
 
-    /// Leaves out the documents while rows come, where that pays; they are fetched in the end.
-    /// `unseen` rows at the front are passed over by whoever takes them.
+    /// Leaves out the documents until the sort is finished, if that pays off. The caller skips the
+    /// first `unseen` rows.
     pub(super) fn fetch_late(&mut self, limit: Option<u64>, unseen: u64, bytes_max: usize) {
         let is_of_fields =
             self.pattern.parts().iter().all(|part| matches!(part, SortPart::Path { .. }));
@@ -128,8 +128,8 @@ impl Sorter {
         !matches!(self.rows, Rows::Coming(_))
     }
 
-    /// Adds a document, if it may be among those that are wanted; of its fields `fields` are kept,
-    /// where they are known.
+    /// Adds a document, if it may be among the wanted ones; only `fields` are stored, if they are
+    /// known.
     pub(super) fn push(&mut self, found: Found<'_>, fields: Option<&FieldSet>) -> Result<()> {
         if self.short.is_some() {
             if self.push_short(&found) {
@@ -160,7 +160,7 @@ impl Sorter {
         if let (Some((index, entry)), true) = (found.entry, self.keys != SortedKeys::Gone)
             && entry::decode_values(index, &entry, &mut self.entry).is_none()
         {
-            // An entry that is damaged shows as no fields; `validate` says what is wrong.
+            // A damaged entry has no fields here; `validate` reports the damage.
             self.entry.clear();
         }
         let doc = match fields {
@@ -182,7 +182,7 @@ impl Sorter {
         }
     }
 
-    /// Adds a document to the rows that are short; answers whether that could be.
+    /// Adds a document to the short rows; returns false if it is too long for them.
     #[inline]
     fn push_short(&mut self, found: &Found<'_>) -> bool {
         let Some(short) = &mut self.short else { return false };
@@ -198,7 +198,7 @@ impl Sorter {
         is_short
     }
 
-    /// Makes rows of any length of those that are short.
+    /// Converts the short rows to rows of any length.
     fn lengthen(&mut self) -> Result<()> {
         let (Some(mut short), Rows::Coming(sort)) = (self.short.take(), &mut self.rows) else {
             return Ok(());
@@ -209,13 +209,13 @@ impl Sorter {
         })
     }
 
-    /// The bytes of documents and keys that were taken in, once all were, and how often some of
-    /// them went to the disk. Where one is wanted, none of them are sorted.
+    /// Returns the bytes of documents and keys that were sorted, and the number of spills to disk.
+    /// With a limit of one, nothing is sorted.
     pub(super) fn sorted(&self) -> (u64, u64) {
         if self.is_filled() && self.wanted != Some(1) { (self.bytes, self.spills) } else { (0, 0) }
     }
 
-    /// All documents are in: put them in order.
+    /// Sorts, after all documents have been added.
     pub(super) fn finish(&mut self) -> Result<()> {
         if let Rows::Coming(sort) = &self.rows {
             self.spills = sort.spills() as u64;
@@ -226,8 +226,8 @@ impl Sorter {
         self.rows.settle(Ok)
     }
 
-    /// Fetches the documents that were left out; answers whether all are what was sorted, and few
-    /// are large.
+    /// Fetches the documents that were left out; returns whether none has changed and few are
+    /// large.
     pub(super) fn fetch(&mut self, unseen: u64, source: &Source<'_>) -> Result<bool> {
         let (Some(late), Rows::Sorted(sorted)) = (&mut self.late, &mut self.rows) else {
             return Ok(true);
@@ -253,7 +253,7 @@ impl Sorter {
         Ok(is_same)
     }
 
-    /// Passes over up to `count` rows that nobody looks at; answers over how many.
+    /// Skips up to `count` rows; returns their number.
     pub(super) fn pass(&mut self, count: u64) -> Result<u64> {
         if let Some(late) = &mut self.late {
             return Ok(late.pass(count));
@@ -265,7 +265,7 @@ impl Sorter {
         Ok(passed)
     }
 
-    /// Gives documents in order.
+    /// Returns documents in order.
     pub(super) fn drain(&mut self, take: &mut dyn FnMut(Found<'_>) -> Result<Emit>) -> Result<End> {
         if let Some(late) = &mut self.late {
             while let Some((doc, record)) = late.front() {
@@ -283,7 +283,7 @@ impl Sorter {
         let Rows::Sorted(sorted) = &mut self.rows else { return Ok(End::Exhausted) };
         while std::mem::take(&mut self.is_held) || sorted.advance()? {
             let Row { score, record, doc, key } = Row::read(sorted.value());
-            // Without bytes where what is stored is damaged.
+            // The document is missing if the stored data is damaged.
             let doc = doc.unwrap_or(Doc::EMPTY);
             match take(Found { score, key, ..Found::fetched(doc, record) })? {
                 Emit::Taken => {}

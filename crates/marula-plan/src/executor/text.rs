@@ -1,5 +1,5 @@
-//! The stages of a text search: adding up scores, and trying what the entries of the index do not
-//! tell.
+//! The stages of a text search: the addition of scores, and the check of conditions that the index
+//! entries do not decide.
 
 use std::collections::HashMap;
 
@@ -14,24 +14,24 @@ use super::work::{Env, Step};
 use super::{Emit, Found};
 use crate::plan::{TextMatch, TextOr};
 
-/// Bytes of records and scores that one search may hold.
+/// The maximum size of records and scores in one search.
 const SCORES_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 errors! {
     too_many_scores() = ExceededMemoryLimit, "The scores of a text search exceed the memory limit of {SCORES_BYTES_MAX} bytes";
 }
 
-/// The field of a text index's entry that tells a term's score.
+/// The field of a text index's entry with a term's score.
 const SCORE_FIELD: &str = "_ftsx";
 
-/// What a search remembers while it adds up.
+/// The state of the addition of scores.
 #[derive(Default)]
 pub(crate) struct Scoring {
-    /// Whether the first unit of work is done, which does nothing.
+    /// Whether the first unit of work, which does nothing, is done.
     has_begun: bool,
-    /// The walk that is being read.
+    /// The number of the current scan.
     current: usize,
-    /// Where each record stands among the scores.
+    /// The index of each record among the scores.
     places: HashMap<RecordKey, usize>,
     /// The records in the order in which they were found.
     scores: Vec<(RecordKey, f64)>,
@@ -46,7 +46,7 @@ impl Scoring {
     fn add(&mut self, found: Found<'_>) -> Result<()> {
         let Some((index, entry)) = found.entry else { return Ok(()) };
         self.values.clear();
-        // An entry that is damaged counts nothing; `validate` says what is wrong.
+        // A damaged entry counts zero; `validate` reports the damage.
         let score = entry::decode_values(index, &entry, &mut self.values)
             .and_then(|()| Doc::trusted(&self.values).get(SCORE_FIELD))
             .and_then(|score: Value<'_>| score.as_f64())
@@ -121,13 +121,13 @@ impl TextMatch {
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Step> {
         let TextMatch { matcher, input, .. } = self;
-        // Where no term is searched for, nothing is asked.
+        // A search without terms is at its end from the start.
         if run.stats.is_eof && run.stats.works == 0 {
             return Ok(Step::Eof);
         }
         let mut has_passed = false;
         let step = run.work(input, env, &mut |found| {
-            // Where documents are left unread, whoever reads them tries the whole filter.
+            // If documents are left unread, the stage that reads them checks the whole filter.
             if found.is_fetched && !matcher.admits(found.doc)? {
                 *rejected += 1;
                 return Ok(Emit::Taken);

@@ -67,7 +67,7 @@ pub(crate) struct Walk<'r> {
     size: usize,
     neighbours: Option<Neighbours<'r>>,
     /// Whether the cursor over the records has moved to the current entry's record.
-    is_beside: bool,
+    is_at_record: bool,
 }
 
 /// Entries that were read ahead.
@@ -218,13 +218,13 @@ impl Batch<'_> {
 
 impl<'r> Walk<'r> {
     pub(super) fn new(cursor: EntryCursor<'r>) -> Self {
-        Walk { cursor, batch: Batch::default(), size: 1, neighbours: None, is_beside: false }
+        Walk { cursor, batch: Batch::default(), size: 1, neighbours: None, is_at_record: false }
     }
 
     /// Moves to the next entry; returns whether there is one.
     #[inline]
     pub(super) fn advance(&mut self) -> Result<bool> {
-        self.is_beside = false;
+        self.is_at_record = false;
         if self.batch.entries.is_empty() {
             return self.cursor.advance();
         }
@@ -240,7 +240,7 @@ impl<'r> Walk<'r> {
     /// Skips up to `count` entries; returns their number. If it is less than `count`, the scan has
     /// ended.
     pub(super) fn pass(&mut self, count: u64) -> Result<u64> {
-        self.is_beside = false;
+        self.is_at_record = false;
         let mut passed = 0;
         while passed < count && !self.batch.entries.is_empty() {
             if !self.advance()? {
@@ -267,7 +267,7 @@ impl<'r> Walk<'r> {
             }
             self.batch.clear();
         }
-        self.is_beside = false;
+        self.is_at_record = false;
         let mut is_moved = false;
         if let Some(neighbours) = &mut self.neighbours
             && neighbours.is_found
@@ -279,8 +279,8 @@ impl<'r> Walk<'r> {
             if let Some(id) = id_of(entry.record)
                 && neighbours.is_near(id)
             {
-                self.is_beside = is_inside.is_none_or(|is_inside| is_inside(&entry));
-                if self.is_beside {
+                self.is_at_record = is_inside.is_none_or(|is_inside| is_inside(&entry));
+                if self.is_at_record {
                     neighbours.go(id)?;
                 }
                 return Ok(true);
@@ -348,7 +348,7 @@ impl<'r> Walk<'r> {
 
     /// Moves to the first entry whose key string is at or after `key` in the cursor's direction.
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<bool> {
-        self.is_beside = false;
+        self.is_at_record = false;
         self.batch.clear();
         self.cursor.seek(key)
     }
@@ -385,7 +385,7 @@ impl<'r> Walk<'r> {
                 return Some(ReadAhead { doc: documents.get(at)?, is_overtaken: *is_overtaken });
             }
             Ahead::Neighbours(ids) if at < ids.len() => true,
-            _ => self.is_beside,
+            _ => self.is_at_record,
         };
         let neighbours =
             self.neighbours.as_ref().filter(|known| is_at_neighbour && known.is_found)?;

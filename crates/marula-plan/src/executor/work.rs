@@ -21,18 +21,18 @@ use super::{Emit, End, Found};
 use crate::plan::{Counted, Fetch, Or, Sort, SortedKeys, Stage};
 use crate::query::Query;
 
-/// What a unit of work has come to.
+/// The result of a unit of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// A document was shown; this is what the taker answered.
+    /// A document was passed on; this is the reply.
     Advanced(Emit),
-    /// Nothing yet.
+    /// No document yet.
     NeedTime,
-    /// There is nothing more.
+    /// There are no more documents.
     Eof,
 }
 
-/// How large a document may be that a run looks at.
+/// The maximum size of documents that a run may examine.
 #[derive(Debug)]
 pub(crate) struct SizeLimit {
     bytes_max: Cell<usize>,
@@ -46,12 +46,12 @@ impl Default for SizeLimit {
 }
 
 impl SizeLimit {
-    /// The limit of this thread's operation, for the run that begins.
+    /// Sets the limit of this thread's operation, for the run that begins.
     pub(super) fn renew(&self) {
         self.bytes_max.set(current::document_bytes_max());
     }
 
-    /// Fails where a document is not to be looked at: that ends the run, which is
+    /// Fails if a document is too large to be examined here: that ends the run as
     /// [overdue](End::Overdue).
     #[inline]
     pub(super) fn check(&self, doc: Doc<'_>) -> Result<()> {
@@ -62,32 +62,32 @@ impl SizeLimit {
         Err(client_error(marula_storage::Error::Conflict))
     }
 
-    /// Whether one was refused.
+    /// Returns whether a document was too large.
     pub(super) fn is_passed(&self) -> bool {
         self.is_passed.get()
     }
 }
 
-/// What stages work with during one run.
+/// The environment of the stages during one run.
 pub(crate) struct Env<'r> {
     unit: Unit<'r>,
-    /// What is read.
+    /// The view that is read.
     pub(crate) view: &'r dyn View,
     pub(crate) collection: &'r Collection,
-    /// What every document that is given must match, whichever stage has seen to it.
+    /// The filter that every returned document must match, whichever stage checks it.
     filter: &'r Filter,
-    /// What of a document is looked at in the end.
+    /// The fields that are used afterwards.
     fields: Option<&'r FieldSet>,
-    /// The surroundings of the operation.
+    /// The context of the operation.
     context: &'r Context,
-    /// The newest commit when the run began.
+    /// The newest commit at the start of the run.
     pub(super) opened: Stamp,
-    /// Which documents are too large to be looked at here.
+    /// The limit on the size of documents.
     pub(super) size: &'r SizeLimit,
-    /// The cursors of the stages that have a place in the store, by their numbers.
+    /// The cursors of the stages with a position in the store, by their numbers.
     pub(super) open: Vec<Open<'r>>,
-    /// What is said where a walk over a capped collection stood at a document that has been
-    /// overwritten since; `None` where it just goes on.
+    /// The error if the document at the position of a scan of a capped collection has been
+    /// overwritten; `None` if the scan simply continues.
     pub(super) place_lost: Option<fn(i64) -> Error>,
 }
 
@@ -106,54 +106,54 @@ impl<'r> Env<'r> {
         Env { unit, view, collection, filter, fields, context, opened, size, open, place_lost }
     }
 
-    /// What a walk reads documents from.
+    /// Returns the source of documents for a scan.
     pub(super) fn origin(&self) -> Origin<'r, 'r> {
         Origin { view: self.view, collection: self.collection, opened: self.opened }
     }
 
-    /// Whether a write has come since the run began, so that what an index said may have been
-    /// overtaken.
+    /// Returns whether there was a write since the run began, so that index entries may be out of
+    /// date.
     pub(super) fn is_overtaken(&self) -> bool {
         self.view.has_moved(self.opened)
     }
 
-    /// What a document must match that is read now: all of the filter, where an index may have been
-    /// overtaken.
+    /// Returns the filter that a document read now must match: the whole filter, if index entries
+    /// may be out of date.
     pub(super) fn whole_filter_if_overtaken(&self) -> Option<&'r Filter> {
         self.is_overtaken().then_some(self.filter)
     }
 }
 
-/// What a stage that reads documents remembers while it runs.
+/// The state of a stage that fetches documents.
 #[derive(Default)]
 pub(super) struct FetchState {
-    /// Whether the record is given without reading its document.
+    /// Whether the record is returned without reading its document.
     pub(super) is_unread: bool,
-    /// The key of the document that is read.
+    /// The key of the lookup.
     key: Vec<u8>,
 }
 
-/// What a sort remembers while it runs.
+/// The state of a sort.
 #[derive(Default)]
 pub(super) struct Sorting {
     sorter: Option<Box<Sorter>>,
-    /// How many rows the stage above passes over from here on.
+    /// The number of rows that the stage above skips from here on.
     pub(super) unseen: u64,
-    /// Whether each of them is a unit of work of its own, as where plans are compared.
+    /// Whether each skipped row is a unit of work, as during a trial.
     pub(super) is_tried: bool,
-    /// Whether documents were fetched in the end and were not what was sorted.
+    /// Whether a late fetch found a document that had changed.
     was_overtaken: bool,
 }
 
 impl Sorting {
-    /// The bytes that were sorted, and how often some of them went to the disk.
+    /// Returns the bytes that were sorted, and the number of spills to disk.
     pub(super) fn sorted(&self) -> (u64, u64) {
         self.sorter.as_ref().map_or((0, 0), |sorter| sorter.sorted())
     }
 }
 
 impl StageRun {
-    /// Has `stage`, whose state this is, do one unit of work; shows what it finds to `out`.
+    /// Lets `stage`, whose state this is, do one unit of work; passes the found document to `out`.
     pub(crate) fn work(
         &mut self,
         stage: &Stage,
@@ -228,7 +228,7 @@ impl Fetch {
         let FetchState { is_unread, key } = state;
         if *is_unread {
             let step = run.work(input, env, out)?;
-            // Whoever takes it looks at its document.
+            // The taker examines its document.
             stats.docs += u64::from(matches!(step, Step::Advanced(Emit::Taken | Emit::Enough)));
             return Ok(step);
         }
@@ -238,7 +238,7 @@ impl Fetch {
         let (view, collection, whole, opened) = (env.view, env.collection, env.filter, env.opened);
         let size = env.size;
         let is_overtaken = || view.has_moved(opened);
-        // Whether the last document has passed, and how many did before it.
+        // Whether the last document passed the filter, and the number of those before it.
         let (mut has_passed, mut passed) = (false, 0);
         let before = run.stats.works;
         let step = run.work(input, env, &mut |found| {
@@ -261,7 +261,7 @@ impl Fetch {
                         }
                     }
                 }
-                // What an index said may have been overtaken by a write since the walk began.
+                // Index entries may be out of date after a write since the run began.
                 let filter = if is_overtaken { Some(whole) } else { filter.as_ref() };
                 answer = match filter.map_or(Ok(true), |filter| filter.matches(doc)) {
                     Ok(false) => Ok(Emit::Taken),
@@ -273,7 +273,7 @@ impl Fetch {
                 };
             };
             if found.is_fetched {
-                // Counted as the documents that are there already, and as those that are looked at.
+                // Counted as documents that are present already, and as examined documents.
                 stats.dups_tested += 1;
                 stats.docs += 1;
                 see(found.doc, is_overtaken());
@@ -287,7 +287,7 @@ impl Fetch {
             }
             answer
         })?;
-        // What has passed before the last unit, which counts by itself.
+        // The documents that passed before the last unit, which is counted separately.
         if !matches!(step, Step::Advanced(_)) {
             passed += u64::from(has_passed);
         }
@@ -299,7 +299,7 @@ impl Fetch {
     }
 }
 
-/// Whether a document still has an entry that has led to it.
+/// Returns whether a document still has the entry that led to it.
 fn has_entry(doc: Doc<'_>, index: &Index, entry: &Entry<'_>) -> Result<bool> {
     let mut keys = KeySet::default();
     KeyMaker::default().make(index, doc, &mut keys)?;
@@ -367,8 +367,7 @@ impl Sort {
             if take_in(&self.input, (stats, run), env, &mut take)? == Step::Eof {
                 rows.finish()?;
                 let (collection, filter) = (env.collection, env.filter);
-                // A view of one moment: what a page was sorted out of a moment ago is not worth
-                // keeping for the next look.
+                // A view of one moment: the page's documents are not worth caching.
                 let still = env.unit.still()?;
                 let view = still.as_deref().unwrap_or(env.view);
                 let source = Source { view, collection, filter, fields: env.fields };
@@ -380,7 +379,7 @@ impl Sort {
             }
             return Ok(Step::NeedTime);
         }
-        // One that is passed over alone takes the same unit as one that is given.
+        // A single skipped row takes the same unit as a returned one.
         let unseen = std::mem::take(unseen).min(UNSEEN_MAX);
         if unseen > 1 && !*is_tried {
             let Some(more) = rows.pass(unseen)?.checked_sub(1) else { return Ok(Step::Eof) };
@@ -390,7 +389,7 @@ impl Sort {
         }
         let mut step = Step::Eof;
         let is_fetched = self.is_simple && self.keys != SortedKeys::Instead;
-        // One unit of work gives one document.
+        // One unit of work returns one document.
         let end = rows.drain(&mut |found| {
             let answer = out(Found { is_fetched, ..found })?;
             step = Step::Advanced(answer);
@@ -401,10 +400,10 @@ impl Sort {
     }
 }
 
-/// Counts the `units` that the stage below has done at once and that have come to `step`, all but
-/// the last, which counts by itself. In `given` of them this stage has given a document.
+/// Counts `units` of the stage below, which ended with `step`, without the last one, which is
+/// counted separately. In `given` of them this stage returned a document.
 fn count_more(stats: &mut Stats, units: u64, step: Step, given: u64) {
-    // What was not taken comes again, and its unit with it.
+    // A document that was not taken is returned again, and its unit is counted then.
     let is_full = step == Step::Advanced(Emit::Full);
     let more = units - u64::from(!is_full);
     stats.works += more;
@@ -412,7 +411,7 @@ fn count_more(stats: &mut Stats, units: u64, step: Step, given: u64) {
     stats.need_time += more - given;
 }
 
-/// A unit of work of a stage that gives all that it gets.
+/// A unit of work of a stage that passes on all documents.
 fn follow(
     input: &Stage,
     (stats, run): (&mut Stats, &mut StageRun),
@@ -427,7 +426,7 @@ fn follow(
     Ok(step)
 }
 
-/// A unit of work of a stage that keeps what it gets.
+/// A unit of work of a stage that stores its input.
 fn take_in(
     input: &Stage,
     (stats, run): (&mut Stats, &mut StageRun),
@@ -440,8 +439,7 @@ fn take_in(
     Ok(step)
 }
 
-/// A unit of work of a stage that leaves out the first of what it gets; `left` of it are still to
-/// be left out.
+/// A unit of work of a stage that skips the first documents; `left` are still to be skipped.
 fn skip(
     (stage, left): (&Counted, &mut u64),
     (stats, run): (&mut Stats, &mut StageRun),
@@ -461,8 +459,7 @@ fn skip(
     })
 }
 
-/// A unit of work of a stage that lets only the first of what it gets through; `left` of it may
-/// still pass.
+/// A unit of work of a stage that limits the number of documents; `left` may still pass.
 fn limit(
     (stage, left): (&Counted, &mut u64),
     (stats, run): (&mut Stats, &mut StageRun),

@@ -1,8 +1,13 @@
-//! The ways to the documents that meet a filter: through one index, through two that meet, or
-//! through one for each branch of an `$or`.
+//! Access paths: the ways to find the documents that match a filter.
 //!
-//! They come in mongod's order, which tells which of several that do as well is taken: those of an
-//! `$or` first, then the indexes in the order of their creation, then what meets.
+//! ```text
+//!   conjuncts of the filter ──┬─► one index:            Fetch ─► Ixscan
+//!                             ├─► two indexes that meet: Fetch ─► AndSorted ─► Ixscan, Ixscan
+//!                             └─► a conjunct `$or`:      Or ─► the access path of each branch
+//! ```
+//!
+//! They are in mongod's order, which decides between plans that do equally well: those of an `$or`
+//! first, then the indexes in the order of their creation, then intersections.
 
 use std::cell::Cell;
 use std::cmp::{Ordering, Reverse};
@@ -19,53 +24,53 @@ use crate::bounds::{Exactness, IndexBounds, Interval};
 use crate::plan::{Fetch, Ixscan, Stage};
 use crate::query::Query;
 
-/// How many branches of an `$or` are planned one by one.
+/// The maximum number of branches of an `$or` that are planned one by one.
 const BRANCHES_MAX: usize = 10_000;
-/// How many pairs of indexes that could meet are looked at for one conjunction. Source: the pairs
-/// that mongod 6.0 shows, one more than its `internalQueryEnumerationMaxIntersectPerAnd`.
-const MEETINGS_MAX: usize = 4;
-/// How many ways through the branches of one `$or` are looked at. Source: mongod 6.0's
-/// `internalQueryEnumerationMaxOrSolutions`.
+/// The maximum number of pairs of indexes considered for one conjunction. Source: the pairs that
+/// mongod 6.0 shows, one more than its `internalQueryEnumerationMaxIntersectPerAnd`.
+const INTERSECTIONS_MAX: usize = 4;
+/// The maximum number of combinations of access paths for the branches of one `$or`. Source: mongod
+/// 6.0's `internalQueryEnumerationMaxOrSolutions`.
 const COMBINATIONS_MAX: usize = 10;
-/// How deep `$or` within `$and` within `$or` is planned.
+/// The maximum nesting of `$or` within `$and` within `$or` that is planned.
 const DEPTH_MAX: usize = 8;
 
-/// A way to documents.
+/// An access path.
 #[derive(Clone)]
 pub(crate) struct Access {
-    /// The stages; what is left of the filter is checked within.
+    /// The stages, including the residual filters.
     pub node: Stage,
-    /// How promising it looks.
+    /// Its rank.
     pub rank: Rank,
-    /// The conjuncts from outside an `$or`, by number, that it sees to.
+    /// The numbers of the conjuncts outside an `$or` that it checks.
     settled: Vec<usize>,
-    /// The number of the index that it walks first.
+    /// The number of the first scanned index.
     index: usize,
-    /// The conjuncts that bound it, by number, in the order of the fields.
+    /// The numbers of the conjuncts that bound it, in the order of the index's fields.
     by_field: Vec<usize>,
-    /// Whether it is one walk for one condition, bounded by nothing else.
+    /// Whether it is one scan for one condition, with no other bounds.
     is_leaf: bool,
-    /// Whether some pairs of indexes were not looked at.
-    pub has_more_meetings: bool,
+    /// Whether some pairs of indexes were not considered.
+    pub has_more_intersections: bool,
 }
 
-/// How promising a way looks; the greater the better, field by field.
+/// The rank of an access path; the greater the better, field by field.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Rank {
-    /// Every field of a unique index has single values: at most so many documents as there are.
+    /// Whether every field of a unique index has single values: the number of documents is bounded.
     is_unique_point: bool,
-    /// Leading fields that have single values.
+    /// The number of leading fields with single values.
     point_fields: usize,
-    /// Fields that are bounded at all.
+    /// The number of fields with bounds.
     bounded_fields: usize,
-    /// Of two that are alike, the one that leaves nothing to check.
+    /// Of two that are otherwise equal, the one without a residual filter is better.
     is_exact: bool,
-    /// Of two that are alike, the narrower index.
+    /// Of two that are otherwise equal, the index with fewer parts is better.
     fewer_parts: Reverse<usize>,
 }
 
 impl Access {
-    /// The way of a stage that gives just the documents that match.
+    /// Returns the access path of a stage that returns exactly the matching documents.
     pub(super) fn of(node: Stage) -> Self {
         Access {
             node,
@@ -74,11 +79,11 @@ impl Access {
             index: 0,
             by_field: Vec::new(),
             is_leaf: false,
-            has_more_meetings: false,
+            has_more_intersections: false,
         }
     }
 
-    /// The way of a stage whose documents are checked.
+    /// Returns the access path of a stage with a residual filter.
     pub(super) fn with_filter(node: Stage, filter: Option<Filter>) -> Self {
         Access::of(match filter {
             Some(filter) => Stage::fetch(node, Some(filter)),
@@ -87,7 +92,7 @@ impl Access {
     }
 }
 
-/// The ways to the documents that meet one branch of the `$or` that `query` is.
+/// Returns the access paths for one branch of the top-level `$or` of `query`.
 pub(super) fn branch_ways(
     state: &State,
     views: &[IndexView<'_>],
@@ -97,7 +102,7 @@ pub(super) fn branch_ways(
     Finder::new(state, views, query).branch(branch, &[], 0).into_iter().flatten().collect()
 }
 
-/// The way that goes these ways one after the other, for the branches of the `$or` that `query` is.
+/// Returns the union of access paths for the branches of the top-level `$or` of `query`.
 pub(super) fn join_branches(
     state: &State,
     views: &[IndexView<'_>],
@@ -111,10 +116,10 @@ pub(super) fn join_branches(
     Finder::new(state, views, query).join((0, &branches), &[], ways, &[query.filter.root()])
 }
 
-/// What it costs to look at an index for conditions.
+/// The cost of checking whether an index supports conditions, in units of `meter`.
 const INDEX_WORK: usize = 32;
 
-/// An index that may serve a conjunction, with the ways to use it.
+/// An index that may support a conjunction, with its assignments.
 struct Candidate<'a> {
     number: usize,
     view: &'a IndexView<'a>,
@@ -122,8 +127,8 @@ struct Candidate<'a> {
 }
 
 impl Assignment {
-    /// Whether the walk is over one key, whose entries are in record order, for conditions that all
-    /// are among the first `own`.
+    /// Returns whether the scan is over one key, whose entries are in record order, and all its
+    /// conditions are among the first `own`.
     fn is_in_record_order(&self, own: usize) -> bool {
         let is_one_point =
             |intervals: &Vec<Interval>| matches!(intervals.as_slice(), [one] if one.is_point());
@@ -132,7 +137,7 @@ impl Assignment {
     }
 }
 
-/// The walk of an index that a way is, with or without its documents.
+/// Returns the index scan of an access path, with or without a fetch.
 fn scan_of(node: &Stage) -> Option<&Ixscan> {
     match node {
         Stage::Ixscan(scan) => Some(scan),
@@ -144,25 +149,27 @@ fn scan_of(node: &Stage) -> Option<&Ixscan> {
     }
 }
 
-/// Whether a node is one condition on one path, so that its bounds say what they can of it alone.
+/// Returns whether a node is one condition on one path, so that its bounds are independent of
+/// others.
 fn is_leaf(node: &FilterNode) -> bool {
     matches!(node, FilterNode::Path(at) if !matches!(at.predicate, Predicate::ElemMatchObject(_) | Predicate::All(_)))
 }
 
-/// Whether an index knows of all documents that meet `conjuncts`, as far as its own conditions go.
+/// Returns whether an index has an entry for every document that matches `conjuncts`, as far as its
+/// partial filter is concerned.
 fn may_serve(view: &IndexView<'_>, conjuncts: &[&FilterNode]) -> bool {
     let partial = view.index.spec.partial.as_ref();
     partial.is_none_or(|partial| partial::covers(partial.root(), conjuncts))
         && is_asked_for_places(view.index, conjuncts)
 }
 
-/// Which of some ways looks the most promising; the first of those that look the same.
+/// Returns the number of the access path with the best rank; the first of several.
 fn most_promising(ways: &[Option<Access>]) -> usize {
     let ranks = ways.iter().map(|way| way.as_ref().map(|way| way.rank)).enumerate();
     ranks.reduce(|a, b| if b.1 > a.1 { b } else { a }).map_or(0, |(number, _)| number)
 }
 
-/// The ways to the documents that meet `root`.
+/// Returns the access paths for the documents that match `root`.
 pub(super) fn accesses(
     state: &State,
     views: &[IndexView<'_>],
@@ -173,8 +180,8 @@ pub(super) fn accesses(
     partial::flatten(root, &mut conjuncts);
     let finder = Finder::new(state, views, query);
     let mut found = finder.find(&conjuncts, &[], 0);
-    let has_more_meetings = finder.has_more_meetings.get();
-    found.iter_mut().for_each(|access| access.has_more_meetings = has_more_meetings);
+    let has_more_intersections = finder.has_more_intersections.get();
+    found.iter_mut().for_each(|access| access.has_more_intersections = has_more_intersections);
     found
 }
 
@@ -182,35 +189,35 @@ struct Finder<'a> {
     state: &'a State,
     views: &'a [IndexView<'a>],
     query: &'a Query,
-    /// Whether some pairs of indexes were not looked at.
-    has_more_meetings: Cell<bool>,
+    /// Whether some pairs of indexes were not considered.
+    has_more_intersections: Cell<bool>,
 }
 
 impl<'a> Finder<'a> {
     fn new(state: &'a State, views: &'a [IndexView<'a>], query: &'a Query) -> Self {
-        Finder { state, views, query, has_more_meetings: Cell::new(false) }
+        Finder { state, views, query, has_more_intersections: Cell::new(false) }
     }
 
-    /// The ways to the documents that meet `own`, of which every one meets `outer` too: those
-    /// conjuncts are checked elsewhere, but may help to bound an index.
+    /// Returns the access paths for the documents that match `own`. All of these match `outer` too:
+    /// those conjuncts are checked elsewhere, but may bound an index.
     fn find(&self, own: &[&FilterNode], outer: &[&FilterNode], depth: usize) -> Vec<Access> {
         self.options(own, outer, depth).into_iter().flatten().collect()
     }
 
-    /// What [`find`](Self::find) gives, with a gap for each pair of indexes that does not meet:
-    /// mongod counts those where it counts ways.
+    /// Like [`find`](Self::find), with `None` for each pair of indexes that does not meet: mongod
+    /// counts these pairs.
     fn options(
         &self,
         own: &[&FilterNode],
         outer: &[&FilterNode],
         depth: usize,
     ) -> Vec<Option<Access>> {
-        // What is found once the operation must end is not used: whoever asks for plans recalls it.
+        // The result is not used once the operation must end: the caller checks the meter again.
         if meter::spend(INDEX_WORK * (1 + self.views.len())).is_err() {
             return Vec::new();
         }
         if own.iter().any(|node| matches!(node, FilterNode::Text(_))) {
-            // No other index answers a text search.
+            // No other index supports a text search.
             return self.text(own).into_iter().map(Some).collect();
         }
         let all: Vec<&FilterNode> = own.iter().chain(outer).copied().collect();
@@ -231,20 +238,20 @@ impl<'a> Finder<'a> {
                 continue;
             }
             let mut ways = assignments(view, &all);
-            // An index that only the conjuncts from outside bound is no way to this branch.
+            // An index that only the outer conjuncts bound is no access path for this branch.
             ways.retain(|way| way.used.iter().any(|(conjunct, _)| *conjunct < own.len()));
             found.extend(ways.iter().map(|way| Some(self.scan(number, way, own))));
             candidates.push(Candidate { number, view, ways });
         }
         if depth < DEPTH_MAX {
-            self.meetings(&candidates, own, &mut found);
+            self.intersections(&candidates, own, &mut found);
         }
         found
     }
 
-    /// The way through a unique index of one field to the document that has a value there. As in
-    /// mongod, where one of several conditions asks for that, no other way is looked at; unless
-    /// fields are shown, which an index may cover.
+    /// Returns the access path by a unique index of one field to the single document with a value.
+    /// As in mongod, if one of several conditions is an equality on such a field, no other access
+    /// path is considered, unless there is a projection that an index may cover.
     fn to_one_document(&self, own: &[&FilterNode], all: &[&FilterNode]) -> Option<Access> {
         let asks_for_value = |number: &usize| match own[*number] {
             FilterNode::Path(PathNode { predicate: Predicate::Compare(compare), .. }) => {
@@ -266,7 +273,7 @@ impl<'a> Finder<'a> {
                     && may_serve(view, all)
             });
             leading.find_map(|(index, view)| {
-                // What else is asked of the field is checked on that one.
+                // Other predicates on this field become residual filters on the fetched document.
                 let mut way = assignments(view, &own[number..=number]).into_iter().next()?;
                 way.by_field = vec![number];
                 way.used.iter_mut().for_each(|(conjunct, _)| *conjunct = number);
@@ -275,25 +282,26 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// The way through the text index.
+    /// Returns the access path by the text index.
     fn text(&self, own: &[&FilterNode]) -> Option<Access> {
         let (node, settled) = text::access(self.state, self.query, own)?;
         let rest = self.filter(own, |number| !settled.contains(&number));
         Some(Access::with_filter(node, rest))
     }
 
-    /// The way through one index.
+    /// Returns the access path by one index.
     fn scan(&self, index: usize, way: &Assignment, own: &[&FilterNode]) -> Access {
         let view = &self.views[index];
         let exactness = |conjunct: usize| {
             let found = way.used.iter().find(|(used, _)| *used == conjunct);
             match found?.1 {
-                // With an array in it, an entry is not all that the document has there.
+                // If there is an array, an entry is not the whole value of the field.
                 Exactness::OnKeys if view.is_multikey() => Some(Exactness::OnDocument),
                 exactness => Some(exactness),
             }
         };
-        // What bounds the index comes first in what is left to check, by the index's fields.
+        // The conditions that bound the index come first in the residual filter, by the index's
+        // fields.
         let bounding: Vec<&FilterNode> = (way.by_field.iter())
             .filter(|&&number| exactness(number) == Some(Exactness::OnDocument))
             .filter_map(|&number| own.get(number).copied())
@@ -321,15 +329,15 @@ impl<'a> Finder<'a> {
         Access { rank, settled, index, by_field, is_leaf, ..Access::of(node) }
     }
 
-    /// The ways through two indexes, or through the ways of one that arrays keep apart, each of
-    /// which gives its records in order.
-    fn meetings(
+    /// Returns the intersections of two indexes, or of two scans of one index whose conditions
+    /// arrays separate. Each scan is in record order.
+    fn intersections(
         &self,
         candidates: &[Candidate<'_>],
         own: &[&FilterNode],
         found: &mut Vec<Option<Access>>,
     ) {
-        let mut meetings = 0;
+        let mut intersections = 0;
         for (number, first) in candidates.iter().enumerate() {
             if first.view.wildcard.is_some() {
                 continue;
@@ -341,7 +349,7 @@ impl<'a> Finder<'a> {
                         let [its_way] = other.ways.as_slice() else { return None };
                         let shares = |conjunct: &usize| way.by_field.contains(conjunct);
                         let is_apart = !its_way.by_field.iter().any(shares);
-                        // One index that serves what the two serve is better.
+                        // One index that supports both conditions is better.
                         let serves_both = |way_of_all: &Assignment| {
                             let both = way.by_field.iter().chain(&its_way.by_field);
                             both.into_iter().all(|it| way_of_all.by_field.contains(it))
@@ -355,23 +363,23 @@ impl<'a> Finder<'a> {
                 ways => vec![ways.iter().map(|way| (first.view, way)).collect()],
             };
             for walks in partners {
-                if meetings == MEETINGS_MAX {
-                    self.has_more_meetings.set(true);
+                if intersections == INTERSECTIONS_MAX {
+                    self.has_more_intersections.set(true);
                     return;
                 }
                 let meets = walks.iter().all(|(_, way)| way.is_in_record_order(own.len()));
                 found.push(meets.then(|| {
-                    let meeting = self.meeting(&walks, own);
-                    Access { index: first.number, ..meeting }
+                    let intersection = self.intersection(&walks, own);
+                    Access { index: first.number, ..intersection }
                 }));
-                meetings += 1;
+                intersections += 1;
             }
         }
     }
 
-    /// The way through walks whose records are in order. All conditions are checked: what an index
-    /// said of a document need not hold any more when another index is asked.
-    fn meeting(&self, walks: &[(&IndexView<'_>, &Assignment)], own: &[&FilterNode]) -> Access {
+    /// Returns the intersection of scans in record order. All conditions are checked on the
+    /// document: it may have changed between the reads of the two indexes.
+    fn intersection(&self, walks: &[(&IndexView<'_>, &Assignment)], own: &[&FilterNode]) -> Access {
         let mut by_field: Vec<usize> = Vec::with_capacity(own.len());
         for conjunct in walks.iter().flat_map(|(_, way)| &way.by_field) {
             if !by_field.contains(conjunct) {
@@ -387,8 +395,8 @@ impl<'a> Finder<'a> {
         Access { by_field, ..Access::with_filter(node, filter) }
     }
 
-    /// The ways through the branches of the `$or` that is conjunct `number`, if there is one for
-    /// each.
+    /// Returns the access paths by the branches of the `$or` that is conjunct `number`, if each
+    /// branch has one.
     fn branches(
         &self,
         number: usize,
@@ -401,7 +409,7 @@ impl<'a> Finder<'a> {
         if branches.len() > BRANCHES_MAX {
             return;
         }
-        // What holds for all branches may bound an index in each.
+        // A condition on all branches may bound an index in each.
         let is_plain = |node: &&FilterNode| matches!(node, FilterNode::Path(_));
         let siblings: Vec<(usize, &FilterNode)> = own
             .iter()
@@ -411,10 +419,10 @@ impl<'a> Finder<'a> {
             .collect();
         let around: Vec<&FilterNode> =
             siblings.iter().map(|(_, node)| *node).chain(outer.iter().copied()).collect();
-        // Ways within ways would be more than anyone can look at.
+        // Nested combinations would be too many.
         let combinations_max = if depth == 0 { COMBINATIONS_MAX } else { 1 };
         for combination in 0..combinations_max {
-            // The first branch goes through its ways the fastest.
+            // The first branch's access path changes the fastest.
             let mut left = combination;
             let nodes: Vec<&FilterNode> = branches.iter().collect();
             let mut chosen = Vec::with_capacity(branches.len());
@@ -442,7 +450,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The ways to the documents that meet one branch of an `$or`, and `around` too.
+    /// Returns the access paths for one branch of an `$or` and the conjuncts in `around`.
     fn branch(
         &self,
         branch: &FilterNode,
@@ -454,9 +462,9 @@ impl<'a> Finder<'a> {
         self.options(&conjuncts, around, depth)
     }
 
-    /// The way that goes these ways one after the other, for the branches of the `$or` that is
-    /// conjunct `number`: as in mongod first those of several conditions, then those of one, each
-    /// by the order of the indexes. Conditions that walk one index do so together.
+    /// Returns the union of access paths for the branches of the `$or` that is conjunct `number`.
+    /// As in mongod, those of several conditions come first, then those of one condition, each by
+    /// the order of the indexes. Single conditions on one index share a scan.
     fn join(
         &self,
         (number, branches): (usize, &[&FilterNode]),
@@ -505,8 +513,8 @@ impl<'a> Finder<'a> {
         Access { rank, settled, index, ..Access::of(node) }
     }
 
-    /// Adds a walk to those of an `$or`. One over the same part of an index as another is one with
-    /// it, whatever is checked of its documents.
+    /// Adds a scan to those of an `$or`. Two scans of the same part of an index become one,
+    /// whatever their residual filters are.
     fn add_walk(&self, node: Stage, inputs: &mut Vec<Stage>) {
         if meter::spend(inputs.len()).is_err() {
             return;
@@ -533,7 +541,7 @@ impl<'a> Finder<'a> {
                     Filter::of_canonical(FilterNode::Or(either), &self.query.context)
                 });
             }
-            // What is not checked by one of them is not checked.
+            // A document that one of them returns unchecked is returned.
             (Stage::Fetch(known), Stage::Ixscan(_)) => known.filter = None,
             (Stage::Ixscan(_), Stage::Fetch(fetch)) => {
                 *known = Stage::Fetch(Fetch { filter: None, ..fetch });
@@ -542,7 +550,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// One walk for conditions any of which is enough.
+    /// Returns one scan for the union of conditions.
     fn walk_together(&self, leaves: Vec<(Access, &FilterNode)>) -> Stage {
         let view = &self.views[leaves[0].0.index];
         let lead = view.lead();
@@ -581,14 +589,15 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// What is left to check of `conjuncts`: those that `is_left` says.
+    /// Returns the residual filter: those of `conjuncts` for which `is_left` is true.
     fn filter(&self, conjuncts: &[&FilterNode], is_left: impl Fn(usize) -> bool) -> Option<Filter> {
         let left = conjuncts.iter().enumerate().filter(|(number, _)| is_left(*number));
         let left: Vec<&FilterNode> = left.map(|(_, &node)| node).collect();
         self.conjunction(&left, &[])
     }
 
-    /// The filter of conjuncts, the unbound ones in mongod's order; `None` where there are none.
+    /// Returns the filter of conjuncts, the unbound ones in mongod's order; `None` if there are
+    /// none.
     fn conjunction(&self, bounding: &[&FilterNode], unbound: &[&FilterNode]) -> Option<Filter> {
         let mut all = in_order(bounding, unbound);
         let root = match all.len() {
@@ -601,8 +610,8 @@ impl<'a> Finder<'a> {
 }
 
 impl Access {
-    /// In which order two ways come that walk one index first: by their conditions, those first
-    /// that bound it.
+    /// Compares two access paths that scan the same index first: by their conditions, bounding ones
+    /// first.
     fn compare_conditions(
         &self,
         node: &FilterNode,
@@ -624,8 +633,8 @@ impl Access {
     }
 }
 
-/// Conditions in mongod's order: those that bound an index as they are, then the others by their
-/// paths.
+/// Returns conditions in mongod's order: those that bound an index, unchanged, then the others by
+/// their paths.
 fn in_order(bounding: &[&FilterNode], unbound: &[&FilterNode]) -> Vec<FilterNode> {
     let ordered = |nodes: &[&FilterNode]| -> Vec<FilterNode> {
         nodes.iter().map(|&node| in_path_order(node.clone())).collect()
@@ -642,15 +651,15 @@ fn compare_all(a: &[FilterNode], b: &[FilterNode]) -> Ordering {
     pairs.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
 }
 
-/// Mongod's order of nodes beside an index: what stands under no path, then the others by their
-/// paths, and by their kinds; of what joins others, by what it joins.
+/// Mongod's order of residual conditions: those without a path, then the others by their paths and
+/// kinds; those that join others, by their children.
 fn beside_an_index(a: &FilterNode, b: &FilterNode) -> Ordering {
     let by_path = a.path_parts().cmp(b.path_parts());
     by_path.then_with(|| a.rank().cmp(&b.rank())).then_with(|| match (a, b) {
         (FilterNode::And(a), FilterNode::And(b)) | (FilterNode::Or(a), FilterNode::Or(b)) => {
             compare_all(a, b)
         }
-        // A negation counts with what it negates.
+        // A negation is ordered by its operand.
         (FilterNode::Path(a), FilterNode::Path(b)) => {
             let negated = |node: &PathNode| match &node.predicate {
                 Predicate::Not(inner) => inner.rank(),
@@ -663,7 +672,7 @@ fn beside_an_index(a: &FilterNode, b: &FilterNode) -> Ordering {
     })
 }
 
-/// The node with what it joins in mongod's order beside an index.
+/// Returns the node with its children in mongod's order of residual conditions.
 fn in_path_order(node: FilterNode) -> FilterNode {
     let ordered = |children: Vec<FilterNode>| {
         let mut children: Vec<_> = children.into_iter().map(in_path_order).collect();

@@ -1,4 +1,4 @@
-//! Which conditions bound which fields of an index.
+//! The assignment of conditions to the fields of an index.
 
 use marula_query::filter::Node;
 use marula_query::meter;
@@ -8,28 +8,28 @@ use super::{IndexView, wildcard};
 use crate::bounds::interval::intersect;
 use crate::bounds::{Exactness, IndexBounds, Interval};
 
-/// One way to use an index for conjuncts.
+/// One assignment of conjuncts to an index.
 pub(super) struct Assignment {
-    /// What of the index is walked.
+    /// The bounds.
     pub bounds: IndexBounds,
-    /// The conjuncts that bound it, and what is left to check of each.
+    /// The conjuncts that bound it, and the check that remains for each.
     pub used: Vec<(usize, Exactness)>,
     /// The same conjuncts in the order of the fields that they bound.
     pub by_field: Vec<usize>,
-    /// Fields that are bounded at all.
+    /// The number of fields with bounds.
     pub bounded_fields: usize,
-    /// Leading fields that have single values.
+    /// The number of leading fields with single values.
     pub point_fields: usize,
 }
 
-/// The ways to use an index for `conjuncts`: several where arrays let only one of two conditions
-/// bound it.
+/// Returns the assignments of `conjuncts` to an index: several if arrays permit only one of two
+/// conditions to bound it.
 pub(super) fn assignments(view: &IndexView<'_>, conjuncts: &[&Node]) -> Vec<Assignment> {
     let conditions = conditions::of(conjuncts);
     let Some(first) = view.parts.get(view.lead()) else { return Vec::new() };
     let mut ways: Vec<Assignment> = Vec::new();
     for condition in conditions.iter().filter(|condition| *condition.path == *first.path) {
-        // What is found once the operation must end is not used.
+        // The result is not used once the operation must end.
         if meter::spend(ways.len()).is_err() {
             break;
         }
@@ -42,7 +42,8 @@ pub(super) fn assignments(view: &IndexView<'_>, conjuncts: &[&Node]) -> Vec<Assi
     ways
 }
 
-/// The way that begins with `start` on the first field, and takes what else goes with it.
+/// Returns the assignment that starts with `start` on the first field, with all other conditions
+/// that can be combined with it.
 fn assign<'q>(
     view: &IndexView<'_>,
     conditions: &'q [Condition<'q>],
@@ -87,7 +88,8 @@ fn assign<'q>(
                 None => used.push((condition.conjunct, exactness)),
             }
         }
-        // Without a condition on its path, a wildcard index is seen as one on the fields in front.
+        // Without a condition on its path, a wildcard index is seen as an index on the fields
+        // before it.
         if intervals.is_none() && view.value_part() == Some(number) {
             return None;
         }

@@ -1,5 +1,4 @@
-//! What a filter asks of single fields: its conditions, and which of them one index can serve
-//! together.
+//! The conditions of a filter on single fields, and which of them one index can support together.
 
 use std::borrow::Cow;
 
@@ -9,25 +8,25 @@ use marula_query::filter::{Node, Predicate};
 
 use crate::bounds::PartView;
 
-/// How deep conditions are looked for within `$elemMatch`.
+/// The maximum depth at which conditions are searched for within `$elemMatch`.
 pub(super) const DEPTH_MAX: usize = 16;
 
-/// One condition on one field.
+/// A condition on one field.
 pub(super) struct Condition<'q> {
     /// The field.
     pub path: Cow<'q, FieldPath>,
-    /// What is asked of it.
+    /// The predicate on it.
     pub predicate: &'q Predicate,
-    /// Which conjunct it belongs to.
+    /// The number of its conjunct.
     pub conjunct: usize,
-    /// Whether the conjunct says nothing else.
+    /// Whether the conjunct has no other condition.
     pub is_whole: bool,
-    /// The `$elemMatch` around it, outermost first: what tells them apart, and the length of the
-    /// path to the array.
+    /// The enclosing `$elemMatch`es, outermost first: their identities, and the lengths of the
+    /// paths to their arrays.
     elements: Vec<(*const Predicate, usize)>,
 }
 
-/// The conditions of conjuncts, in their order.
+/// Returns the conditions of conjuncts, in their order.
 pub(super) fn of<'q>(conjuncts: &[&'q Node]) -> Vec<Condition<'q>> {
     let mut conditions = Vec::with_capacity(conjuncts.len());
     for (conjunct, node) in conjuncts.iter().enumerate() {
@@ -71,9 +70,9 @@ fn gather<'q>(
     }
 }
 
-/// Whether two conditions may bound two parts of an index together (or one, if they are the same):
-/// they share no array, or ask for one element of it that meets both. Else one element may meet the
-/// one and another the other, and no entry tells.
+/// Returns whether two conditions can bound two parts of an index together (or one part, if they
+/// are on the same). They must share no array, or require one element that matches both. Otherwise
+/// different elements could match them, and entries do not contain that information.
 pub(super) fn may_combine(
     (a, a_part): (&Condition<'_>, &PartView<'_>),
     (b, b_part): (&Condition<'_>, &PartView<'_>),

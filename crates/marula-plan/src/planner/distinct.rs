@@ -1,8 +1,11 @@
-//! Walks that jump from one value of a field to the next.
+//! Scans that jump from one value of a field to the next.
 //!
-//! `distinct` wants each value once, and some a `$group` no more than the first document of each:
-//! then a walk over an index goes on behind all entries of the value that it has given.
+//! ```text
+//!   index on { a: 1 }   1  1  1  1  2  2  5  5  5
+//!                       ▲           ▲     ▲           one entry per value, a seek in between
+//! ```
 //!
+//! `distinct` wants each value once, and some `$group`s only the first document of each group.
 //! Source: mongod 6.0's `explain` of both.
 
 use marula_bson::FieldPath;
@@ -15,23 +18,24 @@ use crate::bounds::{Interval, KeyBounds};
 use crate::plan::{Ixscan, Plan, ProjectionKind, ScanUse, Stage};
 use crate::query::{Hint, Query};
 
-/// Where an entry tells what a path leads to.
+/// The location of a path's value in an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct ValueLocation {
     /// The number of the entry's field.
     pub field: usize,
-    /// How many parts of the path lead to that field; the others lead on within it.
+    /// The number of components of the path that lead to that field; the others lead into its
+    /// value.
     pub depth: usize,
 }
 
-/// The plan that gives one entry of an index for each value that `key` has in documents that match,
-/// and where the entry tells the value, or `None` for it where the documents that the entries lead
-/// to must be asked; `None` for both where no index can.
+/// Returns the plan that returns one index entry for each value of `key` in matching documents, and
+/// the location of the value in the entry, or `None` for it if the value must be read from the
+/// documents. Returns `None` if no index supports it.
 pub fn plan_distinct(
     state: &State,
     query: &Query,
     key: &FieldPath,
-) -> Option<(Plan, Option<Told>)> {
+) -> Option<(Plan, Option<ValueLocation>)> {
     if query.hint.is_some() {
         return None;
     }
@@ -46,10 +50,10 @@ pub fn plan_distinct(
         let view = views.iter().find(|view| view.is_walked_by(&scan))?;
         let field = view.parts.iter().position(|part| part.is_on(key))?;
         let fields = scan.bounds.fields.as_ref();
-        let is_told = view.holds(key, fields);
-        let is_told_apart =
-            tells(view, field, key) && view.same_collation && view.has_one_path(fields);
-        if scan.filter.is_some() || !(is_told || is_told_apart) {
+        let is_in_entry = view.holds(key, fields);
+        let is_separated =
+            separates_values(view, field, key) && view.same_collation && view.has_one_path(fields);
+        if scan.filter.is_some() || !(is_in_entry || is_separated) {
             return None;
         }
         scan.used_for = ScanUse::Distinct(field);
@@ -57,17 +61,22 @@ pub fn plan_distinct(
             scan.bounds.keys = KeyBounds::checked(fields, &view.parts);
         }
         let scan = Stage::Ixscan(scan);
-        Some(match is_told {
-            true => (Plan::new(Stage::project(scan, covering(key))), Some(told(view, field, key))),
+        Some(match is_in_entry {
+            true => (
+                Plan::new(Stage::project(scan, covering(key))),
+                Some(location_of(view, field, key)),
+            ),
             false => (Plan::new(Stage::fetch(scan, None)), None),
         })
     })
 }
 
-/// The walk over a whole index of the fewest fields that `key` leads. The elements of arrays, be
-/// these the field itself or on the way to it, are what the entries hold and what `distinct` asks
-/// for.
-fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Option<Told>)> {
+/// Returns the scan of the whole index with the fewest fields that starts with `key`. The entries
+/// contain the elements of arrays, which are what `distinct` returns.
+fn whole_distinct(
+    views: &[IndexView<'_>],
+    key: &FieldPath,
+) -> Option<(Plan, Option<ValueLocation>)> {
     let is_suitable = |view: &&IndexView<'_>| {
         let (part, spec) = (&view.parts[0], &view.index.spec);
         part.is_on(key)
@@ -83,9 +92,9 @@ fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Opt
     scan.gives_once = false;
     scan.used_for = ScanUse::Distinct(0);
     let scan = Stage::Ixscan(scan);
-    // Neither the keys of strings nor a number in a path tell what documents have there.
+    // Sort keys of strings, and paths with numbers, do not determine the documents' values.
     Some(match part.order.is_none() && !part.names_places {
-        true => (Plan::new(Stage::project(scan, covering(key))), Some(told(view, 0, key))),
+        true => (Plan::new(Stage::project(scan, covering(key))), Some(location_of(view, 0, key))),
         false => {
             let kind = match up_to_number(key).is_single() {
                 true => ProjectionKind::Simple,
@@ -96,33 +105,34 @@ fn whole_distinct(views: &[IndexView<'_>], key: &FieldPath) -> Option<(Plan, Opt
     })
 }
 
-/// Where the entries of an index whose part `field` is on `key` tell its values. Of an index on
-/// `a.b` and `a` the value is what that of `a` holds, as in a projection that such an index covers.
-fn told(view: &IndexView<'_>, field: usize, key: &FieldPath) -> Told {
+/// Returns the location of the values of `key` in the entries of an index whose part `field` is on
+/// `key`. With an index on `a.b` and `a` the value is read from that of `a`, as in a covered
+/// projection.
+fn location_of(view: &IndexView<'_>, field: usize, key: &FieldPath) -> ValueLocation {
     let parts = if view.wildcard.is_none() { &view.index.spec.parts[..] } else { &[] };
     let fronts = parts.iter().enumerate().map(|(field, part)| (field, part.path.parts()));
     let around = fronts
         .filter(|(_, front)| front.len() < key.parts().len() && key.parts().starts_with(front))
         .min_by_key(|(_, front)| front.len());
     match around {
-        Some((field, front)) => Told { field, depth: front.len() },
-        None => Told { field, depth: key.parts().len() },
+        Some((field, front)) => ValueLocation { field, depth: front.len() },
+        None => ValueLocation { field, depth: key.parts().len() },
     }
 }
 
-/// How entries that tell the values of `key` are shown.
+/// Returns the kind of projection of entries that contain the values of `key`.
 fn covering(key: &FieldPath) -> ProjectionKind {
     if key.is_single() { ProjectionKind::Covered } else { ProjectionKind::Default }
 }
 
-/// The part of a path that a `distinct` reads of documents: as in mongod, what a number stands for
-/// is found in what is there up to it.
+/// Returns the part of a path that `distinct` reads from documents: as in mongod, up to a number,
+/// whose meaning depends on the document.
 pub fn up_to_number(key: &FieldPath) -> FieldPath {
     let named = key.indexes().iter().take_while(|index| index.is_none()).count();
     FieldPath::new(key.parts()[..named.max(1)].join(&b'.'))
 }
 
-/// Whether an index that holds `key` leads to the documents that match.
+/// Returns whether an index on `key` leads to the matching documents.
 pub fn is_led_to(state: &State, query: &Query, key: &FieldPath) -> bool {
     if query.filter.near().is_some() {
         return state.indexes.iter().any(|index| {
@@ -134,16 +144,16 @@ pub fn is_led_to(state: &State, query: &Query, key: &FieldPath) -> bool {
     filter.add_index_conditions(&query.context);
     let mut views = visible(state, query);
     views.retain(|view| match &view.index.spec.kind {
-        // Whichever path is walked.
+        // Whichever path is scanned.
         IndexKind::Wildcard(wildcard) if wildcard.covers(key) => true,
         _ => view.parts.iter().any(|part| part.is_on(key)),
     });
     !access::accesses(state, &views, query, filter.root()).is_empty()
 }
 
-/// The plan that gives, for each value that `query.first_of_each` has in documents that match, the
-/// document that comes first in the order that is asked for; `None` where no index can, or none is
-/// meant.
+/// Returns the plan that returns, for each value of `query.first_of_each` in matching documents,
+/// the first document in the sort order; `None` if no index supports it, or if the query does not
+/// want it.
 ///
 /// Errors: as of [`super::plans`].
 pub(crate) fn plan_first_of_each(state: &State, query: &Query) -> Result<Option<Plan>> {
@@ -164,7 +174,7 @@ pub(crate) fn plan_first_of_each(state: &State, query: &Query) -> Result<Option<
     Ok(plans.into_iter().find_map(|plan| by_jumps(plan, &views, key)))
 }
 
-/// The walk over a whole index of the fewest fields that `key` leads.
+/// Returns the scan of the whole index with the fewest fields that starts with `key`.
 fn whole_by_jumps(state: &State, query: &Query, key: &FieldPath) -> Result<Option<Plan>> {
     let hint = query.hint.as_ref().filter(|_| query.allowed.is_none());
     let views = match hint {
@@ -174,9 +184,9 @@ fn whole_by_jumps(state: &State, query: &Query, key: &FieldPath) -> Result<Optio
     };
     let is_suitable = |view: &&IndexView<'_>| {
         let spec = &view.index.spec;
-        // Who names an index is content with what it holds.
+        // A hinted index may omit documents.
         let holds_all = hint.is_some() || (!spec.sparse && spec.partial.is_none());
-        tells(view, 0, key)
+        separates_values(view, 0, key)
             && view.same_collation
             && view.wildcard.is_none()
             && !matches!(spec.kind, IndexKind::Places(_) | IndexKind::Text(_))
@@ -198,8 +208,8 @@ fn whole_by_jumps(state: &State, query: &Query, key: &FieldPath) -> Result<Optio
     Ok(Some(Plan::new(finish::project(node, query, covers))))
 }
 
-/// The plan with jumps in its walk, where the walk comes to the values of `key` one after another
-/// and nothing that it gives is left out later.
+/// Returns the plan with jumps in its scan, if the scan reads the values of `key` in order and no
+/// later stage drops documents.
 fn by_jumps(plan: Plan, views: &[IndexView<'_>], key: &FieldPath) -> Option<Plan> {
     let jumping = |node: Stage| {
         let Stage::Ixscan(scan) = node else { return None };
@@ -225,7 +235,7 @@ fn jumping(mut scan: Ixscan, views: &[IndexView<'_>], key: &FieldPath) -> Option
     let is_one = |intervals: &Vec<Interval>| matches!(&intervals[..], [one] if one.is_point());
     let tells_alike = view.same_collation || fields[field].iter().all(is_of_numbers);
     let is_in_order = tells_alike && fields.iter().take(field).all(is_one);
-    if scan.filter.is_some() || !tells(view, field, key) || !is_in_order {
+    if scan.filter.is_some() || !separates_values(view, field, key) || !is_in_order {
         return None;
     }
     scan.gives_once = false;
@@ -233,14 +243,14 @@ fn jumping(mut scan: Ixscan, views: &[IndexView<'_>], key: &FieldPath) -> Option
     Some(scan)
 }
 
-/// Whether entries with one value in this field of an index are those of the documents with one
-/// value at `key`, as the index tells values apart.
-fn tells(view: &IndexView<'_>, field: usize, key: &FieldPath) -> bool {
+/// Returns whether entries with equal values in this field of an index belong to the documents with
+/// equal values at `key`.
+fn separates_values(view: &IndexView<'_>, field: usize, key: &FieldPath) -> bool {
     let part = &view.parts[field];
     part.is_on(key) && part.kind.holds_value && part.multikey == 0
 }
 
-/// Whether an interval holds nothing but numbers, which are the same under every collation.
+/// Returns whether an interval contains only numbers, which are the same under every collation.
 fn is_of_numbers(interval: &Interval) -> bool {
     interval.low.get().kind().is_number() && interval.high.get().kind().is_number()
 }

@@ -1,4 +1,4 @@
-//! What goes on top of a way to documents: reading them, the sort, skip and limit, the projection.
+//! The stages above an access path: fetch, sort, skip and limit, projection.
 
 use marula_bson::FieldPath;
 use marula_query::sort::SortPart;
@@ -10,22 +10,22 @@ use crate::bounds::{Interval, KeyBounds};
 use crate::plan::{Ixscan, Plan, ProjectionKind, ScanUse, Sort, SortedKeys, Stage};
 use crate::query::{Query, Shown, Wanted};
 
-/// The plan that goes this way.
+/// Returns the plan for this access path.
 pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> Plan {
-    let Access { rank, has_more_meetings, .. } = access;
+    let Access { rank, has_more_intersections, .. } = access;
     let sort = query.sort.as_ref();
     let has_more_walks =
         sort.is_some_and(|sort| order::has_too_many_walks(&access.node, sort, views));
     let plan = Plan::new(on_top(access.node, query, views));
-    Plan { rank, has_more_meetings, has_more_walks, ..plan }
+    Plan { rank, has_more_intersections, has_more_walks, ..plan }
 }
 
-/// The tree over `node` that gives what `query` asks for.
+/// Returns the tree above `node` that fulfils `query`.
 fn on_top(mut node: Stage, query: &Query, views: &[IndexView<'_>]) -> Stage {
     if query.wanted == Wanted::Count {
         return count(node);
     }
-    // One document is in order, and is not more than is wanted.
+    // A single document needs no sort and no limit.
     let is_one_at_most = matches!(node, Stage::IdHack(_) | Stage::Eof);
     let sort = query.sort.as_ref().filter(|_| !is_one_at_most);
     let mut is_ordered = true;
@@ -33,7 +33,7 @@ fn on_top(mut node: Stage, query: &Query, views: &[IndexView<'_>]) -> Stage {
         (node, is_ordered) = order::orient(node, pattern, views);
     }
     let blocking = sort.filter(|_| !is_ordered);
-    // Whether the entries of an index hold what the sort needs, and what is shown.
+    // Whether index entries suffice for the sort, and for the projection.
     let is_fetched = order::is_fetched(&node);
     let sorts_entries = !is_fetched
         && blocking.is_some_and(|pattern| {
@@ -50,7 +50,7 @@ fn on_top(mut node: Stage, query: &Query, views: &[IndexView<'_>]) -> Stage {
             _ => false,
         };
     let shows_nothing = query.shown.as_ref().is_some_and(Shown::is_nothing);
-    // Where the key is wanted, no shorter way to the record may leave the entry out.
+    // If the key is wanted, the scan must return its entries.
     if (covers && !shows_nothing) || sorts_entries || query.wanted == Wanted::Key {
         show_entries(&mut node);
     }
@@ -62,7 +62,7 @@ fn on_top(mut node: Stage, query: &Query, views: &[IndexView<'_>]) -> Stage {
             input = Stage::fetch(input, None);
             must_fetch = false;
         }
-        // Rows that are sorted, all of them, had better be small.
+        // A full sort should hold small rows.
         let keeps = |shown: &Shown| {
             pattern.parts().iter().all(|part| match part {
                 SortPart::Path { path, .. } => shown.keeps(path),
@@ -113,7 +113,7 @@ fn path_of(part: &SortPart) -> Option<FieldPath> {
     }
 }
 
-/// The projection of a query over `node`, where it has one.
+/// Adds the projection of a query to `node`, if it has one.
 pub(super) fn project(node: Stage, query: &Query, covers: bool) -> Stage {
     if query.wanted == Wanted::Key {
         return Stage::project(node, ProjectionKind::ReturnKey);
@@ -133,7 +133,7 @@ pub(super) fn project(node: Stage, query: &Query, covers: bool) -> Stage {
     Stage::project(node, kind)
 }
 
-/// Whether the entries that a stage gives tell what documents have at all of `paths`.
+/// Returns whether a stage's entries determine the documents' values at all of `paths`.
 fn holds_all(node: &Stage, paths: &[FieldPath], views: &[IndexView<'_>]) -> bool {
     match node {
         Stage::Ixscan(scan) => {
@@ -149,7 +149,7 @@ fn holds_all(node: &Stage, paths: &[FieldPath], views: &[IndexView<'_>]) -> bool
     }
 }
 
-/// Has entries shown as documents.
+/// Makes scans return entries as documents.
 fn show_entries(node: &mut Stage) {
     match node {
         Stage::Ixscan(scan) => scan.covers = true,
@@ -157,7 +157,8 @@ fn show_entries(node: &mut Stage) {
     }
 }
 
-/// One range of an index is counted by its entries; so are undefined and null, which are two.
+/// Counts the entries of one range of an index; undefined and null together are permitted too,
+/// which are two ranges.
 fn count(mut node: Stage) -> Stage {
     let Stage::Ixscan(scan) = &mut node else { return node };
     if scan.filter.is_some() {
@@ -165,7 +166,7 @@ fn count(mut node: Stage) -> Stage {
     }
     if matches!(scan.bounds.keys, KeyBounds::Range(_)) {
         scan.used_for = ScanUse::Count;
-        // Whoever counts does not ask for an order.
+        // A count needs no order.
         scan.direction = Direction::Forward;
         return node;
     }

@@ -1,4 +1,4 @@
-//! `min` and `max`: the hinted index between two of its keys.
+//! `min` and `max`: a scan of the hinted index between two keys.
 
 use marula_bson::{Doc, DocBuf, Value, key_string};
 use marula_db::Index;
@@ -21,7 +21,7 @@ errors! {
     natural_with_min_max() = NoQueryExecutionPlans, "min and max are incompatible with $natural";
 }
 
-/// The plan of a query with `min` or `max`.
+/// Returns the plan of a query with `min` or `max`.
 pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
     let index = match &query.hint {
         None => return Err(min_max_need_hint()),
@@ -31,7 +31,7 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
         }
         Some(hint) => find_hinted(state, hint)?,
     };
-    // A text has no place among texts in another order.
+    // A string has no position among strings in another order.
     let has_text = |bound: &Option<DocBuf>| {
         bound.as_ref().is_some_and(|bound| bound.as_doc().values().any(bounds::may_hold_string))
     };
@@ -52,7 +52,7 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
     Ok(finish::finish(access, query, &[view]))
 }
 
-/// The key string of a document that names the index's fields, all and in order.
+/// Returns the key string of a document that has the index's fields, all and in order.
 fn index_key(index: &Index, bound: Doc<'_>) -> Result<Vec<u8>> {
     let names: Vec<_> = bound.iter().map(|element| element.name).collect();
     let wanted: Vec<_> = index.spec.key.as_doc().iter().map(|element| element.name).collect();
@@ -67,8 +67,8 @@ fn index_key(index: &Index, bound: Doc<'_>) -> Result<Vec<u8>> {
     Ok(key)
 }
 
-/// The bound that the query leaves out: the first key that an index can have, or the last one. Like
-/// any `max`, the last one is not part of the range.
+/// Returns the missing bound of the query: the first possible key of an index, or the last one.
+/// Like any `max`, the last one is exclusive.
 fn outermost_key(index: &Index, is_max: bool) -> Vec<u8> {
     let mut key = Vec::new();
     for part in &index.spec.parts {

@@ -1,11 +1,19 @@
-//! From a query to the plans that could answer it, the most promising first.
+//! The planner: from a query to its candidate plans, the most promising first.
 //!
-//! For the conjuncts of a filter every index offers the ways in which it can bound them (`assign`,
-//! from the `conditions` in them); an `$or` offers a walk for each of its branches (`access`). What
-//! is left to do (the rest of the filter, the sort, skip and limit, the projection) goes on top
-//! (`finish`), unless the way gives it (`order`, or an index that holds all that is asked for).
+//! ```text
+//!   filter ──► conjuncts ──► conditions on fields
+//!                                │ assign: which conditions bound which fields of an index
+//!                                ▼
+//!   indexes (`IndexView`) ──► access paths (`access`): an index, an intersection, a union
+//!                                │ order: does the access path provide the sort order?
+//!                                ▼
+//!                             finish: fetch, residual filter, sort, skip, limit, projection
 //!
-//! Nothing here reads the store: how well plans do is found out by [`crate::trial`].
+//!   special cases: `_id` (id_hack), `min` and `max` (min_max), `$near` (near), `$text` (text),
+//!                  DISTINCT (distinct), a top-level `$or` planned by branch (subplan)
+//! ```
+//!
+//! The planner does not read the store; [`crate::trial`] measures the plans.
 
 mod access;
 mod assign;
@@ -42,7 +50,7 @@ use crate::plan::{Expansion, IdHack, Ixscan, Plan, ScanBounds, ScanUse, Stage};
 use crate::query::{Hint, Query, Wanted};
 pub(crate) use access::{Access, Rank};
 pub(crate) use distinct::plan_first_of_each;
-pub use distinct::{Told, is_led_to, plan_distinct, up_to_number};
+pub use distinct::{ValueLocation, is_led_to, plan_distinct, up_to_number};
 pub use text::prepare as prepare_search;
 use wildcard::Expanded;
 
@@ -55,7 +63,7 @@ errors! {
     ambiguous_hint(one: &str, other: &str) = IndexNotFound, "Hint matched multiple indexes, must hint by index name. Matched: {one} and {other}";
 }
 
-/// How many plans are considered for one query.
+/// The maximum number of plans considered for one query.
 const PLANS_MAX: usize = 64;
 
 /// An index as the planner sees it for one query.
@@ -63,7 +71,7 @@ pub(crate) struct IndexView<'a> {
     index: &'a Arc<Index>,
     parts: Vec<PartView<'a>>,
     same_collation: bool,
-    /// Of a wildcard index, what is seen of it.
+    /// For a wildcard index, the expansion.
     wildcard: Option<Expanded>,
 }
 
@@ -75,7 +83,7 @@ impl<'a> IndexView<'a> {
             _ => false,
         };
         let mut parts = PartView::of(index, same_collation);
-        // Nobody looks at the fields of the index.
+        // The fields of the index are not needed.
         let needs = query.shown.as_ref().and_then(|shown| shown.needs.as_deref());
         let shows_id_alone =
             matches!(needs, Some([path]) if path.is_single() && path.first() == b"_id");
@@ -85,29 +93,29 @@ impl<'a> IndexView<'a> {
         IndexView { index, parts, same_collation, wildcard: None }
     }
 
-    /// The index on its own.
+    /// Returns the view of an index without a query.
     fn bare(index: &'a Arc<Index>) -> Self {
         let parts = PartView::of(index, false);
         IndexView { index, parts, same_collation: false, wildcard: None }
     }
 
-    /// Which of the parts is bounded first.
+    /// Returns the number of the part that must be bounded first.
     fn lead(&self) -> usize {
         self.wildcard.as_ref().map_or(0, Expanded::lead)
     }
 
-    /// Which of the parts holds the value of a wildcard's path.
+    /// Returns the number of the part with the value of a wildcard's path.
     fn value_part(&self) -> Option<usize> {
         self.wildcard.as_ref().and_then(Expanded::value_part)
     }
 
-    /// Whether a walk is over this index as it is seen here.
+    /// Returns whether a scan is over this view of its index.
     fn is_walked_by(&self, scan: &Ixscan) -> bool {
         let ours = self.wildcard.as_ref().map(|wildcard| &wildcard.expansion);
         Arc::ptr_eq(self.index, &scan.index) && ours == scan.wildcard.as_ref()
     }
 
-    /// Whether an entry within `bounds` tells what a document has at `path`.
+    /// Returns whether an entry within `bounds` determines a document's value at `path`.
     fn holds(&self, path: &FieldPath, bounds: Option<&IndexBounds>) -> bool {
         self.parts.iter().enumerate().any(|(number, part)| {
             part.is_on(path)
@@ -119,7 +127,7 @@ impl<'a> IndexView<'a> {
         })
     }
 
-    /// Whether entries within `bounds` are of one path, where the index is a wildcard's.
+    /// Returns whether entries within `bounds` are all of one path, if this is a wildcard index.
     fn has_one_path(&self, bounds: Option<&IndexBounds>) -> bool {
         let Some(Expanded { expansion: Expansion::Path(_), path_part, .. }) = &self.wildcard else {
             return true;
@@ -155,13 +163,13 @@ impl<'a> IndexView<'a> {
     }
 }
 
-/// Whether no entry within `bounds` holds a string in this field of its index.
+/// Returns whether no entry within `bounds` contains a string in this field of its index.
 fn is_free_of_strings(bounds: Option<&IndexBounds>, field: usize) -> bool {
     let intervals = bounds.and_then(|bounds| bounds.fields.get(field));
     intervals.is_some_and(|intervals| bounds::are_free_of_strings(intervals))
 }
 
-/// The most promising plan for `query` on a collection as it is in `state`.
+/// Returns the most promising plan for `query` on a collection in `state`.
 ///
 /// Errors: `bad_hint`, and the rules of `min` and `max`.
 pub fn plan(state: &State, query: &Query) -> Result<Plan> {
@@ -171,7 +179,7 @@ pub fn plan(state: &State, query: &Query) -> Result<Plan> {
     Ok(plans.swap_remove(best))
 }
 
-/// The plans for `query` on a collection as it is in `state`: at least one, in mongod's order.
+/// Returns the plans for `query` on a collection in `state`: at least one, in mongod's order.
 ///
 /// Errors: as of [`plan`].
 pub fn plans(state: &State, query: &Query) -> Result<Vec<Plan>> {
@@ -179,7 +187,7 @@ pub fn plans(state: &State, query: &Query) -> Result<Vec<Plan>> {
     plans_of_checked(state, query)
 }
 
-/// [`plans`], once [`check`] has found nothing.
+/// Like [`plans`], after [`check`] has succeeded.
 pub(crate) fn plans_of_checked(state: &State, query: &Query) -> Result<Vec<Plan>> {
     let is_subplan = is_subplan(query);
     let plans = plans_inner(state, query);
@@ -188,7 +196,7 @@ pub(crate) fn plans_of_checked(state: &State, query: &Query) -> Result<Vec<Plan>
     Ok(plans.into_iter().map(|plan| Plan { is_subplan, ..plan }).collect())
 }
 
-/// Checks what is told before plans are looked for.
+/// Checks a query before planning.
 ///
 /// Errors: those of a text search and of a wildcard index, `near_with_natural`.
 pub(crate) fn check(state: &State, query: &Query) -> Result<()> {
@@ -200,17 +208,17 @@ pub(crate) fn check(state: &State, query: &Query) -> Result<()> {
     }
 }
 
-/// The plan of a query that asks for one `_id`.
+/// Returns the plan for one `_id`.
 pub fn plan_id(id: ValueBuf) -> Plan {
     Plan::new(id_hack(id))
 }
 
-/// Whether an index orders strings as a query does.
+/// Returns whether an index has the query's collation.
 pub(crate) fn has_collation_of(index: &Arc<Index>, query: &Query) -> bool {
     IndexView::new(index, query).same_collation
 }
 
-/// Whether a query says enough to be served by a partial index; others serve all.
+/// Returns whether a query implies the filter of a partial index; true for other indexes.
 pub(crate) fn is_partial_served(index: &Index, query: &Query) -> bool {
     let Some(filter) = &index.spec.partial else { return true };
     let mut conjuncts = Vec::new();
@@ -233,7 +241,7 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
             _ => Err(text::index_not_usable()),
         };
     }
-    // What an index filter says goes before a hint of an index.
+    // An index filter takes precedence over a hint of an index.
     let is_heeded = |hint: &&Hint| query.allowed.is_none() || matches!(hint, Hint::Natural { .. });
     match query.hint.as_ref().filter(is_heeded) {
         Some(Hint::Natural { backward }) => {
@@ -260,7 +268,8 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
                 };
             }
             let views = [IndexView::new(index, query)];
-            // An index on places that is not asked for one is walked from end to end.
+            // An index on locations is scanned from end to end if the query does not search for
+            // locations.
             let mut plans = match is_asked_for_places(index, &conjuncts) {
                 true => indexed(state, &views, query),
                 false => Vec::new(),
@@ -286,8 +295,8 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
     searched(state, query)
 }
 
-/// Whether there may be several plans for a query of which none is short: two indexes or more may
-/// be of use to it, none of which is unique.
+/// Returns whether there may be several plans, none of them short, for a query: at least two
+/// indexes, none of them unique, may support it.
 pub(crate) fn has_several_ways(state: &State, query: &Query) -> bool {
     let is_searched = query.hint.is_none()
         && query.min.is_none()
@@ -305,7 +314,8 @@ pub(crate) fn has_several_ways(state: &State, query: &Query) -> bool {
     is_searched && of_use().nth(1).is_some() && !of_use().any(|index| index.spec.unique)
 }
 
-/// The plans for `query` by these indexes alone, as [`plans_of_checked`] would have them among all.
+/// Returns the plans for `query` by these indexes alone, as [`plans_of_checked`] would return them
+/// among all.
 ///
 /// Errors: those of an operation that must end, or has no memory left.
 pub(crate) fn plans_by(state: &State, query: &Query, indexes: &[Ident]) -> Result<Vec<Plan>> {
@@ -317,15 +327,15 @@ pub(crate) fn plans_by(state: &State, query: &Query, indexes: &[Ident]) -> Resul
     Ok(plans?.into_iter().map(|plan| Plan { is_subplan, ..plan }).collect())
 }
 
-/// The plans that a query without a hint is searched for.
+/// Returns the candidate plans of a query without a hint.
 fn searched(state: &State, query: &Query) -> Result<Vec<Plan>> {
     searched_by(state, &useful(state, query), query)
 }
 
-/// [`searched`], by the indexes that are seen.
+/// Like [`searched`], with the given indexes.
 fn searched_by(state: &State, views: &[IndexView<'_>], query: &Query) -> Result<Vec<Plan>> {
     let mut plans = indexed(state, views, query);
-    // A walk that only counts entries is not tried against others.
+    // A count scan is not compared with other plans.
     if let Some(number) = plans.iter().position(|plan| plan.root.any(&counts_entries)) {
         return Ok(vec![plans.swap_remove(number)]);
     }
@@ -350,13 +360,13 @@ fn counts_entries(stage: &Stage) -> bool {
     matches!(stage, Stage::Ixscan(scan) if scan.used_for == ScanUse::Count)
 }
 
-/// The indexes that a query may use.
+/// Returns the indexes that a query may use.
 fn visible<'a>(state: &'a State, query: &'a Query) -> Vec<IndexView<'a>> {
     state.indexes.iter().flat_map(|index| views_of(index, query)).collect()
 }
 
-/// An index as a query sees it: a wildcard index as one for each path, a text index or a hidden one
-/// not at all.
+/// Returns the views of an index for a query: a wildcard index has one for each path, a text index
+/// or a hidden index none.
 fn views_of<'a>(index: &'a Arc<Index>, query: &'a Query) -> Vec<IndexView<'a>> {
     match index.spec.kind {
         _ if index.spec.hidden => Vec::new(),
@@ -369,8 +379,8 @@ fn views_of<'a>(index: &'a Arc<Index>, query: &'a Query) -> Vec<IndexView<'a>> {
     }
 }
 
-/// The indexes that may be of use to a query: without an order to give, an ordinary index is by its
-/// first field alone.
+/// Returns the indexes that may support a query: without a sort, an ordinary index only by its
+/// first field.
 fn useful<'a>(state: &'a State, query: &'a Query) -> Vec<IndexView<'a>> {
     if query.sort.is_some() {
         return visible(state, query);
@@ -381,14 +391,14 @@ fn useful<'a>(state: &'a State, query: &'a Query) -> Vec<IndexView<'a>> {
     useful.flat_map(|index| views_of(index, query)).collect()
 }
 
-/// Whether an index is on one of these fields first, or is not ordinary.
+/// Returns whether an index starts with one of these fields, or is not an ordinary index.
 fn is_named(index: &Index, named: &[&[u8]]) -> bool {
     let first = index.spec.parts.first().map(|part| part.path.first());
     let is_ordinary = matches!(index.spec.kind, IndexKind::Ordinary);
     !is_ordinary || first.is_some_and(|first| named.contains(&first))
 }
 
-/// The fields of the document that a filter's paths begin with.
+/// Collects the top-level fields in a filter's paths.
 fn name_fields<'q>(node: &'q FilterNode, out: &mut Vec<&'q [u8]>) {
     match node {
         FilterNode::Path(at) => out.push(at.path.first()),
@@ -399,13 +409,13 @@ fn name_fields<'q>(node: &'q FilterNode, out: &mut Vec<&'q [u8]>) {
     }
 }
 
-/// The plans whose index is bounded by the filter.
+/// Returns the plans whose index is bounded by the filter.
 fn indexed(state: &State, views: &[IndexView<'_>], query: &Query) -> Vec<Plan> {
     let found = access::accesses(state, views, query, query.filter.root());
     found.into_iter().map(|access| finish::finish(access, query, views)).collect()
 }
 
-/// Whether the branches of an `$or` are planned one by one, each as if it stood alone.
+/// Returns whether the branches of an `$or` are planned one by one, each as an independent query.
 fn is_subplan(query: &Query) -> bool {
     matches!(query.filter.root(), FilterNode::Or(_))
         && query.hint.is_none()
@@ -413,7 +423,7 @@ fn is_subplan(query: &Query) -> bool {
         && query.max.is_none()
 }
 
-/// The plans that walk a whole index for its order.
+/// Returns the plans that scan a whole index for its order.
 fn ordered(
     views: &[IndexView<'_>],
     query: &Query,
@@ -448,7 +458,7 @@ fn collscan(direction: Direction, query: &Query) -> Plan {
     finish::finish(access, query, &[])
 }
 
-/// A walk over the records, as far as the query bounds it.
+/// Returns a collection scan, within the query's bounds if the collection is clustered.
 fn walk_records(state: &State, query: &Query) -> Result<Plan> {
     Ok(match clustered::scan(state, query)? {
         Some(walk) => clustered_plan(walk, query),
@@ -482,7 +492,7 @@ fn find_hinted<'s>(state: &'s State, hint: &Hint) -> Result<&'s Arc<Index>> {
             let mut meant = state.indexes.iter().filter(is_meant);
             let first = meant.next();
             if let (Some(one), Some(other)) = (first, meant.next()) {
-                return Err(ambiguous_hint(&told(one), &told(other)));
+                return Err(ambiguous_hint(&described(one), &described(other)));
             }
             first
         }
@@ -491,8 +501,8 @@ fn find_hinted<'s>(state: &'s State, hint: &Hint) -> Result<&'s Arc<Index>> {
     found.filter(|index| !index.spec.hidden).ok_or_else(bad_hint)
 }
 
-/// An index as errors tell of it.
-fn told(index: &Index) -> String {
+/// Returns the description of an index in error messages.
+fn described(index: &Index) -> String {
     let spec = &index.spec;
     format!("kp: {} name: '({}, )' io: {}", spec.key.as_doc(), spec.name, spec.quoted().as_doc())
 }

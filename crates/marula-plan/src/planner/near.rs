@@ -1,4 +1,4 @@
-//! The plan of a search by distance: through an index on places, which it cannot do without.
+//! The plan of a search by distance: it requires an index on locations.
 
 use marula_bson::Value;
 use marula_db::collection::State;
@@ -13,7 +13,7 @@ use crate::bounds::{Bounds, Exactness, Interval};
 use crate::plan::{GeoNear, Plan, Stage};
 use crate::query::Query;
 
-/// The plan of a query with a search by distance.
+/// Returns the plan of a query with a search by distance.
 ///
 /// Errors: `no_geo_index`, `bad_hint`.
 pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
@@ -28,11 +28,11 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
     let mut conjuncts = Vec::new();
     partial::flatten(query.filter.root(), &mut conjuncts);
     let bounds = bounds_of_others(&view, &conjuncts, place);
-    // Without bounds on the fields in front, the places are all over the index.
+    // Without bounds on the fields before them, the locations are spread over the index.
     if bounds[..place].iter().any(Option::is_none) {
         return Err(no_geo_index());
     }
-    // What the entries say for sure is not asked of the documents again.
+    // Conditions that the bounds imply are not checked again.
     let is_left = |(number, node): &(usize, &&FilterNode)| {
         let is_search =
             matches!(node, FilterNode::Path(at) if matches!(at.predicate, Predicate::Near(_)));
@@ -54,7 +54,7 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
     Ok(finish::finish(access, query, &[view]))
 }
 
-/// Whether the index leads to every document that the search can give.
+/// Returns whether the index contains every document that the search can return.
 pub(super) fn serves(index: &marula_db::Index, query: &Query) -> bool {
     let mut conjuncts = Vec::new();
     partial::flatten(query.filter.root(), &mut conjuncts);
@@ -63,7 +63,7 @@ pub(super) fn serves(index: &marula_db::Index, query: &Query) -> bool {
         && spec.partial.as_ref().is_none_or(|partial| partial::covers(partial.root(), &conjuncts))
 }
 
-/// Which part of the index holds the places that are searched.
+/// Returns the number of the index's part with the searched locations.
 fn place_of(index: &marula_db::Index, query: &Query) -> Option<usize> {
     let (path, test) = query.filter.near()?;
     let IndexKind::Places(geography) = index.spec.kind else { return None };
@@ -77,14 +77,14 @@ fn place_of(index: &marula_db::Index, query: &Query) -> Option<usize> {
     can_measure.then_some(place)
 }
 
-/// What a condition says of a part of the index.
+/// The bound of a part of the index by a condition.
 struct Bound {
     intervals: Vec<Interval>,
-    /// The conjunct that is met by just the documents that have entries there.
+    /// The conjunct that the bound implies.
     answers: Option<usize>,
 }
 
-/// What the conditions say of the other parts of the index, where they say something.
+/// Returns the bounds of the other parts of the index, where there are conditions on them.
 fn bounds_of_others(
     view: &IndexView<'_>,
     conjuncts: &[&FilterNode],

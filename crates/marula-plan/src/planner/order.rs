@@ -1,4 +1,5 @@
-//! Sorts that an index gives: making a stage give its documents in an order, where it can.
+//! Sort orders from indexes: turns an access path so that it returns documents in an order, if it
+//! can.
 
 use marula_bson::FieldPath;
 use marula_query::sort::{SortPart, SortPattern};
@@ -8,11 +9,11 @@ use super::{IndexView, is_free_of_strings};
 use crate::bounds::{IndexBounds, Interval, KeyBounds, PartView};
 use crate::plan::{Ixscan, ScanBounds, SortMerge, Stage};
 
-/// How many walks one walk over single values may be made into, to merge them. Source: mongod 6.0's
-/// `internalQueryMaxScansToExplode`.
+/// The maximum number of scans into which one scan of single values is split, to merge them.
+/// Source: mongod 6.0's `internalQueryMaxScansToExplode`.
 const WALKS_MAX: usize = 200;
 
-/// Makes `node` give its documents in the order of `pattern`, where that can be; answers it with
+/// Makes `node` return its documents in the order of `pattern`, if possible; returns it, and
 /// whether it does.
 pub(super) fn orient(node: Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Stage, bool) {
     match node {
@@ -28,7 +29,7 @@ pub(super) fn orient(node: Stage, pattern: &SortPattern, views: &[IndexView<'_>]
             (Stage::Fetch(fetch), is_ordered)
         }
         Stage::Or(mut or) => {
-            // Rows are merged by their documents, or by what their entries tell.
+            // Rows are merged by their documents, or by the values of their entries.
             let is_ordered = or.inputs.iter().all(|input| {
                 can_orient(input, pattern, views)
                     && (is_fetched(input) || tells_key(input, pattern, views))
@@ -43,7 +44,7 @@ pub(super) fn orient(node: Stage, pattern: &SortPattern, views: &[IndexView<'_>]
     }
 }
 
-/// Whether [`orient`] would make a stage give the order of `pattern`.
+/// Returns whether [`orient`] would make a stage provide the order of `pattern`.
 fn can_orient(node: &Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> bool {
     match node {
         Stage::Ixscan(scan) => orientation(scan, pattern, views).is_some(),
@@ -57,7 +58,7 @@ fn can_orient(node: &Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> b
     }
 }
 
-/// Whether what a stage gives has been read from the collection.
+/// Returns whether a stage's documents have been fetched.
 pub(super) fn is_fetched(node: &Stage) -> bool {
     match node {
         Stage::Ixscan(_) => false,
@@ -83,7 +84,7 @@ fn merge(mut inputs: Vec<Stage>, pattern: &SortPattern) -> Stage {
     Stage::SortMerge(SortMerge { pattern: pattern.clone(), inputs: flat })
 }
 
-/// Rows that are not documents sort by the values of their entries.
+/// Makes a scan return its entries' values, by which rows without documents are merged.
 fn shows_key(mut node: Stage) -> Stage {
     if let Stage::Ixscan(scan) = &mut node {
         scan.covers = true;
@@ -94,8 +95,8 @@ fn shows_key(mut node: Stage) -> Stage {
 fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>]) -> (Stage, bool) {
     match orientation(&scan, pattern, views) {
         None => {
-            // As in mongod, an index with another order of strings is walked behind its points as
-            // if it gave the sort's, unless there are arrays behind them.
+            // As in mongod, an index with another collation is split at its points as if it had the
+            // query's, unless there are arrays after them.
             let view = views.iter().find(|view| view.is_walked_by(&scan));
             if let Some((view, fields)) = view.zip(scan.bounds.fields.as_ref())
                 && !view.same_collation
@@ -133,11 +134,11 @@ fn orient_scan(mut scan: Ixscan, pattern: &SortPattern, views: &[IndexView<'_>])
     }
 }
 
-/// How a walk gives an order.
+/// The way in which a scan provides an order.
 enum Orientation {
-    /// In this direction.
+    /// One scan, in this direction.
     Walk(Direction),
-    /// As several walks, in this direction, that are merged.
+    /// Several scans, in this direction, that are merged.
     Walks(Direction, Vec<IndexBounds>),
 }
 
@@ -182,17 +183,17 @@ fn orientation(
     Some(Orientation::Walks(direction, bounds.collect()))
 }
 
-/// How a walk over a few values of leading fields is many walks, each in order.
+/// The split of a scan of a few values of leading fields into many scans, each in order.
 struct Exploded {
-    /// How many fields have single values.
+    /// The number of fields with single values.
     fixed: usize,
     direction: Direction,
-    /// How many walks there would be.
+    /// The number of scans.
     walks: usize,
 }
 
-/// How many leading fields have single values, and the bounds with the first of them alone; `None`
-/// where what the sort names does not stand right behind.
+/// Returns the number of leading fields with single values, and the bounds with only the first of
+/// these values; `None` if the sort does not start directly after these fields.
 fn behind_points(
     view: &IndexView<'_>,
     fields: &IndexBounds,
@@ -210,8 +211,8 @@ fn behind_points(
     names_rest.then_some((fixed, one))
 }
 
-/// How a walk can be made into walks that are merged: where what the sort names stands behind the
-/// fields with single values.
+/// Returns the split of a scan into scans that are merged, if the sort fields follow the fields
+/// with single values.
 fn explode(view: &IndexView<'_>, fields: &IndexBounds, pattern: &SortPattern) -> Option<Exploded> {
     let (fixed, one) = behind_points(view, fields, pattern)?;
     let walks = fields.fields[..fixed]
@@ -224,8 +225,8 @@ fn explode(view: &IndexView<'_>, fields: &IndexBounds, pattern: &SortPattern) ->
     Some(Exploded { fixed, direction, walks })
 }
 
-/// Whether a walk in `node` would give the order of `pattern` as several that are merged, if they
-/// were not too many.
+/// Returns whether a scan in `node` would provide the order of `pattern` if it could be split into
+/// more scans than the maximum.
 pub(super) fn has_too_many_walks(
     node: &Stage,
     pattern: &SortPattern,
@@ -245,7 +246,7 @@ pub(super) fn has_too_many_walks(
     }
 }
 
-/// Whether the sort key of what a stage gives can be told without reading documents.
+/// Returns whether the sort key of a stage's rows is known without reading documents.
 fn tells_key(node: &Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> bool {
     match node {
         Stage::Ixscan(scan) => views
@@ -257,7 +258,7 @@ fn tells_key(node: &Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> bo
     }
 }
 
-/// Whether the entries of an index tell the sort key.
+/// Returns whether the entries of an index contain the sort key.
 fn holds_key(view: &IndexView<'_>, pattern: &SortPattern, bounds: Option<&IndexBounds>) -> bool {
     pattern.parts().iter().all(|part| match part {
         SortPart::Path { path, .. } => view.holds(path, bounds),
@@ -265,11 +266,11 @@ fn holds_key(view: &IndexView<'_>, pattern: &SortPattern, bounds: Option<&IndexB
     })
 }
 
-/// The direction in which the entries within `bounds` come in the order of `pattern`, if there is
-/// one.
+/// Returns the direction in which the entries within `bounds` are in the order of `pattern`, if
+/// there is one.
 ///
-/// Fields that have one value each may stand anywhere. Where a document has an array, it sorts by
-/// its least or greatest element, and that is where a walk over the whole index meets it first.
+/// Fields with one value each may be anywhere. A document with an array sorts by its least or
+/// greatest element, which is where a scan of the whole index reaches it first.
 pub(super) fn direction_of(
     view: &IndexView<'_>,
     bounds: &IndexBounds,
@@ -285,15 +286,15 @@ pub(super) fn direction_of(
     (view.same_collation || pattern.parts().iter().all(is_sorted_alike)).then_some(direction)
 }
 
-/// As [`direction_of`], whatever the order of the index's strings is.
+/// Like [`direction_of`], for any collation of the index.
 fn direction_by_keys(
     view: &IndexView<'_>,
     bounds: &IndexBounds,
     pattern: &SortPattern,
 ) -> Option<Direction> {
-    // All that a document has at a path is walked, for neither that nor what begins with the same
-    // name bounds the entries, where it holds arrays. An array elsewhere takes nothing away: with
-    // each of its values is all that the path has.
+    // All values of a document at a path are scanned: if there are arrays at it, neither the path
+    // nor paths with the same prefix bound the entries. An array elsewhere has no effect, because
+    // each of its values has all values of the path.
     let is_walked_whole = |path: &FieldPath| {
         view.parts.iter().zip(&bounds.fields).all(|(part, intervals)| {
             let is_apart = view.wildcard.is_none() && part.path.first() != path.first();
@@ -306,17 +307,20 @@ fn direction_by_keys(
         |intervals: &Vec<Interval>| matches!(intervals.as_slice(), [one] if one.is_point());
     let has_one_value = |path: &FieldPath| {
         view.parts.iter().zip(&bounds.fields).any(|(part, intervals)| {
-            part.is_on(path) && part.multikey == 0 && part.kind.tells_equal && is_fixed(intervals)
+            part.is_on(path)
+                && part.multikey == 0
+                && part.kind.keeps_equality
+                && is_fixed(intervals)
         })
     };
     let mut direction = None;
     let is_walkable = |(part, intervals): &(&PartView<'_>, &Vec<Interval>)| {
-        part.kind.is_ordered || (part.kind.tells_equal && is_fixed(intervals))
+        part.kind.is_ordered || (part.kind.keeps_equality && is_fixed(intervals))
     };
     let mut parts = view.parts.iter().zip(&bounds.fields).take_while(is_walkable);
     for wanted in pattern.parts() {
         let SortPart::Path { path, descending } = wanted else { return None };
-        // What is the same in all documents does not order them, wherever it stands.
+        // A field with the same value in all documents does not affect the order.
         if has_one_value(path) {
             continue;
         }

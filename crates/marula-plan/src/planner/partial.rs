@@ -1,17 +1,17 @@
-//! Partial indexes: whether a query says enough to be served by one.
+//! Partial indexes: whether a query implies an index's filter.
 
 use marula_bson::order;
 use marula_query::filter::{CompareOp, Node, Predicate};
 
-/// Whether every document that meets the conjuncts meets the partial filter: they say each of its
-/// conditions, or a narrower one.
+/// Returns whether every document that matches the conjuncts matches the partial filter: they
+/// contain each of its conditions, or a narrower one.
 pub(super) fn covers(partial: &Node, conjuncts: &[&Node]) -> bool {
     let mut wanted = Vec::new();
     flatten(partial, &mut wanted);
     wanted.iter().all(|wanted| conjuncts.iter().any(|given| implies(given, wanted)))
 }
 
-/// The conjuncts of a condition.
+/// Returns the conjuncts of a condition.
 pub(crate) fn flatten<'n>(node: &'n Node, out: &mut Vec<&'n Node>) {
     match node {
         Node::And(children) => children.iter().for_each(|child| flatten(child, out)),
@@ -19,7 +19,7 @@ pub(crate) fn flatten<'n>(node: &'n Node, out: &mut Vec<&'n Node>) {
     }
 }
 
-/// Whether what satisfies `given` satisfies `wanted`.
+/// Returns whether every value that matches `given` matches `wanted`.
 fn implies(given: &Node, wanted: &Node) -> bool {
     let (Node::Path(given), Node::Path(wanted)) = (given, wanted) else {
         return match (given, wanted) {
@@ -36,7 +36,7 @@ fn implies(given: &Node, wanted: &Node) -> bool {
     match (&given.predicate, &wanted.predicate) {
         (Predicate::Exists, Predicate::Exists) => true,
         (Predicate::Compare(given), Predicate::Exists) => {
-            // Only what compares with null may be missing.
+            // Only a comparison with null matches a missing field.
             !given.value.get().is_nullish()
         }
         (Predicate::In(list), Predicate::Exists) => !list.has_null(),
@@ -47,7 +47,7 @@ fn implies(given: &Node, wanted: &Node) -> bool {
             Predicate::In(list) => list.has_null(),
             _ => false,
         },
-        // So does `$bitsAllSet`, which mongod does not count.
+        // `$bitsAllSet` would imply it too, but mongod does not use that.
         (
             Predicate::Type(_)
             | Predicate::Regex(_)

@@ -1,9 +1,9 @@
-//! An `$or` at the top of a filter: each branch is planned as if it stood alone, with the sort and
-//! the projection of the whole, and the ways that did best are joined.
+//! An `$or` at the top of a filter: each branch is planned as an independent query, with the sort
+//! and the projection of the whole query, and the best access paths are joined.
 //!
-//! Where some branch has no way through an index, or does best by walking an index for its order,
-//! or a wildcard index, the whole is planned at once. Source: the plans and the cache entries that
-//! mongod 6.0 shows for such queries.
+//! If a branch has no access path by an index, or is best executed by scanning an index for its
+//! order, or by a wildcard index, the query is planned as a whole. Source: the plans and the cache
+//! entries that mongod 6.0 shows for such queries.
 
 use marula_db::collection::State;
 use marula_error::Result;
@@ -15,30 +15,30 @@ use super::{IndexView, finish, is_subplan, ordered, useful, wildcard};
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
 
-/// What it costs to finish a plan.
+/// The cost of finishing a plan, in units of `meter`.
 const WAY_WORK: usize = 64;
-/// What a plan takes in memory, about.
+/// The approximate size of a plan in memory.
 const WAY_BYTES: usize = 2048;
 
-/// What there is to choose for the branches of an `$or`.
+/// The result of planning the branches of an `$or`.
 pub(crate) enum Branches {
-    /// Nothing: each has one way.
+    /// There is no choice: each branch has one access path.
     Joined(Box<Plan>),
-    /// The plans of each.
+    /// The plans of each branch.
     Several(Vec<Branch>),
 }
 
 /// A branch of an `$or`, planned on its own.
 pub(crate) struct Branch {
-    /// What it asks.
+    /// The query of the branch.
     pub query: Query,
-    /// The ways to its documents, which can be joined with those of other branches.
+    /// Its access paths, which can be joined with those of other branches.
     pub ways: Vec<Access>,
-    /// Its plans, in mongod's order: those of the ways, then others.
+    /// Its plans, in mongod's order: those of the access paths, then others.
     pub plans: Vec<Plan>,
 }
 
-/// The branches of `query`; `None` where it is planned as a whole.
+/// Returns the branches of `query`; `None` if it is planned as a whole.
 ///
 /// Errors: those of an operation that must end, or has no memory left; those of a wildcard index.
 pub(crate) fn branches(state: &State, query: &Query) -> Result<Option<Branches>> {
@@ -73,7 +73,7 @@ pub(crate) fn branches(state: &State, query: &Query) -> Result<Option<Branches>>
     Ok(Some(Branches::Several(planned)))
 }
 
-/// The plan that goes one of its ways for each branch of `query`.
+/// Returns the plan that joins one access path for each branch of `query`.
 ///
 /// Errors: as of [`branches`].
 pub(crate) fn join(state: &State, query: &Query, ways: Vec<Access>) -> Result<Plan> {

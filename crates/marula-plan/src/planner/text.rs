@@ -1,4 +1,4 @@
-//! Text searches: which index answers one, and the walks for its terms.
+//! Text searches: the index for one, and the scans for its terms.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ errors! {
     pub(super) index_not_usable() = NoQueryExecutionPlans, "failed to use text index to satisfy $text query (if text index is compound, are equality predicates given for all prefix fields?)";
 }
 
-/// The text index of a collection.
+/// Returns the text index of a collection.
 fn text_index(state: &State) -> Option<(&Arc<Index>, &TextIndex)> {
     state.indexes.iter().filter(|index| !index.spec.hidden).find_map(|index| {
         match &index.spec.kind {
@@ -35,7 +35,7 @@ fn text_index(state: &State) -> Option<(&Arc<Index>, &TextIndex)> {
     })
 }
 
-/// Finds the index that answers the text search of `query`, if there is one.
+/// Finds the index for the text search of `query`, if there is a search.
 ///
 /// Errors: `index_required`, `with_hint`, `no_score`, an unsupported language.
 pub fn prepare(state: &State, query: &Query) -> Result<()> {
@@ -46,7 +46,7 @@ pub fn prepare(state: &State, query: &Query) -> Result<()> {
     if query.hint.is_some() {
         return Err(with_hint());
     }
-    // Branches are planned on their own, and all but one of them find no scores to sort by.
+    // Branches are planned on their own, and all but one of them have no scores to sort by.
     let sorts_by_score = query.sort.as_ref().is_some_and(SortPattern::is_by_score);
     match query.filter.root() {
         FilterNode::Or(_) if sorts_by_score => Err(no_score()),
@@ -54,8 +54,8 @@ pub fn prepare(state: &State, query: &Query) -> Result<()> {
     }
 }
 
-/// The stages that give what meets the text search in `conjuncts`, and the conjuncts that need no
-/// further check; `None` where a field in front of the terms has no value.
+/// Returns the stages for the text search in `conjuncts`, and the conjuncts that need no further
+/// check; `None` if a field before the terms has no equality.
 pub(super) fn access(
     state: &State,
     query: &Query,
@@ -108,7 +108,7 @@ pub(super) fn access(
     Some((node, settled))
 }
 
-/// The walk over the entries of one term, the best first.
+/// Returns the scan of the entries of one term, the best first.
 fn walk(index: &Arc<Index>, kind: &TextIndex, prefix: &[Value<'_>], term: &str) -> Stage {
     let term = key_term(term);
     let parts = PartView::of(index, true);

@@ -1,5 +1,11 @@
-//! Wildcard indexes: one is seen as several indexes, one for each path of a filter that it holds,
-//! and where fields stand in front of the wildcard, as one on those alone.
+//! Wildcard indexes: one is seen as several ordinary indexes, one for each of its paths that the
+//! filter uses, and as an index on the fields before the wildcard, if there are any.
+//!
+//! ```text
+//!   key pattern   { a: 1, "$**": 1, z: 1 }          filter on a, b.c and d
+//!   entries       a │ path │ value │ z
+//!   views         { a: 1, b.c: 1, z: 1 }   { a: 1, d: 1, z: 1 }   { a: 1 } alone
+//! ```
 
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -21,41 +27,41 @@ use crate::bounds::{IndexBounds, Interval, PartView, class};
 use crate::plan::Expansion;
 use crate::query::Query;
 
-/// The field that stands for the path in an entry.
+/// The field with the path in an entry.
 static PATH: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("$_path"));
 
-/// What a view of a wildcard index is of.
+/// A view of a wildcard index.
 pub(super) struct Expanded {
-    /// What is seen.
+    /// The kind of view.
     pub expansion: Expansion,
-    /// Which part of the view is the path of the entries.
+    /// The number of the view's part with the entries' paths.
     pub path_part: usize,
-    /// As what entries may have the path.
+    /// The names that the path may have in entries.
     names: Vec<Vec<u8>>,
 }
 
-/// A path that a filter asks for.
+/// A path in a filter.
 struct Asked<'q> {
     path: Cow<'q, FieldPath>,
-    /// Whether a part of it stands within an `$elemMatch`.
+    /// Whether a component of it is within an `$elemMatch`.
     is_of_element: bool,
 }
 
 impl Expanded {
-    /// Which part must be bounded for the index to be of use: what stands in front, or else the
-    /// value.
+    /// Returns the number of the part that must be bounded for the index to be useful: the first
+    /// field before the wildcard, or else the value.
     pub(super) fn lead(&self) -> usize {
         if self.path_part > 0 { 0 } else { 1 }
     }
 
-    /// Which part holds the value of the path.
+    /// Returns the number of the part with the path's value.
     pub(super) fn value_part(&self) -> Option<usize> {
         matches!(self.expansion, Expansion::Path(_)).then_some(self.path_part + 1)
     }
 }
 
-/// Checks that a wildcard index can look for each path of a filter: as one of an expression, which
-/// not all are.
+/// Checks that a wildcard index can look up each path of a filter: not every path is a valid path
+/// of an expression.
 ///
 /// Errors: those of a path.
 pub(super) fn check(state: &State, query: &Query) -> Result<()> {
@@ -72,7 +78,7 @@ fn check_paths(node: &FilterNode, prefix: &[Box<[u8]>], depth: usize) -> Result<
     match node {
         FilterNode::Path(at) => {
             let path = match at.path.parts() {
-                // Inside an element, the element itself.
+                // The element itself.
                 [only] if only.is_empty() => return Ok(()),
                 parts => [prefix, parts].concat(),
             };
@@ -96,7 +102,7 @@ fn check_paths(node: &FilterNode, prefix: &[Box<[u8]>], depth: usize) -> Result<
     }
 }
 
-/// The views of a wildcard index for the paths in a filter.
+/// Returns the views of a wildcard index for the paths in a filter.
 pub(super) fn views<'a>(index: &'a Arc<Index>, query: &'a Query) -> Vec<IndexView<'a>> {
     let IndexKind::Wildcard(wildcard) = &index.spec.kind else { return Vec::new() };
     let mut asked: Vec<Asked<'a>> = Vec::new();
@@ -117,8 +123,8 @@ pub(super) fn views<'a>(index: &'a Arc<Index>, query: &'a Query) -> Vec<IndexVie
     views
 }
 
-/// The index as one on a path, between the fields beside the wildcard; `None` where entries cannot
-/// tell.
+/// Returns the index as one on a path, with the fields before and after the wildcard; `None` if its
+/// entries do not determine the value.
 fn view_of_path<'a>(
     whole: &IndexView<'a>,
     wildcard: &Wildcard,
@@ -155,8 +161,8 @@ fn view_of_path<'a>(
     Some(view(whole, parts, wildcard))
 }
 
-/// Whether a number in the path may be a place in an array of which no entry tells what is there:
-/// in an array within an array, unless that is where the path ends and the array is one value.
+/// Returns whether a number in the path may be an index of an array whose elements have no entries:
+/// an array within an array, unless the path ends there and the array is one value.
 fn has_hidden_place(path: &FieldPath, arrays: &PathArrays, is_of_element: bool) -> bool {
     let count = path.parts().len();
     let is = |bits: u64, component: usize| bits & component_bit(component) != 0;
@@ -167,7 +173,7 @@ fn has_hidden_place(path: &FieldPath, arrays: &PathArrays, is_of_element: bool) 
     })
 }
 
-/// The index as one on the fields in front of the wildcard, which has this number.
+/// Returns the index as one on the fields before the wildcard, which has this number.
 fn view_of_front<'a>(whole: &IndexView<'a>, number: usize) -> IndexView<'a> {
     let front = whole.parts[..number].iter().map(|part| PartView {
         kind: &FRONT,
@@ -186,7 +192,7 @@ fn view<'a>(whole: &IndexView<'a>, parts: Vec<PartView<'a>>, wildcard: Expanded)
     IndexView { index, parts, same_collation, wildcard: Some(wildcard) }
 }
 
-/// The part of the entries' paths; `wildcard` is what the index has in its place.
+/// Returns the part for the entries' paths; `wildcard` is the index's part in its place.
 fn path_part<'a>(wildcard: &PartView<'a>) -> PartView<'a> {
     PartView {
         path: Cow::Borrowed(&PATH),
@@ -199,8 +205,8 @@ fn path_part<'a>(wildcard: &PartView<'a>) -> PartView<'a> {
     }
 }
 
-/// The paths that a filter asks for, each once; within an `$elemMatch` behind that of the array,
-/// which is `prefix`.
+/// Collects the paths in a filter, each once; within an `$elemMatch` with the path of the array,
+/// `prefix`, before them.
 fn gather<'q>(
     node: &'q FilterNode,
     prefix: &[Box<[u8]>],
@@ -233,7 +239,7 @@ fn gather<'q>(
     }
 }
 
-/// Bounds the path of a view's entries: where every value is meant, those below are, too.
+/// Bounds the path of a view's entries: bounds of all values include the paths below.
 pub(super) fn bound_path(view: &IndexView<'_>, bounds: &mut IndexBounds) {
     let Some(Expanded { expansion, path_part, names }) = &view.wildcard else { return };
     if *expansion == Expansion::Front {

@@ -1,5 +1,5 @@
-//! The law of walks that jump: of the documents that match they give one for each value of a field,
-//! and none comes before it in the order that is asked for.
+//! The law of scans that jump: they return one matching document for each value of a field, and it
+//! is the first in the sort order.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::*;
 
 const KEYS: [&str; 4] = ["a", "b", "c", "o.x"];
 
-/// The value at a path that no array is on, as a key that equal values share; what is missing is
+/// Returns the value at a path without arrays, as a key that equal values share; a missing value is
 /// null.
 fn key_of(doc: &DocBuf, key: &str) -> Vec<u8> {
     let pattern = SortPattern::parse(sort_by(&[(key, 1)]).as_doc(), &Context::default()).unwrap();
@@ -30,7 +30,7 @@ fn sort_key(sort: &SortPattern, doc: &DocBuf) -> Vec<u8> {
     key
 }
 
-/// Whether the plan of a query jumps; if so, it is carried out and looked at.
+/// Returns whether the plan of a query jumps; if so, executes and checks it.
 fn jumps(
     db: &Db,
     collection: &Arc<Collection>,
@@ -124,13 +124,13 @@ fn a_walk_that_jumps_gives_the_first_of_each() {
             }
         }
     }
-    // Of each kind some have jumped.
+    // Some plans of each kind have jumped.
     assert!(jumped.len() == 8 && jumped.values().all(|&count| count > 0), "{jumped:?}");
 }
 
-/// Which index is walked, how far it tells what is asked for, and what no walk can do. Read from
-/// `explain` of mongod 6.0.27, but for what is read from documents that mongod takes from entries
-/// that do not tell it.
+/// The scanned index, the location of the value in its entries, and the queries that no scan
+/// supports. Read from `explain` of mongod 6.0.27, except where Marula reads documents and mongod
+/// reads entries that do not determine the value.
 #[test]
 fn jumps_are_planned_as_mongod_does() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();

@@ -1,4 +1,4 @@
-//! Pages behind the first, whose documents a sort fetches in the end.
+//! Pages after the first, whose documents a sort fetches at the end.
 
 use marula_db::RecordKey;
 use marula_storage::memory::Memory;
@@ -9,7 +9,7 @@ const COUNT: i32 = 4_000;
 const SKIP: u64 = 100;
 const LIMIT: u64 = 10;
 
-/// The place of a document in the order that is asked for: each has its own.
+/// Returns the position of a document in the sort order; each has its own.
 fn place(number: i32) -> i32 {
     number * 37 % COUNT
 }
@@ -23,8 +23,8 @@ fn documents(bytes_of: impl Fn(i32) -> usize) -> Vec<DocBuf> {
     .collect()
 }
 
-/// The places of the second page, and how many documents were looked at for it. Between units of
-/// work `meanwhile` is called.
+/// Returns the positions of the second page, and the number of documents examined for it.
+/// `meanwhile` is called between units of work.
 fn second_page(
     docs: &[DocBuf],
     meanwhile: &mut dyn FnMut(&Db, &Arc<Collection>),
@@ -69,7 +69,7 @@ fn a_page_is_fetched_in_the_end() {
 
 #[test]
 fn a_page_that_was_written_meanwhile_is_sorted_anew() {
-    // Walked before the first interruption, and on the page that is asked for.
+    // A document scanned before the first interruption, and on the page.
     let gone = (0..1000).find(|&number| (100..110).contains(&place(number))).unwrap();
     let mut is_done = false;
     let (page, looked_at) = second_page(&documents(|_| 10), &mut |db, collection| {

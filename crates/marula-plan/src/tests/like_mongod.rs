@@ -1,5 +1,5 @@
-//! What `explain` of mongod 6.0.27 shows: which plans are considered, in which order, and which of
-//! them is taken.
+//! Behaviour that `explain` of mongod 6.0.27 shows: the candidate plans, their order, and the
+//! winner.
 
 use super::*;
 use crate::Hint;
@@ -9,7 +9,8 @@ fn query(filter: &DocBuf) -> Query {
     Query::new(Filter::parse(filter.as_doc(), &context).unwrap(), context)
 }
 
-/// A collection with `a`, `b` and `c` of documents 0 to 59 as remainders, and these indexes.
+/// Returns a collection of documents 0 to 59, with remainders as `a`, `b` and `c`, and these
+/// indexes.
 fn remainders(db: &Db, name: &str, indexes: &[DocBuf]) -> Arc<Collection> {
     let docs: Vec<DocBuf> = (0..60)
         .map(|id| {
@@ -19,7 +20,7 @@ fn remainders(db: &Db, name: &str, indexes: &[DocBuf]) -> Arc<Collection> {
     collection(db, name, &docs, indexes)
 }
 
-/// Which indexes meet, in which order plans are considered, and what is left out.
+/// The indexes that are intersected, the order of the plans, and the plans that are left out.
 #[test]
 fn plans_are_considered_in_mongods_order() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -36,12 +37,12 @@ fn plans_are_considered_in_mongods_order() {
         doc! { "a": 1, "b": { "$gt": 1 }, "c": { "$in": [1] } },
         &["FETCH(a)", "FETCH(b)", "FETCH(c)", "FETCH(AND_SORTED(a, c))"],
     );
-    // Ways that arrays keep apart meet each other, and nothing else.
+    // Scans that arrays separate are intersected with each other, and with nothing else.
     check(
         doc! { "a": 1, "m": { "$all": [1, 2, 3] } },
         &["FETCH(a)", "FETCH(m)", "FETCH(m)", "FETCH(m)", "FETCH(AND_SORTED(m, m, m))"],
     );
-    // Four pairs are looked at, those that do not meet among them.
+    // Four pairs are considered, including those that do not meet.
     check(
         doc! { "a": 1, "b": { "$gt": 1 }, "c": 1, "m": 1 },
         &[
@@ -69,7 +70,7 @@ fn plans_are_considered_in_mongods_order() {
     check(doc! { "$or": [{ "a": { "$lt": 1 } }, { "a": { "$gt": 5 } }] }, &["FETCH(a)"]);
 }
 
-/// The stages of a tree and the fields of its indexes.
+/// Returns the stages of a tree and the fields of its indexes.
 fn shown(node: &Stage) -> String {
     let inputs: Vec<String> = node.inputs().iter().map(shown).collect();
     let name = match node {
@@ -85,7 +86,7 @@ fn shown(node: &Stage) -> String {
     format!("{name}({})", inputs.join(", "))
 }
 
-/// Notes what the walk over an index has done: keys, seeks and units of work.
+/// Records the counts of an index scan: keys, seeks and units of work.
 fn note_scans(stage: &Stage, run: &crate::StageRun, found: &mut Option<(u64, u64, u64)>) {
     if let Stage::Ixscan(_) = stage {
         *found = Some((run.stats.keys, run.stats.seeks, run.stats.works));
@@ -93,7 +94,8 @@ fn note_scans(stage: &Stage, run: &crate::StageRun, found: &mut Option<(u64, u64
     run.each_input(stage, &mut |stage, run| note_scans(stage, run, found));
 }
 
-/// What is deleted or changed between two batches is not given, and the rest is given once.
+/// A document that is deleted or changed between two batches is not returned, and the rest is
+/// returned once.
 #[test]
 fn indexes_that_meet_see_writes_between_batches() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -133,8 +135,7 @@ fn indexes_that_meet_see_writes_between_batches() {
     assert_eq!(found, [1, 7, 19, 31, 37, 43, 49, 55, 61]);
 }
 
-/// Each branch of an `$or` is tried on its own, and what it has come to is remembered for its own
-/// shape.
+/// Each branch of an `$or` has its own trial, whose result is cached for the shape of the branch.
 #[test]
 fn branches_choose_one_by_one() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -148,12 +149,12 @@ fn branches_choose_one_by_one() {
             &collection,
             query(&filter),
             &wording,
-            Patience::Long,
+            TimeBudget::Long,
             &mut || Ok(()),
         );
         chosen.unwrap().unwrap().plan().clone()
     };
-    // Each takes the index that leads to fewer documents.
+    // Each uses the index that leads to fewer documents.
     assert_eq!(shown(&choose().root), "OR(FETCH(b), FETCH(c))");
     assert_eq!(shown(&choose().root), "OR(FETCH(b), FETCH(c))");
     let cache = collection.plans();
@@ -173,12 +174,12 @@ fn branches_choose_one_by_one() {
         ("{ $and: [ { a: { $eq: 1 } }, { c: { $eq: 1 } } ] }".to_owned(), true),
     ];
     assert_eq!(asked, wanted);
-    // Where a branch has no index, the whole is planned at once.
+    // If a branch has no index, the query is planned as a whole.
     let filter = doc! { "$or": [{ "a": 1, "b": 1 }, { "z": 1 }] };
     assert!(planner::subplan::branches(&collection.state(), &query(&filter)).unwrap().is_none());
 }
 
-/// Of plans that do the same work the one is taken whose index fits best.
+/// Of plans with the same work, the one with the best fitting index wins.
 #[test]
 fn a_tie_goes_to_the_index_that_fits() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -229,7 +230,7 @@ fn a_tie_goes_to_the_index_that_fits() {
     }
 }
 
-/// Checks whether the plan of a query gives an order without a sort.
+/// Checks whether the plan of a query provides an order without a sort stage.
 fn check_order(collection: &Collection, filter: &DocBuf, sort: &DocBuf, is_given: bool) {
     let mut asked = query(filter);
     asked.sort = Some(SortPattern::parse(sort.as_doc(), &asked.context).unwrap());
@@ -238,7 +239,7 @@ fn check_order(collection: &Collection, filter: &DocBuf, sort: &DocBuf, is_given
     assert_eq!(!sorts, is_given, "{} by {}", filter.as_doc(), sort.as_doc());
 }
 
-/// What has one value in all documents does not order them.
+/// A field with one value in all documents does not order them.
 #[test]
 fn a_sort_may_name_what_has_one_value() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -253,7 +254,7 @@ fn a_sort_may_name_what_has_one_value() {
     check(doc! { "a": 1, "z": 1 }, doc! { "b": 1, "z": 1 }, false);
 }
 
-/// A count takes an index's word for what is null or missing, as long as no document has two
+/// A count relies on the entries for null or missing fields, as long as no document has two
 /// entries.
 #[test]
 fn null_is_counted_by_entries() {
@@ -289,7 +290,7 @@ fn null_is_counted_by_entries() {
     }
 }
 
-/// A key pattern that several indexes have names none of them.
+/// A key pattern that several indexes have is no valid hint.
 #[test]
 fn a_hint_that_means_two_indexes_is_refused() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -307,8 +308,8 @@ fn a_hint_that_means_two_indexes_is_refused() {
     );
 }
 
-/// Entries that are looked at and places that are searched for, of walks over several intervals. A
-/// walk ends with the last value that the query names, and looks at no entry behind it.
+/// The numbers of entries examined and seeks, for scans of several intervals. A scan ends with the
+/// last value of the query, and examines no entry after it.
 #[test]
 fn walks_look_at_as_many_entries() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -343,8 +344,8 @@ fn walks_look_at_as_many_entries() {
     check(doc! { "a": { "$gt": 5, "$lt": 2 } }, None, (0, 1, 1));
 }
 
-/// A walk over a few values is made into walks that are merged where the sort is what stands behind
-/// those values.
+/// A scan of a few values is split into scans that are merged if the sort is on the fields after
+/// these values.
 #[test]
 fn sorts_behind_single_values_are_merged() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -376,7 +377,7 @@ fn sorts_behind_single_values_are_merged() {
     check(many, doc! { "b": 1, "c": (-1) }, (1, false));
 }
 
-/// Two indexes do not meet for what one index serves.
+/// Two indexes are not intersected for conditions that one index supports.
 #[test]
 fn one_index_outdoes_two_that_meet() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
@@ -397,11 +398,11 @@ fn one_index_outdoes_two_that_meet() {
         let wanted = wanted.iter().map(|pair| format!("FETCH(AND_SORTED({pair}))"));
         let found = found.into_iter().filter(|plan| plan.contains("AND_SORTED"));
         assert_eq!(found.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
-        assert!(plans.iter().all(|plan| !plan.has_more_meetings));
+        assert!(plans.iter().all(|plan| !plan.has_more_intersections));
     }
 }
 
-/// An index in another order of strings gives the order of what holds none, and tells it.
+/// An index with another collation provides the order of values other than strings.
 #[test]
 fn another_order_of_strings_matters_to_strings_alone() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();

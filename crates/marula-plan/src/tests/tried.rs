@@ -1,4 +1,4 @@
-//! Plans that are tried where there is little time.
+//! Plans that are attempted within a time budget.
 
 use std::time::Duration;
 
@@ -11,13 +11,15 @@ fn chosen(
     db: &Db,
     collection: &Arc<Collection>,
     filter: &DocBuf,
-    patience: Patience,
+    time_budget: TimeBudget,
 ) -> Option<Execution> {
     let context = Context::default();
     let filter = Filter::parse(filter.as_doc(), &context).unwrap();
     let query = Query::new(filter, context);
-    choice::choose(Unit::new(db), collection, query, &Wording::default(), patience, &mut || Ok(()))
-        .unwrap()
+    choice::choose(Unit::new(db), collection, query, &Wording::default(), time_budget, &mut || {
+        Ok(())
+    })
+    .unwrap()
 }
 
 fn numbers(db: &Db) -> Arc<Collection> {
@@ -29,11 +31,11 @@ fn numbers(db: &Db) -> Arc<Collection> {
 fn what_goes_by_an_index_and_runs_no_code_may_be_tried() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
     let collection = numbers(&db);
-    let (short, little) = (Patience::Short, Patience::UpTo(LITTLE));
+    let (short, little) = (TimeBudget::Short, TimeBudget::UpTo(LITTLE));
     let regex = || Value::Regex { pattern: "(x*)*y".into(), options: "".into() };
     let check = |filter: &DocBuf, is_tried: bool| {
-        let is_chosen = |patience| chosen(&db, &collection, filter, patience).is_some();
-        assert!(!is_chosen(short) && is_chosen(Patience::Long), "{}", filter.as_doc());
+        let is_chosen = |time_budget| chosen(&db, &collection, filter, time_budget).is_some();
+        assert!(!is_chosen(short) && is_chosen(TimeBudget::Long), "{}", filter.as_doc());
         assert_eq!(is_chosen(little), is_tried, "{}", filter.as_doc());
     };
     check(&doc! { "a": { "$gt": 7 } }, true);
@@ -51,7 +53,7 @@ fn a_try_ends_in_time_and_is_not_made_again_soon() {
     let db = Db::open(Arc::new(Memory::new())).unwrap();
     let collection = numbers(&db);
     let filter = doc! { "a": { "$gte": 0 } };
-    let again = || chosen(&db, &collection, &filter, Patience::UpTo(Duration::from_nanos(1)));
+    let again = || chosen(&db, &collection, &filter, TimeBudget::UpTo(Duration::from_nanos(1)));
     let mut execution = again().expect("nothing is known of it");
     let mut given = 0;
     let mut take = |_: crate::Found<'_>| {
@@ -64,7 +66,7 @@ fn a_try_ends_in_time_and_is_not_made_again_soon() {
     assert_eq!(uses(), 0, "what is begun anew is no use yet");
     assert!(again().is_none(), "it took too long");
 
-    let mut execution = chosen(&db, &collection, &filter, Patience::Timed).unwrap();
+    let mut execution = chosen(&db, &collection, &filter, TimeBudget::Timed).unwrap();
     let counted = execution.count(Unit::new(&db), u64::MAX, &mut || Ok(())).unwrap();
     assert_eq!(counted, Some(COUNT as u64));
     assert_eq!(uses(), 1);

@@ -1,5 +1,4 @@
-//! Plans that have won a trial go on from where it has left them, and plans of the cache are made
-//! from their own indexes.
+//! Winners of a trial continue where it stopped, and cached plans are made from their own indexes.
 
 use marula_db::{Change, RecordKey};
 
@@ -8,7 +7,7 @@ use crate::shape::shape_of;
 
 const COUNT: i32 = 1_000;
 
-/// Documents with two indexes that lead to them; each document has `bytes` of text.
+/// Returns a collection with two indexes on its documents; each document has `bytes` of text.
 fn documents(db: &Db, bytes: usize) -> Arc<Collection> {
     let text = "x".repeat(bytes);
     let docs: Vec<DocBuf> = (0..COUNT)
@@ -17,7 +16,7 @@ fn documents(db: &Db, bytes: usize) -> Arc<Collection> {
     collection(db, "winners", &docs, &[doc! { "a": 1 }, doc! { "b": 1 }])
 }
 
-/// What is asked: 400 documents, to which the index on `b` leads by fewer entries.
+/// Returns a query for 400 documents, which the index on `b` finds with fewer entries.
 fn asked() -> Query {
     let context = Context::default();
     let filter = doc! { "a": { "$gte": 0 }, "b": { "$lt": 200 } };
@@ -84,7 +83,7 @@ fn a_winner_that_has_found_too_much_begins_again() {
     assert_eq!(ids(&carry_on(&db, execution, &mut Random(11))), wanted());
 }
 
-/// What an update has moved ahead in the index that is walked is not given again, whether it was
+/// A document that an update moved ahead in the scanned index is not returned again, whether it was
 /// found in the trial or later.
 #[test]
 fn a_winner_gives_once_what_is_moved_ahead_of_it() {

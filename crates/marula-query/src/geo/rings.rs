@@ -13,8 +13,8 @@ use super::squares::{self, Shape, Square};
 /// The rings that have been read.
 pub struct Rings {
     seen: Seen,
-    /// Whether everything that mongod would read has been read.
-    pub is_told: bool,
+    /// Whether everything that mongod would read is read, because the counts are reported.
+    pub examines_all: bool,
 }
 
 /// The cells that cover them.
@@ -27,12 +27,12 @@ enum Seen {
 impl Rings {
     /// No rings yet, on the globe, in an index whose largest cells have the level `coarsest`.
     pub fn of_globe(coarsest: u8) -> Rings {
-        Rings { seen: Seen::Globe(coarsest, Vec::new()), is_told: false }
+        Rings { seen: Seen::Globe(coarsest, Vec::new()), examines_all: false }
     }
 
     /// No rings yet, in the plane.
     pub fn of_plane(grid: Grid) -> Rings {
-        Rings { seen: Seen::Plane(grid, Vec::new()), is_told: false }
+        Rings { seen: Seen::Plane(grid, Vec::new()), examines_all: false }
     }
 
     /// The keys of places at a distance of `from` to `to` that were in no earlier ring. Distances
@@ -54,7 +54,7 @@ impl Rings {
                 let shape = match (near.unit, cap_around(near, to)) {
                     (Unit::Plane, _) => Shape::Annulus(circle(from), circle(to)),
                     (_, None) => return Area::default(),
-                    (_, Some(outer)) if self.is_told => {
+                    (_, Some(outer)) if self.examines_all => {
                         let radius = reach(near.point.y, to.to_degrees());
                         Shape::Reach(circle(radius), rectangles_around(outer))
                     }

@@ -14,7 +14,7 @@ use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
 use marula_operation::targets;
 use marula_operation::update::UpdateOp;
-use marula_plan::{Emit, Patience, Query, Wording, choice};
+use marula_plan::{Emit, Query, TimeBudget, Wording, choice};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::update::{EmptyTimestamps, Origin};
@@ -538,7 +538,7 @@ fn find_one(
     let wording = Wording::of_update(filter, None);
     let mut interrupt = || ctx.check_interrupt();
     let chosen =
-        choice::choose(ctx.unit, &collection, query, &wording, Patience::Long, &mut interrupt)?;
+        choice::choose(ctx.unit, &collection, query, &wording, TimeBudget::Long, &mut interrupt)?;
     let Some(mut execution) = chosen else { return Ok(got) };
     let end = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
         got = found.doc.to_buf();

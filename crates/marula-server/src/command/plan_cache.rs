@@ -201,5 +201,5 @@ fn named_shape(
         projection: Some(projection),
         ..Wording::default()
     };
-    Ok(Some((query_shape(&query), cache::asked(&query, &wording))))
+    Ok(Some((query_shape(&query), cache::query_document(&query, &wording))))
 }

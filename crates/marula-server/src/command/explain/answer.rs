@@ -97,7 +97,7 @@ pub(super) struct Answer<'a> {
     /// Whether an index filter says which indexes may be used.
     pub is_filtered: bool,
     /// Whether there are more pairs of indexes than were looked at.
-    pub has_more_meetings: bool,
+    pub has_more_intersections: bool,
     /// Whether a sort's order would take more walks than are looked at.
     pub has_more_walks: bool,
 }
@@ -121,7 +121,7 @@ impl<'a> Answer<'a> {
             is_whole_pipeline: false,
             shape: None,
             is_filtered: false,
-            has_more_meetings: false,
+            has_more_intersections: false,
             has_more_walks: false,
         }
     }
@@ -187,7 +187,7 @@ impl<'a> Answer<'a> {
             Verb::Update { multi: true, .. } | Verb::Delete { multi: true, .. } => u64::MAX,
             Verb::Update { .. } | Verb::Delete { .. } => 1,
         };
-        execution.tell_all();
+        execution.examine_all();
         let (filter, context) = {
             let query = execution.query();
             (query.filter.clone(), query.context.clone())
@@ -413,7 +413,7 @@ impl<'a> Answer<'a> {
                 planner.append("optimizedPipeline", true);
             }
             planner.append("maxIndexedOrSolutionsReached", false);
-            planner.append("maxIndexedAndSolutionsReached", self.has_more_meetings);
+            planner.append("maxIndexedAndSolutionsReached", self.has_more_intersections);
             planner.append("maxScansToExplodeReached", self.has_more_walks);
             planner.append("winningPlan", winning);
             let mut array = planner.begin_array("rejectedPlans");

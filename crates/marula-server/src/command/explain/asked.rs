@@ -247,8 +247,8 @@ impl<'a> Asked<'a> {
             // Nobody had to understand such a filter.
             answer.parsed = None;
         }
-        answer.has_more_meetings =
-            plan.has_more_meetings || rejected.iter().any(|tried| tried.plan.has_more_meetings);
+        answer.has_more_intersections = plan.has_more_intersections
+            || rejected.iter().any(|tried| tried.plan.has_more_intersections);
         answer.has_more_walks =
             plan.has_more_walks || rejected.iter().any(|tried| tried.plan.has_more_walks);
         // A search without words has a shape all the same.

@@ -14,7 +14,7 @@ use crate::net::service::{Arm, Call, Lane, Order, Place, Reason, Service};
 use crate::net::wake::{Bidding, Ring, Ticket, Wake};
 
 /// How long a call may keep others of the same worker waiting: as long as a handful of them take.
-/// One that has begun and is not done by then may take [longer](marula_plan::Patience::longest).
+/// One that has begun and is not done by then may take [longer](marula_plan::TimeBudget::longest).
 const PATIENCE: Duration = Duration::from_micros(100);
 /// The same for the only connection of a worker that has asked for anything lately. Handing a call
 /// to the pool wakes two threads, which costs more than a few documents.

@@ -1,15 +1,15 @@
-//! Walks over an index beside which a cursor over the records moves.
+//! Scans of an index with a cursor over the records that moves along.
 
 use marula_db::RecordKey;
 use marula_storage::memory::Memory;
 
 use super::*;
 
-/// More than a cursor over the records reaches.
+/// More records than the range of such a cursor.
 const COUNT: i32 = 1_300;
 
-/// A collection whose records lie in the order of `a`, but for some: those are gone, or have the
-/// place of another.
+/// Returns a collection whose records are in the order of `a`, except for some that were deleted or
+/// moved.
 fn shelf(db: &Db, random: &mut Random) -> (Arc<Collection>, Vec<DocBuf>) {
     let mut places: Vec<i32> = (0..COUNT).collect();
     for _ in 0..random.below(12) {
@@ -50,8 +50,8 @@ fn documents_come_in_the_index_order() {
             let from = random.below(COUNT as usize) as i32;
             let to = from + random.below(COUNT as usize) as i32;
             let context = Context::default();
-            // The second walks from value to value of `b`, and passes over entries that are not
-            // within.
+            // The second scan moves from value to value of `b`, and skips the entries outside its
+            // bounds.
             let filter = match round % 2 {
                 0 => doc! { "a": { "$gte": from, "$lt": to } },
                 _ => doc! { "b": { "$gte": 0 }, "a": { "$gte": from, "$lt": to } },
@@ -92,7 +92,7 @@ fn what_was_written_meanwhile_is_looked_at_again() {
     assert!(plan.summary().starts_with("IXSCAN"), "{}", plan.summary());
     let mut execution = Execution::new(collection.clone(), plan, query);
     let mut found = 0;
-    // Between two documents another one goes; each is given once, or is gone before its turn.
+    // Documents are moved during the scan; each is returned once, or deleted before its turn.
     loop {
         let mut last = None;
         let mut take = |given: crate::Found<'_>| {

@@ -1,10 +1,10 @@
-//! How long whoever asks can wait, and which plans are worth a try where that is not long.
+//! The time that a caller has for a query, and the plans that may be attempted within it.
 //!
-//! A command runs first on a thread that other connections wait for. Handing it to another thread
-//! costs more than finding a few documents by an index does: two threads are woken, and everything
-//! is parsed and planned twice. So a plan that goes by an index is tried where it is, for a time
-//! that the others can spare; what is far from done by then begins anew elsewhere. How long queries
-//! of its shape took last says whether that is worth it.
+//! A command first runs on a network worker, which other connections wait for. To hand it to a pool
+//! thread costs more than to find a few documents by an index: two threads are woken, and the
+//! command is parsed and planned twice. So a plan by an index is attempted on the worker for a
+//! limited time; if it is far from its end by then, the command starts again in the pool. The time
+//! of the last query of the shape decides whether the attempt is worthwhile.
 
 use std::time::Duration;
 
@@ -13,54 +13,53 @@ use marula_query::filter::{Node as FilterNode, Predicate};
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
 
-/// A plan that takes longer than it should is given up after so many times as long: before that,
-/// what is done of it is most often worth more than the time that is left.
+/// A plan is stopped after this many times its budget: before that, the work done is most often
+/// worth more than the time saved.
 const OVERTIME: u32 = 2;
 
-/// How long whoever asks can wait.
+/// The time that a caller has for a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Patience {
-    /// As long as it takes.
+pub enum TimeBudget {
+    /// Unlimited.
     Long,
-    /// As long as it takes, which is remembered for those who ask the same and cannot wait.
+    /// Unlimited, and measured for later queries of the shape with a limited time.
     Timed,
-    /// Not at all: only for plans that are known to be [short](Plan::is_short).
+    /// None: only for plans that are known to be [short](Plan::is_short).
     Short,
-    /// So long; also for plans that are most often done by then. One that is not may take
-    /// [longer](Patience::longest).
+    /// A limited time, also for plans that most often end within it. A plan that does not may take
+    /// up to the [hard limit](TimeBudget::longest).
     UpTo(Duration),
 }
 
-/// What is to be known of a plan that is tried where there is little time, or that shows how long
-/// that takes.
+/// The time limit of a plan that is attempted, and the measurement of its time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tried {
-    /// The shape by which it is remembered how long the plan takes.
+pub(crate) struct TimeLimit {
+    /// The shape for which the time is recorded.
     pub(crate) shape: u64,
-    /// How long its first run may take at most, where there is little time.
+    /// The maximum time of the first run, if it is limited.
     pub(crate) spare: Option<Duration>,
 }
 
-impl Patience {
+impl TimeBudget {
     /// Returns whether there is no time limit.
     pub fn is_long(self) -> bool {
-        matches!(self, Patience::Long | Patience::Timed)
+        matches!(self, TimeBudget::Long | TimeBudget::Timed)
     }
 
-    /// The longest that a plan takes for which there is patience up to `time`.
+    /// Returns the hard limit of a plan with a budget of `time`.
     pub fn longest(time: Duration) -> Duration {
         time.saturating_mul(OVERTIME)
     }
 
-    /// That of whoever may wait for as long as it takes, or not at all: what is done is not begun
-    /// anew.
-    pub fn all_or_none(may_wait: bool) -> Patience {
-        if may_wait { Patience::Long } else { Patience::Short }
+    /// Returns the budget of a caller that may wait, or needs a short plan: work must not be
+    /// repeated.
+    pub fn all_or_none(may_wait: bool) -> TimeBudget {
+        if may_wait { TimeBudget::Long } else { TimeBudget::Short }
     }
 }
 
-/// Whether a plan may be stopped soon, whenever that is asked: each of its steps is small, and what
-/// it has done is not missed.
+/// Returns whether a plan may be stopped soon at any time: each of its steps is small, and it is
+/// not costly to repeat.
 pub(crate) fn may_be_tried(plan: &Plan, query: &Query) -> bool {
     fn goes_by_indexes(stage: &Stage) -> bool {
         match stage {
@@ -80,8 +79,8 @@ pub(crate) fn may_be_tried(plan: &Plan, query: &Query) -> bool {
         && query.shown.as_ref().is_none_or(|shown| shown.computed.is_none())
 }
 
-/// Whether a filter takes a time with a document that grows with its size only: it runs no code of
-/// the client's.
+/// Returns whether a filter's time with a document grows with the document's size alone: it runs no
+/// client code.
 fn is_quick(node: &FilterNode) -> bool {
     match node {
         FilterNode::And(nodes) | FilterNode::Or(nodes) | FilterNode::Nor(nodes) => {
@@ -108,7 +107,7 @@ fn is_quick_predicate(predicate: &Predicate) -> bool {
         | Predicate::Bits(_)
         | Predicate::AlwaysFalse => true,
         Predicate::In(list) => list.regexes().is_empty(),
-        // An expression may take much longer than the text is long; so may a polygon.
+        // An expression may take much longer than its text is long, and so may a polygon.
         Predicate::Regex(_) | Predicate::Geo(_) | Predicate::Near(_) => false,
         Predicate::ElemMatchObject(node) => is_quick(node),
         Predicate::ElemMatchValue(all) | Predicate::All(all) => all.iter().all(is_quick_predicate),
