@@ -1,15 +1,16 @@
-//! The audit log: who logged in, what was refused, and what changed users, roles and the catalogue.
+//! The audit log: logins, rejected requests, and changes of users, roles and the catalogue.
 //!
-//! An event is a document, in the shape of MongoDB's own schema:
+//! An event is a document with the layout of MongoDB's own schema:
 //!
 //! ```text
 //! { atype, ts, uuid, local: { ip, port } | { unix } | { isSystemUser }, remote: …,
 //!   users: [{ user, db }], roles: [{ role, db }], param: { … }, result: <code> }
 //! ```
 //!
-//! It is written before the client has its answer, as one line of JSON or as BSON, one document
-//! after another. `filter`, of the query language, says which events are written. Without an audit
-//! log every place that would tell of an event costs one load.
+//! It is written before the client gets its reply, as one line of JSON or as BSON, one document
+//! after another. `filter`, in the query language, selects the events that are written. Without an
+//! audit log each place that could raise an event costs one load.
+//!
 //! Source: manual "System Event Audit Messages".
 
 pub(crate) mod actor;
@@ -32,30 +33,30 @@ use parking_lot::Mutex;
 use crate::log_file::{Earlier, LogFile};
 use actor::Actor;
 
-/// The form of the events in a file.
+/// The format of the events in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// A line each.
+    /// A line for each event.
     Json,
-    /// A document after another, as `bsondump` reads them.
+    /// One document after another, as `bsondump` reads them.
     Bson,
 }
 
-/// Where events go.
+/// The destination of events.
 #[derive(Clone, Debug)]
 pub enum Destination {
-    /// To stdout, as JSON.
+    /// Stdout, as JSON.
     Console,
-    /// To a file.
+    /// A file.
     File(LogFile, Format),
 }
 
-/// How an audit log is set up.
+/// The options of an audit log.
 #[derive(Clone, Debug)]
 pub struct AuditOptions {
-    /// Where events go.
+    /// The destination.
     pub destination: Destination,
-    /// Which events are written; all without it.
+    /// Selects the events that are written; all without it.
     pub filter: Option<DocBuf>,
 }
 
@@ -65,7 +66,7 @@ pub struct Audit {
     file: Option<LogFile>,
     format: Format,
     filter: Option<Filter>,
-    /// Whether what was allowed is told too.
+    /// Whether permitted requests are written too.
     tells_successes: AtomicBool,
 }
 
@@ -76,9 +77,9 @@ impl fmt::Debug for Audit {
 }
 
 impl Audit {
-    /// Opens the log; events are added to a file that is there.
+    /// Opens the log; events are appended to an existing file.
     ///
-    /// Errors: one line that says what is wrong.
+    /// Errors: one line with the cause.
     pub fn open(options: &AuditOptions) -> Result<Audit, String> {
         let parse = |filter: &DocBuf| {
             Filter::parse(filter.as_doc(), &Context::default())
@@ -98,17 +99,17 @@ impl Audit {
         Ok(Audit { out: Mutex::new(out), file, format, filter, tells_successes })
     }
 
-    /// Says whether what was allowed is told too: `auditAuthorizationSuccess`.
+    /// Sets whether permitted requests are written too: `auditAuthorizationSuccess`.
     pub(crate) fn set_tells_successes(&self, tells: bool) {
         self.tells_successes.store(tells, Ordering::Relaxed);
     }
 
-    /// Whether what was allowed is told too.
+    /// Returns whether permitted requests are written too.
     pub(crate) fn tells_successes(&self) -> bool {
         self.tells_successes.load(Ordering::Relaxed)
     }
 
-    /// Rotates the file, where there is one, and tells of it in the new one.
+    /// Rotates the file, if there is one, and writes the rotation as an event into the new one.
     ///
     /// Errors: those of [`LogFile::rotate`].
     pub(crate) fn rotate(&self, actor: &Actor) -> Result<()> {
@@ -125,7 +126,7 @@ impl Audit {
         Ok(())
     }
 
-    /// Writes an event, if the filter takes it. `result` is an error's number, or 0.
+    /// Writes an event, if the filter matches it. `result` is an error's number, or 0.
     pub(crate) fn write(
         &self,
         actor: &Actor,
@@ -141,7 +142,7 @@ impl Audit {
             param(&mut out.begin_doc("param"));
             out.append("result", result);
         });
-        // An event that a filter cannot judge is written: better one too many.
+        // An event for which the filter fails is written: better one too many.
         let is_wanted = self
             .filter
             .as_ref()
@@ -160,8 +161,8 @@ impl Audit {
     }
 }
 
-/// The event as a line: relaxed extended JSON, but for time and identity, which have forms of their
-/// own here.
+/// Returns the event as a line: relaxed extended JSON, except for the time and identity, which have
+/// formats of their own here.
 fn json_line(event: &DocBuf, actor: &Actor, now_ms: i64) -> String {
     let time = Timestamp::from_millisecond(now_ms).unwrap_or(Timestamp::UNIX_EPOCH);
     let zoned = time.to_zoned(jiff::tz::TimeZone::system());

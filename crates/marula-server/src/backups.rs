@@ -1,42 +1,42 @@
-//! Backups, as the server asks for them: how they are made is the binary's to know, which knows the
-//! engine and where backups are kept.
+//! Backups, as commands request them. The binary implements them, because it knows the engine and
+//! the targets.
 
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-/// What a client wants backed up.
+/// A client's request for a backup.
 #[derive(Clone, Debug, Default)]
 pub struct BackupRequest {
-    /// Where to; the target that the server was started with when it is not said.
+    /// The target; if absent, the one that the server was started with.
     pub target: Option<String>,
-    /// The key file, by its path on the server's machine.
+    /// The path of the key file on the server's machine.
     pub key_file: Option<String>,
-    /// Whether everything is sent, also what the target has already.
+    /// Whether all objects are sent, including those that the target has already.
     pub is_full: bool,
 }
 
-/// A backup that was made.
+/// A finished backup.
 #[derive(Clone, Debug)]
 pub struct BackupMade {
     /// Its name.
     pub id: String,
-    /// The target, as it may be shown.
+    /// The target, without secrets.
     pub target: String,
-    /// Every commit that was acknowledged before is in it, in milliseconds since 1970.
+    /// The time up to which every acknowledged commit is in it, in milliseconds since 1970.
     pub moment_ms: i64,
-    /// Files.
+    /// The number of files.
     pub files: u64,
-    /// Bytes of the files.
+    /// The size of the files in bytes.
     pub bytes: u64,
-    /// Bytes that travelled.
+    /// The number of bytes sent.
     pub sent_bytes: u64,
-    /// Objects that travelled.
+    /// The number of objects sent.
     pub sent_objects: u64,
 }
 
-/// What makes the backups of a server.
+/// The implementation of a server's backups.
 pub trait Backups: Send + Sync {
-    /// Makes a backup and returns when it is there. `go_on` fails once the work must end.
+    /// Makes a backup and returns once it is complete. `go_on` fails once the work must end.
     ///
     /// Errors: those of `go_on`; a sentence for everything else.
     fn create(
@@ -45,16 +45,16 @@ pub trait Backups: Send + Sync {
         go_on: &dyn Fn() -> Result<()>,
     ) -> std::result::Result<BackupMade, BackupFailure>;
 
-    /// Appends what is under way and how the schedule does.
+    /// Appends the progress of a running backup, and the state of the schedule.
     fn status(&self, out: &mut DocWriter<'_>);
 }
 
-/// Why a backup was not made.
+/// The reason for which a backup was not made.
 #[derive(Debug)]
 pub enum BackupFailure {
-    /// It was told to end.
+    /// It was interrupted.
     Ended(marula_error::Error),
-    /// The request cannot be carried out as it is.
+    /// The request is invalid.
     Refused(String),
     /// The target, the folder or the key failed.
     Failed(String),

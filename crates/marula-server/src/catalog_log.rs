@@ -1,4 +1,4 @@
-//! Changes of the catalogue as lines of the log, with MongoDB's ids and attributes.
+//! Writes changes of the catalogue to the log, with MongoDB's ids and attributes.
 
 use marula_bson::{Binary, DocWriter};
 use marula_db::Collection;
@@ -113,7 +113,7 @@ fn done(collection: &Collection, build: &Build) {
     tracing::info!(target: "STORAGE", id = 20_663, attr, "Index build: completed successfully");
 }
 
-/// Appends a UUID as mongod's lines show them.
+/// Appends a UUID in the form of mongod's log lines.
 pub(crate) fn append_uuid(name: &str, id: &[u8; 16], out: &mut DocWriter<'_>) {
     out.begin_doc(name).append("uuid", Binary { subtype: 4, bytes: id });
 }

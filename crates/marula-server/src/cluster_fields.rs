@@ -1,7 +1,7 @@
 //! Fields that members and routers of a cluster add to commands for each other.
 //!
-//! This server is in no sharded cluster: whoever sends such a field is told what is wrong with it,
-//! or that it means nothing here. Source: errors recorded from mongod 6.0.
+//! This server is in no sharded cluster: these fields are checked, and rejected if they have no
+//! meaning here. Source: errors recorded from mongod 6.0.
 
 use marula_bson::{Doc, Type, Value};
 use marula_error::{Result, errors};
@@ -9,7 +9,7 @@ use marula_error::{Result, errors};
 use crate::fields::{self, Field, Types};
 
 errors! {
-    /// A version of what a shard holds is sent to a server that is none.
+    /// A version of a shard's data is sent to a server that is not a shard.
     pub no_shard() = NoShardingEnabled, "Cannot accept sharding commands if not started with --shardsvr";
     version_empty() = BadValue, "Unexpected empty version array";
     version_part(kind: &str, part: &str) = TypeMismatch, "Invalid type {kind} for version {part} part.";
@@ -37,7 +37,8 @@ const SHARD_VERSION_FIELDS: &[Field] = &[
     Field::required("v", Types::One(Type::Timestamp)),
 ];
 
-/// Checks `$audit`: who a router speaks for. What is no document is passed over.
+/// Checks `$audit`: the user for whom a router sends a command. Values other than documents are
+/// ignored.
 pub(crate) fn check_audit(value: Value<'_>) -> Result<()> {
     match value {
         Value::Document(audit) => fields::check_doc("$audit", AUDIT_FIELDS, audit),
@@ -50,7 +51,7 @@ pub(crate) fn check_op_time(value: Value<'_>) -> Result<()> {
     value.as_doc().map_or(Ok(()), |time| check_known("OpTimeBase", OP_TIME_FIELDS, time))
 }
 
-/// Checks `databaseVersion`: which owner of a database a router knows.
+/// Checks `databaseVersion`: the router's knowledge of a database's owner.
 pub(crate) fn check_database_version(value: Value<'_>) -> Result<()> {
     match value {
         Value::Document(version) | Value::Array(version) => {
@@ -60,7 +61,8 @@ pub(crate) fn check_database_version(value: Value<'_>) -> Result<()> {
     }
 }
 
-/// Checks `shardVersion`: which chunks of a collection a router knows. An array is its older form.
+/// Checks `shardVersion`: the router's knowledge of a collection's chunks. An array is its older
+/// form.
 pub(crate) fn check_shard_version(value: Value<'_>) -> Result<()> {
     match value {
         Value::Document(version) | Value::Array(version) if version.is_empty() => {
@@ -89,7 +91,7 @@ fn check_parts(parts: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks the fields that are known; others are passed over.
+/// Checks the known fields; others are ignored.
 fn check_known(place: &str, known: &'static [Field], doc: Doc<'_>) -> Result<()> {
     let is_known = |name: &[u8]| known.iter().any(|field| field.name.as_bytes() == name);
     for element in doc.iter().filter(|element| is_known(element.name)) {

@@ -1,5 +1,5 @@
-//! `collectionUUID`: which collection a client means, beside the name. A command on another is
-//! refused.
+//! `collectionUUID`: the UUID that a client expects of the collection that it names. If it differs,
+//! the command is rejected.
 //!
 //! Source: manual, "collectionUUID" of the commands; errors recorded from mongod 6.0.
 
@@ -14,7 +14,7 @@ errors! {
     mismatch() = CollectionUUIDMismatch, "Collection UUID does not match that specified";
 }
 
-/// Checks that the collection `ns` is the one that the request means, where it says so.
+/// Checks that the collection `ns` has the UUID in the request, if there is one.
 pub(crate) fn check(ctx: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<()> {
     match request.arg("collectionUUID") {
         Some(Value::Binary(meant)) => check_is(ctx, ns, meant.bytes),

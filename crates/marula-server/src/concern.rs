@@ -32,17 +32,17 @@ errors! {
     no_such_tag(tag: &BStr) = NoSuchKey, "No replica set tag key {tag} in config";
 }
 
-/// The most nodes that a write concern may ask for: the most members of a replica set.
+/// The maximum number of nodes in a write concern: that of members of a replica set.
 const NODES_MAX: i64 = 50;
 
-/// How reads see writes. One node reads its own newest committed data, which satisfies every level.
+/// A read concern. One node reads its own newest committed data, which satisfies every level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadConcern {
-    /// The level, where one is given.
+    /// The level, if one is given.
     pub level: Option<ReadLevel>,
-    /// See what was written until this time.
+    /// Reads must include all writes up to this time.
     pub after_cluster_time: Option<u64>,
-    /// See exactly this moment.
+    /// Reads see exactly this time.
     pub at_cluster_time: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl ReadLevel {
         ("snapshot", ReadLevel::Snapshot),
     ];
 
-    /// The level as it is written.
+    /// Returns the level as it is written.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|row| row.1 == self).map_or("", |row| row.0)
     }
@@ -110,7 +110,7 @@ impl ReadConcern {
         Ok(concern)
     }
 
-    /// Its fields, as mongod tells of them.
+    /// Returns its fields as mongod's messages show them.
     pub fn shown(&self) -> String {
         let level = self.level.map(|level| format!("level: \"{}\"", level.name()));
         let time = |name: &str, time: Option<u64>| {
@@ -121,8 +121,7 @@ impl ReadConcern {
         level.into_iter().chain(after).chain(at).collect::<Vec<_>>().join(", ")
     }
 
-    /// Writes it as mongod shows what a client has asked for, or what holds where it asked for
-    /// nothing.
+    /// Writes it as mongod shows a client's read concern, or the default.
     pub fn write(&self, out: &mut DocWriter<'_>) {
         if *self == ReadConcern::default() {
             out.append("level", "local").append("provenance", "implicitDefault");
@@ -143,7 +142,7 @@ impl ReadConcern {
         out.append("provenance", "clientSupplied");
     }
 
-    /// Checks that `command` takes this level.
+    /// Checks that `command` permits this level.
     pub fn check(&self, command: &Command) -> Result<()> {
         if self.after_cluster_time.is_some() && !command.takes_after_cluster_time {
             return Err(after_not_allowed());
@@ -163,23 +162,23 @@ impl ReadConcern {
     }
 }
 
-/// How safe a write must be before it is answered.
+/// The durability that a write must have before its reply is sent.
 #[derive(Clone, Debug)]
 pub struct WriteConcern {
-    /// How many nodes, or which.
+    /// The number of nodes, or another condition on them.
     pub w: W,
     /// Whether the write must be on disk.
     pub j: bool,
-    /// How long to wait for other nodes, in milliseconds; there are none to wait for.
+    /// The timeout for other nodes, in milliseconds; there are none.
     pub wtimeout_ms: i32,
 }
 
 /// The `w` of a write concern.
 #[derive(Clone, Debug)]
 pub enum W {
-    /// So many nodes.
+    /// A number of nodes.
     Nodes(i64),
-    /// Most nodes: the write is on disk.
+    /// A majority: the write is on disk.
     Majority,
     /// A mode of the replica set's configuration.
     Mode(ValueBuf),
@@ -225,7 +224,7 @@ impl WriteConcern {
         Ok(concern)
     }
 
-    /// The write concern that a client gave, or what holds without one, as mongod tells of it.
+    /// Returns the client's write concern, or the default, as mongod's messages show it.
     pub fn shown(given: Option<Value<'_>>) -> DocBuf {
         DocBuf::build(|out| {
             let given = given.and_then(|given| given.as_doc());
@@ -243,17 +242,17 @@ impl WriteConcern {
         })
     }
 
-    /// Whether the reply waits until what was written is on disk.
+    /// Returns whether the reply waits until the write is on disk.
     pub fn wants_sync(&self) -> bool {
         self.j || matches!(self.w, W::Majority)
     }
 
-    /// Whether the client does not ask whether the write was done: the reply then counts nothing.
+    /// Returns whether the client does not wait for the result: the reply then has no counts.
     pub fn is_unacknowledged(&self) -> bool {
         !self.j && matches!(self.w, W::Nodes(0))
     }
 
-    /// What one node cannot satisfy.
+    /// Returns the error for conditions that one node cannot satisfy.
     pub fn unsatisfied(&self) -> Option<Error> {
         match &self.w {
             W::Nodes(..=1) | W::Majority => None,
@@ -289,7 +288,7 @@ impl WriteConcern {
     }
 }
 
-/// Where a concern comes from: the server's own words, which a client may repeat.
+/// Checks the origin of a concern, which servers add and a client may repeat.
 fn check_provenance(place: &str, value: Value<'_>) -> Result<()> {
     const PROVENANCES: [&str; 4] =
         ["clientSupplied", "implicitDefault", "customDefault", "getLastErrorDefaults"];
@@ -304,7 +303,7 @@ fn check_provenance(place: &str, value: Value<'_>) -> Result<()> {
     }
 }
 
-/// A moment that reads are to wait for, as members of a set send it.
+/// Checks a time that reads wait for, as members of a set send it.
 fn check_op_time(value: Value<'_>) -> Result<()> {
     match value {
         Value::Document(time) => match time.get_raw(b"ts") {
@@ -339,11 +338,11 @@ impl W {
     }
 }
 
-/// A `wtimeout` that is no number is none, as in mongod.
+/// A `wtimeout` that is not a number is ignored, as in mongod.
 fn parse_wtimeout(value: Value<'_>) -> Result<i32> {
     debug_assert_eq!(Type::Int32.alias(), "int");
     let Some(ms) = value.as_f64() else { return Ok(0) };
-    // One before now is none.
+    // Negative values mean no timeout.
     #[allow(clippy::cast_possible_truncation)]
     i32::try_from((ms as i64).max(i64::from(i32::MIN))).map_err(|_| wtimeout_range())
 }

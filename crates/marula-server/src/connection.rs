@@ -1,4 +1,4 @@
-//! What the server keeps of one connection.
+//! The state of one connection in the server.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::net::service::Peer;
 use crate::operation::Operation;
 use crate::session::{Lsid, Session, Sessions};
 
-/// What the server keeps of one connection.
+/// The state of one connection in the server.
 pub struct Connection {
     /// Its number in the log and in `hello`.
     pub id: u64,
@@ -22,31 +22,31 @@ pub struct Connection {
     pub uuid: [u8; 16],
     /// The client.
     pub peer: Peer,
-    /// Its current command, for others to see and to end.
+    /// Its current command, for `currentOp` and `killOp`.
     pub operation: Arc<Operation>,
-    /// What the client has said of itself in its first `hello`.
+    /// The client's metadata from its first `hello`.
     pub metadata: Option<DocBuf>,
-    /// Whether a `hello` has come: only the first may carry metadata.
+    /// Whether there has been a `hello`: only the first may have metadata.
     pub has_said_hello: bool,
-    /// The compressors that both ends know, in the client's order.
+    /// The compressors that both ends support, in the client's order.
     pub compressors: Vec<Compressor>,
-    /// The conversation by which the client is about to prove who it is.
+    /// The authentication that is in progress.
     pub(crate) conversation: Option<Box<Conversation>>,
-    /// The error of a login that has failed, while its answer is held back.
+    /// The error of a failed login, while its reply is delayed.
     pub(crate) refused: Option<Error>,
-    /// The user that the client has proven to be.
+    /// The authenticated user.
     pub(crate) access: Option<Box<Access>>,
-    /// How the command that runs is made to fail, on a server for tests.
+    /// The failure that a fail point has set for the current command.
     pub(crate) failure: Option<Box<Failure>>,
-    /// Who the client is to the audit log, where there is one.
+    /// The client as the audit log identifies it, if there is an audit log.
     pub(crate) actor: Option<Arc<Actor>>,
-    /// The session of the last command: drivers use few at a time, so that it is mostly the same
-    /// again.
+    /// The session of the last command: drivers use few at a time, so that the next command mostly
+    /// has the same one.
     session: Option<Arc<Session>>,
 }
 
 impl Connection {
-    /// A connection that has just been opened.
+    /// Returns a new connection.
     pub fn new(id: u64, peer: Peer, operation: Arc<Operation>) -> Self {
         Connection {
             id,
@@ -65,7 +65,7 @@ impl Connection {
         }
     }
 
-    /// Makes the connection a user's, or nobody's.
+    /// Sets the user of the connection, or none.
     pub(crate) fn set_access(&mut self, access: Option<Access>) {
         self.operation.set_user(access.as_ref().map(|access| access.user.clone()));
         if let Some(actor) = &mut self.actor {
@@ -75,12 +75,12 @@ impl Connection {
         self.access = access.map(Box::new);
     }
 
-    /// Notes that a session is used.
+    /// Records the use of a session.
     ///
     /// Errors: those of [`Sessions::touch`].
     pub fn use_session(&mut self, lsid: &Lsid, sessions: &Sessions, now_ms: i64) -> Result<()> {
         match &self.session {
-            // A session that was ended meanwhile is in nobody's hands but this one's.
+            // A session that has been ended in the meantime has no other references.
             Some(session) if session.lsid == *lsid && Arc::strong_count(session) > 1 => {
                 session.touch(now_ms);
             }

@@ -1,4 +1,4 @@
-//! What a command works with beside its request.
+//! The context of a command, in addition to its request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,37 +28,37 @@ errors! {
     disconnected() = 279, "operation was interrupted because a client disconnected";
 }
 
-/// What a command works with: the server, its connection, and when it must end.
+/// The context of a command: the server, its connection, and its deadline.
 pub struct Context<'a> {
-    /// What all connections share.
+    /// The state that all connections share.
     pub server: &'a Arc<Server>,
-    /// What its operation reads and writes.
+    /// The unit of work of its operation.
     pub unit: Unit<'a>,
     /// The moment that it reads at, outside transactions.
     pub snapshot: Option<&'a Snapshot>,
     /// The client's transaction that it belongs to.
     pub entered: Option<&'a Entered>,
-    /// The connection that the command came on.
+    /// The connection that the command came from.
     pub connection: &'a mut Connection,
-    /// Where and why it runs.
+    /// The thread and the reason of this call.
     pub call: &'a Call,
-    /// When it must have ended; a command with a `maxTimeMS` of its own sets it itself.
+    /// The deadline; a command that reads `maxTimeMS` itself sets it itself.
     pub deadline: Option<Instant>,
-    /// The moment that the command sees as now, in milliseconds since 1970: one for all its
+    /// The current time for the command, in milliseconds since 1970: the same for all its
     /// documents.
     pub now_ms: i64,
-    /// The statements of a write that are to be recorded one by one; `None` where they are not.
+    /// The statements of a write that are recorded one by one; `None` if they are not.
     pub statements: Option<Statements>,
-    /// The command that opened the cursor which this one reads, where that is to be told.
+    /// The command that opened the cursor that this one reads, if the profiler wants it.
     pub origin: Option<DocBuf>,
-    /// Whether the operation will or may be recorded by the profiler.
+    /// Whether the profiler records the operation, or may record it.
     pub is_profiled: bool,
-    /// What the command needed to be allowed; nothing where access control is off.
+    /// The privileges that the command needed; empty if access control is off.
     pub(crate) needs: Vec<Need>,
 }
 
 impl Context<'_> {
-    /// Has `work` read and write within a transaction.
+    /// Runs `work` with the reads and writes of a transaction.
     pub(crate) fn within<T>(
         &mut self,
         transaction: &Transaction,
@@ -84,8 +84,8 @@ impl Context<'_> {
         done
     }
 
-    /// Fails once the command must end: it was killed, its time is over, its client is gone, or the
-    /// server stops. Long work asks every few hundred documents.
+    /// Fails once the command must end: it was killed, its time is over, its client has
+    /// disconnected, or the server stops. Long work calls it every few hundred documents.
     #[inline]
     pub fn check_interrupt(&self) -> Result<()> {
         if let Some(error) = self.connection.operation.interruption() {
@@ -103,19 +103,20 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// What the user may do, where access control is on; `None` where everything may be done.
+    /// Returns the user's privileges if access control is on; `None` if everything is permitted.
     pub(crate) fn restrained(&self) -> Option<&Access> {
         let is_restrained = self.server.options.has_access_control;
-        // Who is no user may no more than who comes first.
+        // Clients that are not authenticated have the privileges of the first user before there are
+        // any.
         is_restrained.then(|| self.connection.access.as_deref().unwrap_or(&check::FIRST_COMER))
     }
 
-    /// A session's id as this user's: sessions of different users are different.
+    /// Returns a session's id for this user: sessions of different users are different.
     pub(crate) fn own_session(&self, lsid: Lsid) -> Lsid {
         self.restrained().map_or(lsid, |access| lsid.of_user(access.digest()))
     }
 
-    /// What ends this command, to keep.
+    /// Returns an owned handle of the conditions that end this command.
     pub fn interrupt(&self) -> Interrupt {
         Interrupt {
             operation: self.connection.operation.clone(),
@@ -124,8 +125,8 @@ impl Context<'_> {
         }
     }
 
-    /// Appends what a member of a replica set adds to the reply of a write: `electionId` and
-    /// `opTime`.
+    /// Appends the fields that a member of a replica set adds to the reply of a write: `electionId`
+    /// and `opTime`.
     pub fn append_op_time(&self, reply: &mut DocWriter<'_>) {
         if self.server.options.repl_set.is_some() {
             reply.append("electionId", ELECTION_ID);
@@ -134,15 +135,14 @@ impl Context<'_> {
         }
     }
 
-    /// Appends `atClusterTime`, the time of what a read at the level `snapshot` has seen, where it
-    /// is such a read.
+    /// Appends `atClusterTime`, the time of a read at the level `snapshot`, if this is one.
     pub fn append_snapshot_time(&self, out: &mut DocWriter<'_>) {
         if let Some(snapshot) = self.snapshot {
             out.append("atClusterTime", Value::Timestamp(snapshot.time));
         }
     }
 
-    /// The client's name for itself, for logs and `currentOp`.
+    /// Returns the client's application name, for logs and `currentOp`.
     pub fn app_name(&self) -> Option<String> {
         let metadata = self.connection.metadata.as_ref()?;
         let application = metadata.as_doc().get("application")?.as_doc()?;
@@ -150,8 +150,8 @@ impl Context<'_> {
     }
 }
 
-/// What ends a command, for work that outlives the borrow of its [`Context`]: a pipeline between
-/// two batches.
+/// The conditions that end a command, for work that outlives the borrow of its [`Context`]: a
+/// pipeline between two batches.
 #[derive(Clone)]
 pub struct Interrupt {
     operation: Arc<Operation>,
@@ -160,7 +160,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// That of `operation`, which ends by `deadline` and when its client has gone.
+    /// Returns that of `operation`, which ends by `deadline`, and when its client disconnects.
     pub fn new(
         operation: Arc<Operation>,
         deadline: Option<Instant>,
@@ -192,7 +192,7 @@ impl Interrupt {
     }
 }
 
-/// What a command reads and writes, for work that outlives the borrow of its [`Context`].
+/// The unit of work of a command, for work that outlives the borrow of its [`Context`].
 #[derive(Clone)]
 pub(crate) struct Work {
     db: Arc<Db>,
@@ -202,14 +202,14 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// That of a command.
+    /// Returns that of a command.
     pub(crate) fn of(ctx: &Context<'_>) -> Self {
         let (db, operation) = (ctx.server.db.clone(), ctx.connection.operation.clone());
         let transaction = ctx.entered.and_then(|entered| entered.transaction.clone());
         Work { db, operation, transaction, snapshot: ctx.snapshot.cloned() }
     }
 
-    /// The unit of work.
+    /// Returns the unit of work.
     pub(crate) fn unit(&self) -> Unit<'_> {
         let unit = Unit::new(&self.db).tallied(&self.operation.tally);
         if let Some(snapshot) = &self.snapshot {
@@ -219,8 +219,8 @@ impl Work {
     }
 }
 
-/// What ends the operation of a query. A cursor lives over several commands, each with an end of
-/// its own.
+/// The conditions that end the operation of a query. A cursor spans several commands, each with its
+/// own conditions.
 pub(crate) struct Watch {
     interrupt: Mutex<Interrupt>,
     memory: Memory,
@@ -228,13 +228,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The operation ends with the command.
+    /// Returns those of a command.
     pub(crate) fn new(ctx: &Context<'_>) -> Self {
         let (memory, db) = (Memory::of(ctx.server), ctx.server.db.clone());
         Watch { interrupt: Mutex::new(ctx.interrupt()), memory, db }
     }
 
-    /// The operation goes on in another command, and ends with that.
+    /// Replaces them when the operation continues in another command.
     pub(crate) fn renew(query: &QueryContext, ctx: &Context<'_>) {
         if let Some(watch) =
             query.interrupt.as_ref().and_then(|interrupt| interrupt.made_of::<Watch>())
@@ -264,6 +264,6 @@ impl Check for Watch {
     }
 }
 
-/// The election of the only member of a set: its first.
+/// The id of the single election of the set's only member.
 pub(crate) const ELECTION_ID: ObjectId =
     ObjectId::from_bytes([0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1]);

@@ -1,6 +1,6 @@
-//! What commands count, for `serverStatus` and `top`.
+//! The counters of commands, for `serverStatus` and `top`.
 //!
-//! Counters are relaxed atomics: exact in sum, free of order.
+//! Counters are relaxed atomics: their sums are exact, their order is not defined.
 
 mod reads;
 
@@ -27,26 +27,26 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The sum so far.
+    /// Returns the sum so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How often a command ran and failed.
+/// The numbers of runs and failures of a command.
 #[derive(Default, Debug)]
 pub struct CommandCounter {
-    /// How long it took from the request's arrival until its reply was made, each time that its own
-    /// code ran. A reply that is held back until the disk has synced is made before that.
+    /// The time from a request's arrival until its reply was written, for each run of the command's
+    /// own code. The wait for a sync comes after that.
     pub times: Times,
     /// Failures.
     pub failed: Counter,
-    /// Refusals before the command's own code ran; each is a failure, too.
+    /// Rejections before the command's own code ran; each is also a failure.
     pub rejected: Counter,
 }
 
 impl CommandCounter {
-    /// How often it was asked for.
+    /// Returns the number of requests.
     pub fn total(&self) -> u64 {
         self.times.count() + self.rejected.get()
     }
@@ -54,7 +54,7 @@ impl CommandCounter {
 
 /// The counters of a server.
 pub struct Counters {
-    /// `opcounters`; a statement of a write counts by itself.
+    /// `opcounters`; each statement of a write counts.
     pub insert: Counter,
     /// See `insert`.
     pub query: Counter,
@@ -76,25 +76,25 @@ pub struct Counters {
     pub documents_updated: Counter,
     /// `metrics.document.deleted`.
     pub documents_deleted: Counter,
-    /// `metrics.queryExecutor.scanned`: index entries looked at.
+    /// `metrics.queryExecutor.scanned`: index entries examined.
     pub keys_examined: Counter,
-    /// `metrics.queryExecutor.scannedObjects`: documents looked at.
+    /// `metrics.queryExecutor.scannedObjects`: documents examined.
     pub documents_examined: Counter,
     /// `metrics.queryExecutor.collectionScans`.
     pub scans: Counter,
-    /// What reads asked for.
+    /// The read concerns and read preferences of reads.
     pub reads: ReadCounters,
-    /// `metrics.operation.scanAndOrder`: sorts that no index did.
+    /// `metrics.operation.scanAndOrder`: sorts without an index.
     pub sorts: Counter,
     /// `metrics.operation.writeConflicts`.
     pub write_conflicts: Counter,
     /// `metrics.ttl.deletedDocuments`.
     pub ttl_deleted: Counter,
-    /// `metrics.ttl.passes`: how often the TTL monitor went through all collections.
+    /// `metrics.ttl.passes`: passes of the TTL monitor over all collections.
     pub ttl_passes: Counter,
     /// `metrics.commands.<UNKNOWN>`.
     pub unknown_commands: Counter,
-    /// `asserts.user`: errors that clients were answered with.
+    /// `asserts.user`: errors sent to clients.
     pub user_errors: Counter,
     /// `metrics.commands`, in the order of [`COMMANDS`].
     by_command: Box<[CommandCounter]>,
@@ -130,17 +130,17 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// The counter of the command with this index in [`COMMANDS`].
+    /// Returns the counter of the command with this index in [`COMMANDS`].
     pub fn of(&self, index: usize) -> &CommandCounter {
         &self.by_command[index]
     }
 
-    /// Every command and its counter, by name.
+    /// Returns every command and its counter, by name.
     pub fn by_command(&self) -> impl Iterator<Item = (&'static Command, &CommandCounter)> {
         COMMANDS.iter().copied().zip(&self.by_command)
     }
 
-    /// Counts what an operation has looked at.
+    /// Counts the keys and documents that an operation has examined.
     pub fn examined(&self, examined: Examined) {
         if examined.keys > 0 {
             self.keys_examined.add(examined.keys);
@@ -156,8 +156,7 @@ impl Counters {
         }
     }
 
-    /// Counts a command that starts; the statements of writes are counted by the commands
-    /// themselves.
+    /// Counts a command that starts; the commands count the statements of writes themselves.
     pub fn start(&self, kind: Kind) {
         match kind {
             Kind::Query => self.query.add(1),

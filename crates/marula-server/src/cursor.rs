@@ -1,8 +1,17 @@
-//! Open cursors: what a client reads by `getMore`, between its commands.
+//! Open cursors, which a client reads by `getMore`.
 //!
-//! A cursor is *parked* here and *taken* by the command that reads it, so that it is with one
-//! thread at a time; what it gives comes from its [`Source`]. The table has shards and a bound;
-//! idle cursors go after ten minutes.
+//! ```text
+//!   open ──► parked ◄──────────────┐
+//!              │ take              │ park
+//!              ▼                   │
+//!            taken by a command ───┘
+//!              │ finish: the last batch       parked for ten minutes: closed
+//!              ▼                              killed while taken: closed when it is parked
+//!            closed
+//! ```
+//!
+//! At most one thread has a cursor at a time. Its documents come from its [`Source`]. The table has
+//! shards and a limit.
 //! Source: manual "Cursors"; errors recorded from mongod 6.0.
 
 pub(crate) mod idle;
@@ -27,8 +36,7 @@ use crate::snapshots::Snapshot;
 
 /// Milliseconds after which an idle cursor is closed: mongod's parameter `cursorTimeoutMillis`.
 pub(crate) const TIMEOUT_MS: i64 = 600_000;
-/// The most open cursors; each holds what it needs to go on, and a client may open them without
-/// end.
+/// The maximum number of open cursors; each holds resources, and a client may open any number.
 const CURSORS_MAX: usize = 1_000_000;
 const SHARDS: usize = 16;
 
@@ -50,7 +58,7 @@ errors! {
     too_many() = ExceededMemoryLimit, "there are too many open cursors on this server";
 }
 
-/// What fills the batches of a cursor.
+/// The source of a cursor's batches.
 pub trait Source: Send {
     /// Appends the next documents, at most `documents_max` of them and about [`BATCH_BYTES_MAX`]
     /// bytes.
@@ -61,12 +69,12 @@ pub trait Source: Send {
         batch: &mut ArrayWriter<'_>,
     ) -> Result<Filled>;
 
-    /// The one-line summary of the plan that finds the documents, if there is one.
+    /// Returns the one-line summary of the plan, if there is one.
     fn plan_summary(&self) -> Option<String> {
         None
     }
 
-    /// For callers who know what they have parked.
+    /// For callers that know the concrete type.
     fn as_any(&mut self) -> &mut dyn std::any::Any;
 }
 
@@ -94,19 +102,19 @@ impl Source for FindDocuments {
     }
 }
 
-/// A source of documents that are at hand.
+/// A source of documents in memory.
 pub(crate) struct Documents {
     rest: std::vec::IntoIter<DocBuf>,
     pushed_back: Option<DocBuf>,
 }
 
 impl Documents {
-    /// A source that gives these documents.
+    /// Returns a source of these documents.
     pub(crate) fn new(documents: Vec<DocBuf>) -> Self {
         Documents { rest: documents.into_iter(), pushed_back: None }
     }
 
-    /// [`Source::fill`], which for documents at hand neither waits nor fails.
+    /// [`Source::fill`], which for documents in memory neither waits nor fails.
     pub(crate) fn fill_now(&mut self, documents_max: usize, batch: &mut ArrayWriter<'_>) -> Filled {
         for _ in 0..documents_max {
             let Some(document) = self.pushed_back.take().or_else(|| self.rest.next()) else {
@@ -142,7 +150,7 @@ impl Source for Documents {
 
 /// A cursor between two commands.
 pub struct Parked {
-    /// What it reads.
+    /// The source of its documents.
     pub source: Box<dyn Source>,
     /// The namespace that its `getMore`s must name.
     pub namespace: Namespace,
@@ -152,29 +160,29 @@ pub struct Parked {
     pub snapshot: Option<Snapshot>,
     /// The number of the transaction it was opened in.
     pub transaction: Option<i64>,
-    /// Whether it stays open however long it is idle.
+    /// Whether it has no timeout.
     pub no_timeout: bool,
     /// The command that opened it, for `currentOp` and the log.
     pub origin: DocBuf,
-    /// Whose it is, and what opening it needed, where access control is on.
+    /// Its user, and the privileges that were needed to open it, if access control is on.
     pub(crate) owner: Option<Owner>,
-    /// Its life, which begins when it is opened.
+    /// Its lifetime, which starts when it is opened.
     pub life: Life,
     /// The number of documents and batches that it has returned.
     pub history: History,
 }
 
-/// Whose a cursor is.
+/// The owner of a cursor.
 #[derive(Clone)]
 pub(crate) struct Owner {
     /// The user.
     pub(crate) user: Name,
-    /// What opening it needed.
+    /// The privileges that were needed to open it.
     pub(crate) needs: Vec<Need>,
 }
 
 impl Owner {
-    /// Who runs this command.
+    /// Returns the user of this command.
     pub(crate) fn of(ctx: &Context<'_>) -> Option<Self> {
         ctx.restrained().map(|access| Owner { user: access.user.clone(), needs: ctx.needs.clone() })
     }
@@ -216,9 +224,9 @@ impl Entry {
 pub struct Statistics {
     /// Cursors open now.
     pub open: u64,
-    /// Of these, those that a command reads now.
+    /// Of these, the ones that a command reads now.
     pub pinned: u64,
-    /// Of these, those that never time out.
+    /// Of these, the ones without a timeout.
     pub no_timeout: u64,
     /// Cursors opened since the start.
     pub total_opened: u64,
@@ -253,13 +261,13 @@ impl Cursors {
         &self.shards[low_bits % SHARDS]
     }
 
-    /// Parks a new cursor; answers its id, which is never zero.
+    /// Parks a new cursor; returns its id, which is never zero.
     ///
     /// Errors: `too_many`.
     pub fn open(&self, mut cursor: Parked, now_ms: i64) -> Result<i64> {
         cursor.life = Life::begin(&self.lives);
         loop {
-            // Ids cannot be guessed: who has one may read the cursor.
+            // Ids cannot be guessed: the id permits reading the cursor.
             let id = rand::random::<i64>() & i64::MAX;
             let mut shard = self.shard(id).lock();
             if shard.len() >= CURSORS_MAX / SHARDS {
@@ -302,7 +310,8 @@ impl Cursors {
         }
     }
 
-    /// Gives a cursor back; answers whether it stays open. One that was killed meanwhile does not.
+    /// Parks a cursor again; returns whether it stays open. One that was killed in the meantime is
+    /// closed.
     pub fn park(&self, id: i64, cursor: Box<Parked>, now_ms: i64) -> bool {
         let mut shard = self.shard(id).lock();
         match shard.get_mut(&id) {
@@ -317,7 +326,7 @@ impl Cursors {
         }
     }
 
-    /// The moment that a cursor reads at, where it reads at one.
+    /// Returns the moment that a cursor reads at, if it has one.
     pub fn snapshot_of(&self, id: i64) -> Option<Snapshot> {
         match self.shard(id).lock().get(&id) {
             Some(Entry::Idle { cursor, .. }) => cursor.snapshot.clone(),
@@ -330,12 +339,12 @@ impl Cursors {
         self.shard(id).lock().remove(&id);
     }
 
-    /// Whether a cursor that was taken has been killed since.
+    /// Returns whether a cursor that was taken has been killed since.
     pub fn is_killed(&self, id: i64) -> bool {
         matches!(self.shard(id).lock().get(&id), None | Some(Entry::Taken { is_killed: true, .. }))
     }
 
-    /// Whether a cursor is this user's; one that is not there is anybody's.
+    /// Returns whether a cursor belongs to this user; one that does not exist belongs to any user.
     pub(crate) fn is_of(&self, id: i64, user: &Name) -> bool {
         match self.shard(id).lock().get(&id) {
             None => true,
@@ -346,7 +355,7 @@ impl Cursors {
         }
     }
 
-    /// Closes a cursor; answers whether there was one. mongod does not look at its namespace.
+    /// Closes a cursor; returns whether there was one. mongod does not check its namespace.
     pub fn kill(&self, id: i64) -> bool {
         let mut shard = self.shard(id).lock();
         let is_open = match shard.get(&id) {
@@ -357,7 +366,7 @@ impl Cursors {
         is_open
     }
 
-    /// Closes the cursors for which `condemned` holds; answers how many.
+    /// Closes the cursors for which `condemned` is true; returns their number.
     pub fn kill_where(&self, condemned: impl Fn(&Namespace, Option<&Lsid>) -> bool) -> usize {
         let mut killed = 0;
         for shard in &self.shards {
@@ -373,8 +382,8 @@ impl Cursors {
         killed
     }
 
-    /// Has the idle cursors of transactions that are over hold nothing any more. They can still be
-    /// closed, and not be read.
+    /// Drops the resources of idle cursors whose transactions are over. They can still be closed,
+    /// but not read.
     pub fn empty_ended(&self, is_open: &dyn Fn(&Lsid, i64) -> bool) {
         for shard in &self.shards {
             for entry in shard.lock().values_mut() {
@@ -388,9 +397,9 @@ impl Cursors {
         }
     }
 
-    /// Closes what has been idle for too long.
+    /// Closes cursors that have been idle for too long.
     pub fn expire(&self, now_ms: i64) {
-        // A client may have set any time.
+        // A client may have set any number.
         let before_ms = now_ms.saturating_sub(self.timeout_ms.load(Ordering::Relaxed));
         for shard in &self.shards {
             let mut expired = 0;
@@ -406,17 +415,17 @@ impl Cursors {
         }
     }
 
-    /// The lives of the cursors that have ended.
+    /// Returns the lifetimes of the cursors that have ended.
     pub fn lives(&self) -> &Lives {
         &self.lives
     }
 
-    /// Sets how long a cursor may be idle.
+    /// Sets the idle timeout.
     pub fn set_timeout_ms(&self, timeout_ms: i64) {
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
     }
 
-    /// How many there are, and have been.
+    /// Returns the numbers of cursors.
     pub fn statistics(&self) -> Statistics {
         let mut statistics = Statistics {
             total_opened: self.total_opened.load(Ordering::Relaxed),
@@ -440,7 +449,7 @@ impl Cursors {
 
 fn kill_entry(shard: &mut HashMap<i64, Entry>, id: i64) {
     match shard.get_mut(&id) {
-        // Who reads it finds out when giving it back.
+        // The reader is informed when it parks the cursor.
         Some(Entry::Taken { is_killed, .. }) => *is_killed = true,
         _ => {
             shard.remove(&id);
@@ -448,8 +457,8 @@ fn kill_entry(shard: &mut HashMap<i64, Entry>, id: i64) {
     }
 }
 
-/// Checks that a cursor is read in the transaction that it was opened in, or in none where it was
-/// in none.
+/// Checks that a cursor is read in the transaction in which it was opened, or outside transactions
+/// if it was opened outside.
 ///
 /// Errors: `in_transaction`, `without_number`, `other_number`.
 pub(crate) fn check_transaction(id: i64, owner: Option<i64>, number: Option<i64>) -> Result<()> {

@@ -1,8 +1,7 @@
-//! The read and write concern of operations that name none, as `setDefaultRWConcern` sets them.
+//! The default read and write concern, as `setDefaultRWConcern` sets them.
 //!
-//! They are a document of `config.settings`, as in mongod. Every level of read concern reads the
-//! same on one node, so that only the write concern has an effect: writes wait for the disk where
-//! it says so.
+//! They are a document of `config.settings`, as in mongod. On one node every level of read concern
+//! reads the same, so that only the write concern has an effect: whether writes wait for the disk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +18,7 @@ const ID: &str = "ReadWriteConcernDefaults";
 /// The defaults.
 #[derive(Default)]
 pub struct DefaultConcerns {
-    /// Whether there is a write concern: every write without its own asks.
+    /// Whether there is a write concern: every write without its own checks this.
     has_write: AtomicBool,
     state: RwLock<State>,
 }
@@ -28,12 +27,12 @@ pub struct DefaultConcerns {
 struct State {
     stored: Option<DocBuf>,
     write: Option<WriteConcern>,
-    /// When this process last read or changed them.
+    /// The time when this process last read or changed them.
     looked_ms: i64,
 }
 
 impl DefaultConcerns {
-    /// Reads what is stored.
+    /// Reads the stored defaults.
     pub fn load(db: &Db, now_ms: i64) -> Result<Self> {
         let defaults = DefaultConcerns::default();
         let stored = db.stored_document(&Namespace::new("config", COLLECTION)?, ID)?;
@@ -49,7 +48,7 @@ impl DefaultConcerns {
         *self.state.write() = State { stored, write, looked_ms: now_ms };
     }
 
-    /// The write concern of a write that names none, where one was set.
+    /// Returns the default write concern, if one was set.
     pub fn write(&self) -> Option<WriteConcern> {
         match self.has_write.load(Ordering::Acquire) {
             true => self.state.read().write.clone(),
@@ -57,7 +56,8 @@ impl DefaultConcerns {
         }
     }
 
-    /// Stores what is given in the place of what was; an empty read concern takes the default away.
+    /// Stores the given concerns in place of the old ones; an empty read concern removes the
+    /// default.
     pub fn set(
         &self,
         db: &Db,

@@ -1,8 +1,14 @@
 //! From a message to a reply: the frame around every command.
 //!
-//! One call parses the [`Request`], notes the operation, runs the command where its row says,
-//! appends what every reply has (`ok`, write-concern errors, cluster times) and waits for the disk
-//! where the write concern asks.
+//! ```text
+//!   message ─► Request::parse ─► access control ─► Operation::begin ─► the command's `run`
+//!                                                                         │
+//!      sent, or held until the log is synced ◄── reply completed ◄── Done ┤
+//!      called again on a pool thread ◄─────────────────────────── ToPool ─┤
+//!      parked until an event or a deadline, then called again ◄── Retry ──┘
+//!
+//!   reply completed: `ok`, write concern errors, cluster times
+//! ```
 
 use std::mem;
 use std::net::SocketAddr;
@@ -50,20 +56,22 @@ errors! {
     op_query_command(name: &str) = UnsupportedOpQueryCommand, "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
 }
 
-/// How soon a request looks again that has found another one in its transaction.
+/// The interval at which a request checks again whether another one of its transaction has ended.
 const BUSY_STEP: Duration = Duration::from_millis(2);
-/// A write that waits for a locked key looks again after this.
+/// The interval at which a write that waits for a locked key checks again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// The longest message of a client that has not logged in: to connect and to log in takes less.
+/// The maximum size of a message from a client that is not authenticated: connecting and logging in
+/// takes less.
 const STRANGER_BYTES_MAX: usize = 16 * 1024;
 
-/// A server as the network sees it.
+/// A server as the network layer sees it.
 pub struct Frame(pub Arc<Server>);
 
 /// Errors of a write that found other data than it needs. A member of a replica set adds whether
-/// the write concern holds, for another may have written what was found; to one that is wrong in
-/// itself it adds nothing. NamespaceNotFound, IndexNotFound, NamespaceExists, DuplicateKey.
+/// the write concern is satisfied, because another client may have written that data; it does not
+/// for errors in the request itself. NamespaceNotFound, IndexNotFound, NamespaceExists,
+/// DuplicateKey.
 const STATE_CODES: &[i32] = &[26, 27, 48, 11_000];
 
 impl Service for Frame {
@@ -92,7 +100,7 @@ impl Service for Frame {
         reply: &mut ReplyBuffer,
     ) -> Step {
         let server = &*self.0;
-        // First, for it ends last.
+        // First, because it must be dropped last.
         let _work = (call.place == Place::Pool).then(|| server.options.memory.begin_work());
         let _at_work = worker::begin(Worker::Connection(connection.id));
         let _acting = connection.actor.clone().map(actor::begin);
@@ -136,7 +144,7 @@ impl Service for Frame {
         }
         let was_held_up =
             connection.failure.as_mut().is_some_and(|failure| mem::take(&mut failure.is_held_up));
-        // What was held up begins now.
+        // A delayed request starts now.
         let reason = if was_held_up { Reason::OnPool } else { call.reason };
         let call = &Call { reason, ..*call };
         if connection.failure.is_some()
@@ -156,7 +164,7 @@ impl Service for Frame {
             }
         };
         match step {
-            // It goes on, and is shown until it does.
+            // It continues, and is shown until it ends.
             Step::Retry(..) | Step::ToPool(_) => describe(connection, &request),
             _ => {
                 connection.operation.end();
@@ -206,7 +214,7 @@ impl Service for Frame {
     }
 }
 
-/// Tells the audit log that a client is nobody any more.
+/// Writes a logout to the audit log.
 pub(crate) fn audit_logout(server: &Server, connection: &Connection, reason: &str) {
     let (Some(audit), Some(actor)) = (&server.options.audit, &connection.actor) else { return };
     if actor.users().is_empty() {
@@ -220,7 +228,7 @@ pub(crate) fn audit_logout(server: &Server, connection: &Connection, reason: &st
 }
 
 impl Frame {
-    /// What the lines about a connection's begin and end say of it.
+    /// Returns the attributes of the log lines about a connection's start and end.
     fn connection_attributes(&self, connection: &Connection) -> String {
         let counters = self.0.network.get().map(|counters| counters.connections());
         let count = counters.map_or(0, |counters| counters.current);
@@ -234,7 +242,7 @@ impl Frame {
     }
 }
 
-/// Refuses a command that only a server for tests has.
+/// Rejects a command that only test servers have.
 fn is_there<'a>(server: &Server, request: Request<'a>) -> marula_error::Result<Request<'a>> {
     match request.command.is_for_tests && !server.fail_points.are_enabled() {
         true => Err(no_such_command(request.first.name)),
@@ -242,7 +250,7 @@ fn is_there<'a>(server: &Server, request: Request<'a>) -> marula_error::Result<R
     }
 }
 
-/// Whether a reply tells of a commit, or of a change that no earlier attempt had made.
+/// Returns whether a reply reports a commit, or a change that no earlier attempt had made.
 fn has_changed(request: &Request<'_>, reply: &ReplyBuffer) -> bool {
     let counts = |doc: Doc<'_>| doc.get("n").and_then(|n| n.as_exact_i64()).is_some_and(|n| n > 0);
     let Some((doc, _)) = reply.written() else { return false };
@@ -251,8 +259,8 @@ fn has_changed(request: &Request<'_>, reply: &ReplyBuffer) -> bool {
         || retried(reply) == 0 && (counts(doc) || found.is_some_and(counts))
 }
 
-/// Carries out what a fail point has made of a request, as far as that comes before the request
-/// itself; returns how the request ends, or waits, by it.
+/// Applies a fail point to a request, as far as it acts before the request itself; returns the end
+/// or the wait that it causes.
 #[cold]
 fn fail(
     server: &Server,
@@ -292,13 +300,13 @@ fn fail(
     Some(step)
 }
 
-/// Commands that may be carried out by a catalogue of which it is not known yet that it is the
-/// newest: they read before they write.
+/// Commands that may start with a catalogue that may not be the newest: they read before they
+/// write.
 const REPEATABLE: &[&str] = &["find", "count", "distinct", "insert", "update", "delete"];
 
-/// Begins the moment that a request's reads show, in a store whose reads are round trips. In a
-/// store of one process, requests that may not be repeated show the newest state: they compare it
-/// with the end of the oplog or the number of inserts, which may be newer than a moment.
+/// Fixes the moment that a request's reads see, in a store whose reads are round trips. In a store
+/// of one process, requests that may not be repeated see the newest state: they compare it with the
+/// end of the oplog or the number of inserts, which may be newer than a moment.
 ///
 /// Errors: those of the store.
 fn begin_moment<'s>(
@@ -310,8 +318,8 @@ fn begin_moment<'s>(
     let name = body.iter().next().map(|first| first.name);
     let is_repeatable = name.is_some_and(|name| REPEATABLE.iter().any(|known| name == *known));
     let is_in_transaction = body.get("autocommit").is_some();
-    // With access control the user's rights must be the newest from the start. A request that comes
-    // again begins by a moment, so that it does not come a third time.
+    // With access control the user's rights must be the newest from the start. A repeated request
+    // starts at a moment, so that it is not repeated a second time.
     let may_repeat = is_first(call) && !server.options.has_access_control;
     match is_repeatable && may_repeat && !is_in_transaction {
         true => server.db.begin_repeatable().map(Some),
@@ -320,13 +328,13 @@ fn begin_moment<'s>(
     }
 }
 
-/// Notes that an operation begins.
+/// Records the start of an operation.
 fn begin(server: &Server, connection: &Connection, request: &Request<'_>) {
     let operation = &connection.operation;
     operation.begin(server.operations.next_id(), request.index, server.now_ms() * 1_000);
 }
 
-/// Notes what the operation is, unless that is known.
+/// Records the operation's command, unless that is done.
 fn describe(connection: &Connection, request: &Request<'_>) {
     let operation = &connection.operation;
     if !operation.is_described() {
@@ -337,8 +345,7 @@ fn describe(connection: &Connection, request: &Request<'_>) {
     }
 }
 
-/// How a request waits for a pool thread.
-/// Counts what a read asks for.
+/// Counts the concern and the preference of a read.
 fn count_read(server: &Server, request: &Request<'_>, is_in_transaction: bool) {
     if matches!(request.command.read_concern, ReadConcernLevels::Local) {
         return;
@@ -357,7 +364,7 @@ fn order(request: &Request<'_>, call: &Call) -> Order {
     Order { lane: lane(request), deadline: max_time.map(|max| call.arrived + max) }
 }
 
-/// Which threads a request waits for.
+/// Returns the lane in which a request waits for a pool thread.
 fn lane(request: &Request<'_>) -> Lane {
     match request.command.place {
         CommandPlace::Inline => Lane::Reserved,
@@ -367,8 +374,8 @@ fn lane(request: &Request<'_>) -> Lane {
     }
 }
 
-/// Whether a pipeline is the shells' way to say `currentOp`: that stage, and conditions that are
-/// quick.
+/// Returns whether a pipeline is the shells' form of `currentOp`: that stage, and conditions that
+/// are quick.
 fn shows_operations(request: &Request<'_>) -> bool {
     let stages = || request.arg("pipeline")?.as_array();
     let Some(stages) = stages().filter(|_| request.command.name == "aggregate") else {
@@ -425,8 +432,8 @@ fn run(
         None => None,
     };
     let on_pool = call.place == Place::Pool;
-    // On the pool it goes on with what began before it moved there, and what has waited goes on
-    // too.
+    // On the pool it continues the operation that started before the move, as does a request that
+    // has waited.
     match on_pool && connection.operation.has_begun() {
         true => connection.operation.resume(),
         false => begin(server, connection, request),
@@ -437,7 +444,7 @@ fn run(
     let deadline = request.max_time.filter(|_| !command.own_max_time).map(|max| call.arrived + max);
     let stamp_before = command.takes_write_concern.then(|| server.db.moment());
     let operation = connection.operation.clone();
-    // A call that goes on after a wait took its time from here.
+    // The time of a call after a wait is measured from here.
     let began = if is_first(call) { call.arrived } else { Instant::now() };
     let is_profiled = server.profiling.wants_stages(request.db);
     operation.tally.start(detail(request, on_pool, is_profiled));
@@ -468,11 +475,11 @@ fn run(
         is_profiled,
         needs,
     };
-    // A network worker's patience is bounded in its own way.
+    // The time on a network worker is limited separately.
     let metered = on_pool.then(|| meter::begin(QueryInterrupt::new(Watch::new(&context))));
     let mut body = reply.body();
     let is_held_off = command.writes && server.write_lock.is_locked();
-    // A write that meets a key which a transaction has locked waits without a thread.
+    // A write that needs a key locked by a transaction waits without a thread.
     let may_park = command.is_retryable_write && entered.is_none();
     if may_park {
         current::begin_parking();
@@ -614,7 +621,7 @@ fn run(
     step
 }
 
-/// Says at verbosity 1 which command failed, and how.
+/// Logs at verbosity 1 the command that failed, and the error.
 fn log_failure(request: &Request<'_>, error: &Error) {
     if !tracing::enabled!(target: "COMMAND", tracing::Level::DEBUG) {
         return;
@@ -638,7 +645,7 @@ fn until_released(server: &Arc<Server>, key: LockedKey, deadline: Option<Instant
     Outcome::Retry(Box::new(arm), deadline.map_or(look_again, |deadline| deadline.min(look_again)))
 }
 
-/// How many statements of a write an earlier attempt had done.
+/// Returns the number of a write's statements that an earlier attempt had executed.
 fn retried(reply: &ReplyBuffer) -> u64 {
     let Some((reply, _)) = reply.written() else { return 0 };
     let many = reply.get("retriedStmtIds").and_then(|ids| ids.as_array());
@@ -646,7 +653,7 @@ fn retried(reply: &ReplyBuffer) -> u64 {
     many.map_or_else(one, |ids| ids.iter().count() as u64)
 }
 
-/// Counts how long an operation took, for its command, the server and, unless it was refused, for
+/// Counts the latency of an operation, for its command, the server and, unless it was rejected, for
 /// its collection.
 fn note_latency(server: &Server, request: &Request<'_>, took: Duration, is_refused: bool) {
     let class = request.command.class();
@@ -664,8 +671,8 @@ fn note_latency(server: &Server, request: &Request<'_>, took: Duration, is_refus
     }
 }
 
-/// What a request does with its collection, and how often: each statement of an update or a delete
-/// counts.
+/// Returns the kind of use that a request makes of its collection, and its count: each statement of
+/// an update or a delete counts.
 fn use_of(request: &Request<'_>) -> (Use, u64) {
     let statements = |name| request.documents(name).map_or(1, |all| all.count() as u64);
     match request.command.kind {
@@ -679,7 +686,8 @@ fn use_of(request: &Request<'_>) -> (Use, u64) {
     }
 }
 
-/// How much the operation tells of its plan: all to the profiler, a line where it may be slow.
+/// Returns the detail of the plan's statistics: everything for the profiler, a line for operations
+/// that may be slow.
 fn detail(request: &Request<'_>, on_pool: bool, is_profiled: bool) -> Detail {
     match (is_profiled, on_pool) {
         (true, _) => Detail::stages(|name| request.arg(name)),
@@ -688,9 +696,10 @@ fn detail(request: &Request<'_>, on_pool: bool, is_profiled: bool) -> Detail {
     }
 }
 
-/// Has a request of a transaction enter it; ends the transaction that a numbered write overtakes.
+/// Enters a request into its transaction; ends a transaction that a newer retryable write replaces.
 ///
-/// Errors: what has no place in a transaction, and what [`Transactions::enter`] says.
+/// Errors: those of requests that are not permitted in a transaction, and those of
+/// [`Transactions::enter`].
 ///
 /// [`Transactions::enter`]: crate::transactions::Transactions::enter
 fn enter(
@@ -717,8 +726,8 @@ fn enter(
     Ok(Some(entrance))
 }
 
-/// The moment that a request reads at outside transactions: it says so, or the one that opened its
-/// cursor has.
+/// Returns the moment that a request reads at outside transactions: its own, or that of the command
+/// that opened its cursor.
 ///
 /// Errors: as of [`Snapshots::of`](crate::snapshots::Snapshots::of).
 fn snapshot_of(
@@ -733,7 +742,8 @@ fn snapshot_of(
     server.snapshots.of(&server.db, request, now_ms)
 }
 
-/// How a request leaves its transaction: an error of any statement ends it.
+/// Returns the result with which a request leaves its transaction: an error of any statement ends
+/// it.
 fn leaving(step: &Step, is_refused: bool, is_empty_batch: bool, reply: &ReplyBuffer) -> Leaving {
     if matches!(step, Step::ToPool(_) | Step::Retry(..)) {
         return Leaving::Undone;
@@ -745,11 +755,11 @@ fn leaving(step: &Step, is_refused: bool, is_empty_batch: bool, reply: &ReplyBuf
             reply.get("writeErrors").is_some() || reply.get("nErrors").is_some_and(counts)
         })
     };
-    // A batch without statements is refused before it gets into its transaction.
+    // A batch without statements is rejected before it enters its transaction.
     if is_refused && !is_empty_batch || has_errors() { Leaving::Failed } else { Leaving::Done }
 }
 
-/// Ends a reply that was written; waits for the disk where the write concern asks.
+/// Completes a written reply; waits for the disk if the write concern asks for it.
 fn finish(
     server: &Arc<Server>,
     request: &Request<'_>,
@@ -778,8 +788,8 @@ fn finish(
     drop(body);
     let stamp = server.db.moment();
     match concern {
-        // Also a write that changed nothing may rest on another's that is not yet on disk; only
-        // where there was none at all is there nothing to wait for.
+        // A write that changed nothing may depend on another's write that is not yet on disk; only
+        // if there never was a write is there nothing to wait for.
         Some(concern) if concern.wants_sync() && stamp_before.is_some() => {
             Step::Hold(wait_for_sync(server.clone(), stamp))
         }
@@ -792,8 +802,7 @@ fn wait_for_sync(server: Arc<Server>, stamp: Stamp) -> Arm {
         let done = move |outcome: marula_storage::Result<()>| match outcome {
             Ok(()) => wake.wake(),
             Err(error) => {
-                // The write is in the log, but not known to be on disk: that must not be
-                // acknowledged.
+                // The write is in the log, but may not be on disk: it must not be acknowledged.
                 tracing::error!(%error, "a write that was to be on disk could not be synced");
                 wake.hang_up();
             }
@@ -802,14 +811,14 @@ fn wait_for_sync(server: Arc<Server>, stamp: Stamp) -> Arm {
     })
 }
 
-/// Appends what every successful reply ends with.
+/// Appends the common end of all successful replies.
 fn append_tail(server: &Server, body: &mut DocWriter<'_>) {
     body.append("ok", 1.0);
     append_cluster_time(server, body);
 }
 
-/// Appends the times of a replica set's member, which a change stream can be begun at; also where
-/// an oplog is written without one.
+/// Appends the times of a replica set's member, at which a change stream can start; also if an
+/// oplog is written without a set.
 fn append_cluster_time(server: &Server, body: &mut DocWriter<'_>) {
     const NO_KEY: [u8; 20] = [0; 20];
     if server.options.repl_set.is_none() && !server.db.oplog().is_on() {
@@ -868,21 +877,20 @@ impl Server {
     }
 }
 
-/// Whether a call is the first for its reply, rather than one that goes on after
-/// [`Outcome::Retry`].
+/// Returns whether a call is the first for its reply, and not one after [`Outcome::Retry`].
 pub(crate) fn is_first(call: &Call) -> bool {
     !matches!(call.reason, Reason::Woken | Reason::Deadline)
 }
 
-/// A client's address as `currentOp`, `whatsmyuri` and the log show it.
+/// Returns a client's address as `currentOp`, `whatsmyuri` and the log show it.
 pub(crate) fn address_text(address: Option<SocketAddr>) -> String {
     address.map_or_else(|| "anonymous unix socket".to_owned(), |address| address.to_string())
 }
 
-/// The longest that anything waits on behalf of a client without a limit of its own.
+/// The maximum wait for a client without a limit of its own.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The moment `wait` from now, or the longest wait from now.
+/// Returns the time after `wait`, or after the maximum wait.
 pub(crate) fn after(wait: Duration) -> Instant {
     Instant::now() + wait.min(WAIT_MAX)
 }

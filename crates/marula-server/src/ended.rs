@@ -1,9 +1,8 @@
-//! An operation that has ended, as the profiler records it and as the log tells of it when it was
-//! slow.
+//! A completed operation, for the profiler and the log of slow operations.
 //!
-//! What it did is read off its reply, and off the tally of what its plans looked at: a command does
-//! nothing for its record. A statement of `update` and `delete` has a record of its own, as in
-//! mongod.
+//! Its statistics come from its reply, and from the tally of its plans: commands need no code for
+//! it. Each statement of `update` and `delete` has a record of its own, as in mongod.
+//!
 //! Source: manual "Database Profiler Output", "Log Messages"; fields and their order recorded from
 //! mongod 6.0.
 
@@ -23,11 +22,11 @@ use crate::request::Request;
 use crate::row::Kind;
 use crate::server::Server;
 
-/// A longer command is shown as the beginning of its text. Source: manual "Database Profiler
-/// Output": 50 kilobytes.
+/// A longer command is shown as the start of its text. Source: manual "Database Profiler Output":
+/// 50 kilobytes.
 const COMMAND_BYTES_MAX: usize = 50 * 1024;
 
-/// One statement of a write that has ended.
+/// A completed statement of a write.
 pub(crate) struct Statement {
     command: DocBuf,
     examined: Examined,
@@ -37,14 +36,14 @@ pub(crate) struct Statement {
     outcome: Result<Counts, Error>,
 }
 
-/// What a statement did.
+/// The counts of a statement.
 #[derive(Clone, Copy, Default)]
 pub struct Counts {
-    /// Documents that matched; of a deletion, that were deleted.
+    /// Documents that matched; for a deletion, the deleted ones.
     pub matched: i64,
     /// Documents changed.
     pub modified: i64,
-    /// Documents made.
+    /// Documents inserted by an upsert.
     pub upserted: i64,
 }
 
@@ -52,20 +51,20 @@ pub struct Counts {
 pub struct Statements {
     done: Vec<Statement>,
     began: Instant,
-    /// What the statements so far have looked at; the tally starts anew with each.
+    /// The keys and documents examined by the statements so far; the tally starts again with each.
     examined: Examined,
     /// The index keys that they have written.
     changed: KeyChanges,
 }
 
 impl Statements {
-    /// Before the first statement.
+    /// Returns the state before the first statement.
     pub fn begin() -> Self {
         let (examined, changed) = (Examined::default(), KeyChanges::default());
         Statements { done: Vec::new(), began: Instant::now(), examined, changed }
     }
 
-    /// Notes that a statement has ended, of which `tally` tells; what follows is the next one's.
+    /// Records the end of a statement, with its `tally`; further work belongs to the next one.
     pub fn note(&mut self, command: DocBuf, outcome: Result<Counts, Error>, tally: &Tally) {
         let (examined, changed) = (tally.examined(), tally.changed());
         self.examined += examined;
@@ -76,32 +75,32 @@ impl Statements {
         self.began = Instant::now();
     }
 
-    /// What all statements have looked at.
+    /// Returns the keys and documents that all statements have examined.
     pub fn examined(&self) -> Examined {
         self.examined
     }
 
-    /// The index keys that all statements have written.
+    /// Returns the index keys that all statements have written.
     pub fn changed(&self) -> KeyChanges {
         self.changed
     }
 }
 
-/// An operation that has ended.
+/// A completed operation.
 pub(crate) struct Ended<'a, 'r> {
-    /// Where it ran.
+    /// The server.
     pub server: &'a Server,
-    /// Who asked for it.
+    /// The connection.
     pub connection: &'a Connection,
-    /// What was asked.
+    /// The request.
     pub request: &'a Request<'r>,
-    /// The answer, and how many bytes it takes.
+    /// The reply, and its size in bytes.
     pub reply: (Doc<'a>, usize),
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
-    /// When it ended.
+    /// The time of the end.
     pub now_ms: i64,
-    /// What it looked at.
+    /// The keys and documents that it examined.
     pub examined: Examined,
     /// The index keys that it wrote.
     pub changed: KeyChanges,
@@ -112,15 +111,15 @@ pub(crate) struct Ended<'a, 'r> {
 }
 
 impl Ended<'_, '_> {
-    /// Writes the log's line and the record of the operation, as far as they are wanted.
-    /// `statements` are those of a write whose records are wanted one by one.
+    /// Writes the line of the log and the record of the operation, if they are wanted. `statements`
+    /// are those of a write whose records are wanted one by one.
     pub(crate) fn tell(&self, statements: Option<Statements>) {
         let db = self.request.db;
         let verdict = self.server.profiling.judge(db, self.took, &|| self.entry());
         if verdict.is_logged {
             self.log();
         }
-        // What concerns no collection is never recorded.
+        // An operation without a collection is never recorded.
         if self.request.concerned().is_none() {
             return;
         }
@@ -171,7 +170,7 @@ impl Ended<'_, '_> {
         tracing::info!(target: "COMMAND", id = 51_803, attr, "Slow query");
     }
 
-    /// The record of the whole operation.
+    /// Returns the record of the whole operation.
     fn entry(&self) -> DocBuf {
         DocBuf::build(|out| {
             out.append("op", self.request.command.kind.name());
@@ -192,7 +191,7 @@ impl Ended<'_, '_> {
         })
     }
 
-    /// The record of one statement of a write.
+    /// Returns the record of one statement of a write.
     fn statement_entry(&self, statement: &Statement) -> DocBuf {
         let is_update = self.request.command.kind == Kind::Update;
         DocBuf::build(|out| {
@@ -236,7 +235,7 @@ impl Ended<'_, '_> {
         }
     }
 
-    /// What was looked at and changed.
+    /// Appends the counts of examined and changed documents.
     fn append_work(&self, out: &mut DocWriter<'_>) {
         let reply = self.reply.0;
         let cursor = reply.get("cursor").and_then(|cursor| cursor.as_doc());
@@ -291,7 +290,7 @@ impl Ended<'_, '_> {
         }
     }
 
-    /// What the query and its plan are known by.
+    /// Appends the hashes of the query and its plan.
     fn append_hashes(&self, told: Option<&Told>, out: &mut DocWriter<'_>) {
         let Some(told) = told else { return };
         let command = self.request.command;
@@ -375,7 +374,7 @@ fn append_found_and_modified(reply: Doc<'_>, out: &mut DocWriter<'_>) {
     }
 }
 
-/// A command as it is shown: whole, or the beginning of its text.
+/// Returns a command as it is shown: whole, or the start of its text.
 fn command(body: Doc<'_>) -> DocBuf {
     if body.as_bytes().len() <= COMMAND_BYTES_MAX {
         return body.to_buf();

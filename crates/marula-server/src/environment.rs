@@ -1,4 +1,4 @@
-//! The environment of operations: what [`Host`] asks of the server, and the namespaces that queries
+//! The environment of operations: the implementation of [`Host`], and the namespaces that queries
 //! may name.
 
 use marula_bson::{DocBuf, Value, ValueBuf, doc_fields};
@@ -18,7 +18,7 @@ errors! {
     invalid_collection_name(ns: &str) = InvalidNamespace, "Invalid collection name specified '{ns}";
 }
 
-/// The collection that a query names: no name of one that documents cannot be in.
+/// Returns the collection that a query names; rejects names of collections without documents.
 pub(crate) fn readable_namespace(request: &Request<'_>) -> Result<Namespace> {
     let ns = request.namespace()?;
     match ns.collection().contains('$') && ns.as_str() != "local.oplog.$main" {
@@ -115,8 +115,8 @@ pub(crate) fn limits(ctx: &Context<'_>, request: &Request<'_>) -> Limits {
     ctx.limits(request.arg("allowDiskUse").map(|flag| flag.is_truthy()))
 }
 
-/// The roles of the user who asks, and those that they inherit from, where the language has a
-/// variable for them.
+/// Returns the roles of the user, and those that they inherit from, if the language has a variable
+/// for them.
 fn user_roles(ctx: &Context<'_>) -> Option<ValueBuf> {
     let access = ctx.connection.access.as_deref()?;
     if ctx.server.db.feature_version() < FeatureVersion::V7_0 {
@@ -132,7 +132,7 @@ fn user_roles(ctx: &Context<'_>) -> Option<ValueBuf> {
     roles.as_doc().get("roles").map(|roles| roles.to_buf())
 }
 
-/// `$$CLUSTER_TIME`: a member of a replica set has one.
+/// Returns `$$CLUSTER_TIME`, which a member of a replica set has.
 fn cluster_time(ctx: &Context<'_>) -> Option<u64> {
     let server = ctx.server;
     server.options.repl_set.as_ref().map(|_| server.db.newest_timestamp(ctx.now_ms))

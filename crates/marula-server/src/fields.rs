@@ -1,7 +1,8 @@
-//! The fields that a command takes, and the errors for others.
+//! The fields that a command permits, and the errors for others.
 //!
-//! mongod refuses what a command does not know, and checks types as it reads. A row's [`Fields`]
-//! holds names and types, so that a command's own code starts from fields that have been checked.
+//! mongod rejects unknown fields, and checks types as it reads. A row's [`Fields`] has names and
+//! types, so that the command's own code receives checked fields.
+//!
 //! Source: mongod 6.0, recorded errors 14, 40414 and 40415.
 
 use marula_bson::{BStr, Binary, Doc, Type, Value};
@@ -11,75 +12,75 @@ use marula_query::feature_version::FeatureVersion;
 use crate::session;
 
 errors! {
-    /// A command is sent a field that it does not have.
+    /// A command has a field that it does not know.
     pub unknown_field(path: &str) = IDLUnknownField, "BSON field '{path}' is an unknown field.";
-    /// A field of a type that it does not take.
+    /// A field has a type that the command does not permit.
     pub wrong_type(place: &str, field: &BStr, kind: &str, expected: &str) = TypeMismatch,
         "BSON field '{place}.{field}' is the wrong type '{kind}', expected {expected}";
-    /// A field that must be there is not.
+    /// A required field is missing.
     pub missing_field(place: &str, field: &str) = IDLFailedToParse,
         "BSON field '{place}.{field}' is missing but a required field";
     /// Null in place of an array of documents.
     pub expected_object(field: &BStr) = 10_065, "invalid parameter: expected an object ({field})";
-    /// A value that is no boolean where nothing else stands for one.
+    /// A value is not a boolean, and no other type is permitted.
     pub not_a_switch(field: &str, kind: &str) = TypeMismatch,
         "Field '{field}' should be a boolean value, but found: {kind}";
-    /// A value that is no document where nothing else stands for one.
+    /// A value is not a document, and no other type is permitted.
     pub not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
     /// A hint that is neither a name nor a key pattern.
     pub bad_hint() = FailedToParse, "Hint must be a string or an object";
     /// A command that names the encrypted fields of its collection.
     pub no_encrypted_schema() = 6_371_205, "Expected an object for schema in EncryptionInformation";
-    /// An element of an array that is of another type than the others.
+    /// An element of an array has another type than the others.
     pub element_type(place: &str, field: &str, at: usize, kind: &str, expected: &str) = TypeMismatch,
         "BSON field '{place}.{field}.{at}' is the wrong type '{kind}', expected type '{expected}'";
-    /// A field that is there twice.
+    /// A field occurs twice.
     pub duplicate_field(place: &str, field: &BStr) = IDLDuplicateField,
         "BSON field '{place}.{field}' is a duplicate field";
 }
 
-/// The fields that a command takes.
+/// The fields that a command permits.
 #[derive(Clone, Copy)]
 pub enum Fields {
-    /// Any: the command looks at those that it knows.
+    /// Any: the command reads those that it knows.
     Any,
-    /// These, checked by type; others are ignored.
+    /// Checked by type; other fields are ignored.
     Known {
-        /// What messages call the command.
+        /// The command's name in messages.
         place: &'static str,
         /// The fields.
         fields: &'static [Field],
     },
-    /// These alone.
+    /// Only these.
     Strict {
-        /// What messages call the command: its name, or the name of its request.
+        /// The command's name in messages: its own, or that of its request.
         place: &'static str,
         /// The fields.
         fields: &'static [Field],
     },
 }
 
-/// A field that a command takes.
+/// A field of a command.
 #[derive(Clone, Copy)]
 pub struct Field {
     /// Its name.
     pub name: &'static str,
-    /// The types it takes.
+    /// The permitted types.
     pub types: Types,
-    /// Whether it must be there.
+    /// Whether it is required.
     pub is_required: bool,
-    /// The release that has it first.
+    /// The first release with this field.
     pub since: FeatureVersion,
-    /// What a value of another type is answered, null among them; `None` is the usual.
+    /// The error for a value of another type, including null; `None` is the usual error.
     pub refusal: Option<fn(&str) -> Error>,
-    /// What else is checked of a value of the right type as it is read.
+    /// A further check of a value of the right type.
     pub form: Option<fn(FeatureVersion, Value<'_>) -> Result<()>>,
-    /// The fields of a document that stands here, where they are checked with it.
+    /// The fields of a document in this field, if they are checked with it.
     pub within: &'static [Field],
 }
 
 impl Field {
-    /// A field that may be left out; null is as if it were.
+    /// Returns an optional field; null is the same as absence.
     pub const fn optional(name: &'static str, types: Types) -> Field {
         Field {
             name,
@@ -92,49 +93,49 @@ impl Field {
         }
     }
 
-    /// A field that must be there.
+    /// Returns a required field.
     pub const fn required(name: &'static str, types: Types) -> Field {
         Field { is_required: true, ..Field::optional(name, types) }
     }
 
-    /// Whether `value` is as good as no value for a field that must be there. Null is, but where
-    /// the command looks at the type itself.
+    /// Returns whether `value` counts as absent for a required field. Null does, unless the command
+    /// checks the type itself.
     pub(crate) fn is_missing(&self, value: Option<Value<'_>>) -> bool {
         value.is_none_or(|value| value.is_nullish() && self.types != Types::Any)
     }
 
-    /// The field, whose values of another type, null among them, are answered by `refusal`; it is
-    /// given their type.
+    /// Returns the field with its own error for values of another type, including null; `refusal`
+    /// receives their type.
     pub const fn or(mut self, refusal: fn(&str) -> Error) -> Field {
         self.refusal = Some(refusal);
         self
     }
 
-    /// The field, whose values are checked further as they are read: before the fields behind it.
+    /// Returns the field with a further check of its values, before the fields that follow it.
     pub const fn checked(mut self, form: fn(FeatureVersion, Value<'_>) -> Result<()>) -> Field {
         self.form = Some(form);
         self
     }
 
-    /// The field, whose document has these fields.
+    /// Returns the field with the fields of its document.
     pub const fn of(mut self, within: &'static [Field]) -> Field {
         self.within = within;
         self
     }
 
-    /// The field, which a later release added.
+    /// Returns the field with the release that added it.
     pub const fn since(mut self, version: FeatureVersion) -> Field {
         self.since = version;
         self
     }
 }
 
-/// `isTimeseriesNamespace`: a router has put the buckets' name in place of a time-series
-/// collection's.
+/// `isTimeseriesNamespace`: a router has replaced the name of a time-series collection by that of
+/// its buckets.
 pub(crate) const IS_TIME_SERIES_NAMESPACE: Field =
     Field::optional("isTimeseriesNamespace", Types::Switch);
 
-/// `runtimeConstants`: what a router has computed for all members that it asks.
+/// `runtimeConstants`: values that a router has computed for all members.
 pub(crate) const RUNTIME_CONSTANTS: Field = Field::optional("runtimeConstants", Types::DOCUMENT)
     .of(&[
         Field::required("localNow", Types::One(Type::DateTime)),
@@ -143,8 +144,8 @@ pub(crate) const RUNTIME_CONSTANTS: Field = Field::optional("runtimeConstants", 
         Field::optional("isMapReduce", Types::BOOLEAN),
     ]);
 
-/// `encryptionInformation`: what a driver adds to a command on a collection with encrypted fields,
-/// of which there are none.
+/// `encryptionInformation`: added by drivers to commands on collections with encrypted fields,
+/// which are not supported.
 pub(crate) const ENCRYPTION_INFORMATION: Field =
     Field::optional("encryptionInformation", Types::DOCUMENT)
         .of(&[
@@ -155,20 +156,20 @@ pub(crate) const ENCRYPTION_INFORMATION: Field =
         ])
         .checked(|_, _| Err(no_encrypted_schema()));
 
-/// The types that a field takes.
+/// The types that a field permits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Types {
-    /// Every type: the command checks it itself.
+    /// Any type: the command checks it itself.
     Any,
     /// One type.
     One(Type),
     /// Any of these; messages list them in this order.
     Of(&'static [Type]),
-    /// A boolean and nothing else, null neither.
+    /// Only a boolean, not null.
     Switch,
-    /// A document and nothing else, null neither.
+    /// Only a document, not null.
     Object,
-    /// A name or a key pattern, and null neither.
+    /// A name or a key pattern, not null.
     Hint,
     /// A UUID.
     Uuid,
@@ -179,20 +180,20 @@ impl Types {
     pub const STRING: Types = Types::One(Type::String);
     /// A document.
     pub const DOCUMENT: Types = Types::One(Type::Document);
-    /// An array: null is none.
+    /// An array, not null.
     pub const ARRAY: Types = Types::One(Type::Array);
-    /// An int and nothing else.
+    /// Only an int.
     pub const INT: Types = Types::One(Type::Int32);
-    /// A boolean and nothing else.
+    /// Only a boolean.
     pub const BOOLEAN: Types = Types::One(Type::Boolean);
     /// A number of any type.
     pub const NUMBER: Types =
         Types::Of(&[Type::Int64, Type::Int32, Type::Decimal128, Type::Double]);
-    /// A boolean, or a number that stands for one.
+    /// A boolean, or a number as one.
     pub const FLAG: Types =
         Types::Of(&[Type::Boolean, Type::Int64, Type::Int32, Type::Decimal128, Type::Double]);
 
-    /// Whether a value of this type is taken.
+    /// Returns whether this type is permitted.
     pub fn accepts(self, kind: Type) -> bool {
         match self {
             Types::Any => true,
@@ -205,7 +206,7 @@ impl Types {
         }
     }
 
-    /// The types as messages list them.
+    /// Returns the types as messages list them.
     pub fn expected(self) -> String {
         match self {
             Types::Any => "any type".to_owned(),
@@ -214,7 +215,7 @@ impl Types {
             Types::Object => Types::DOCUMENT.expected(),
             Types::Hint => Types::Of(&[Type::String, Type::Document]).expected(),
             Types::Uuid => Types::One(Type::Binary).expected(),
-            // The bracket closes inside the quote: so mongod prints it.
+            // mongod closes the bracket inside the quotes.
             Types::Of(several) => {
                 let names: Vec<_> = several.iter().map(|kind| kind.alias()).collect();
                 format!("types '[{}']", names.join(", "))
@@ -223,14 +224,14 @@ impl Types {
     }
 }
 
-/// Checks one field of `place` against the fields that may stand there in 6.0 and since.
+/// Checks one field of `place` against its permitted fields in 6.0.
 ///
 /// Errors: `unknown_field`, `wrong_type`.
 pub(crate) fn check(place: &str, fields: &[Field], name: &BStr, kind: Type) -> Result<()> {
     check_in(FeatureVersion::V6_0, place, fields, name, kind).map(drop)
 }
 
-/// Checks one field of a command as it is read: its type, and what its form is to be.
+/// Checks one field of a command as it is read: its type and its form.
 ///
 /// Errors: as [`check`], and those of the field's own check.
 pub(crate) fn check_read(
@@ -266,8 +267,7 @@ pub(crate) fn check_uuid(place: &str, field: &BStr, binary: Binary<'_>) -> Resul
     }
 }
 
-/// Checks one field of `place` against the fields that may stand there in a release; answers which
-/// it is.
+/// Checks one field of `place` against its permitted fields in a release; returns its row.
 ///
 /// Errors: as [`check`].
 fn check_in<'f>(
@@ -295,7 +295,7 @@ fn check_in<'f>(
         Types::Hint if !is_accepted => return Err(bad_hint()),
         _ => {}
     }
-    // Null and undefined stand for a field that is left out.
+    // Null and undefined count as absence.
     let is_nullish = matches!(kind, Type::Null | Type::Undefined);
     if is_nullish && field.types == Types::ARRAY {
         return Err(expected_object(name));
@@ -313,7 +313,7 @@ pub(crate) fn check_doc(place: &str, fields: &[Field], doc: Doc<'_>) -> Result<(
     check_doc_in(FeatureVersion::V6_0, place, fields, doc)
 }
 
-/// Checks a whole document that may hold what a release knows.
+/// Checks a whole document with the fields of a release.
 ///
 /// Errors: as [`check_doc`].
 pub(crate) fn check_doc_in(
@@ -331,7 +331,7 @@ pub(crate) fn check_doc_in(
     check_required(place, fields, doc)
 }
 
-/// Checks that no field is missing that must be there.
+/// Checks that no required field is missing.
 ///
 /// Errors: `missing_field`.
 pub(crate) fn check_required(place: &str, fields: &[Field], doc: Doc<'_>) -> Result<()> {

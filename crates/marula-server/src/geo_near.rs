@@ -1,5 +1,5 @@
-//! `$geoNear` at the front of a pipeline: which index it searches, and what its documents look
-//! like.
+//! `$geoNear` at the front of a pipeline: the index that it searches, and the documents that it
+//! returns.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ errors! {
     many_indexes(kind: &str, ns: &Namespace) = IndexNotFound, "There is more than one {kind} index on {ns}; unsure which to use for $geoNear";
 }
 
-/// A `$geoNear` that the planner carries out.
+/// A `$geoNear` that the planner executes.
 pub(crate) struct Search {
     stage: Arc<dyn Stage>,
     path: FieldPath,
@@ -26,15 +26,16 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Writes a document that was found as it is behind the stage. Answers its distance, as it is
-    /// before it is multiplied, and its place.
+    /// Writes a found document with the fields that the stage adds. Returns its distance, without
+    /// the multiplier, and its location.
     pub(crate) fn write(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<Option<(f64, ValueBuf)>> {
         match (self.test.measure(&self.path, doc), self.stage.kind()) {
             (Some((distance, place)), Kind::GeoNear(stage)) => {
                 stage.write(doc, distance, place, out)?;
                 Ok(Some((distance, place.get().to_buf())))
             }
-            // What was found has a place; one that a write has taken since is shown as it is.
+            // A found document has a location; one that a write has removed since is returned
+            // unchanged.
             _ => {
                 out.extend_from_slice(doc.as_bytes());
                 Ok(None)
@@ -43,8 +44,8 @@ impl Search {
     }
 }
 
-/// The query of a pipeline that begins with `$geoNear`, and what is left of the pipeline; `None`
-/// for another.
+/// Returns the query of a pipeline that starts with `$geoNear`, and the rest of the pipeline;
+/// `None` for other pipelines.
 ///
 /// Errors: `no_collection`, `no_index`, `many_indexes`, and those of the stage's filter.
 pub(crate) fn take(
@@ -57,7 +58,7 @@ pub(crate) fn take(
     let Kind::GeoNear(search) = stage.kind() else { return Ok(None) };
     let state = state.ok_or_else(|| no_collection(ns))?;
     if state.options.view.is_some() {
-        // Whatever the view stands on is searched.
+        // The collection under the view is searched.
         return Ok(None);
     }
     let path = searched(search, state, ns)?;
@@ -68,7 +69,7 @@ pub(crate) fn take(
     Ok(Some((query, Search { stage: stage.clone(), path, test }, rest)))
 }
 
-/// Takes the `$skip` and `$limit` at the front of what is left of the pipeline into the query.
+/// Moves `$skip` and `$limit` at the front of the rest of the pipeline into the query.
 pub(crate) fn push_down(query: &mut Query, rest: Pipeline) -> Pipeline {
     let mut taken = 0;
     for stage in rest.stages() {
@@ -86,7 +87,8 @@ pub(crate) fn push_down(query: &mut Query, rest: Pipeline) -> Pipeline {
     rest.split_at(taken).1
 }
 
-/// The field that is searched: the one that the stage names, or that of the only index on places.
+/// Returns the field to search: the one that the stage names, or that of the only index on
+/// locations.
 fn searched(search: &GeoNear, state: &State, ns: &Namespace) -> Result<FieldPath> {
     if let Some(key) = search.key() {
         return Ok(key.clone());

@@ -1,8 +1,8 @@
-//! What the machine and the process say of themselves, for `hostInfo` and `serverStatus`.
+//! Information about the machine and the process, for `hostInfo` and `serverStatus`.
 
 use std::fs;
 
-/// The machine's name.
+/// Returns the machine's name.
 pub fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
@@ -11,27 +11,27 @@ pub fn host_name() -> String {
     }
 }
 
-/// A number in kB from a file such as `/proc/meminfo`, in bytes.
+/// Returns a number in kB from a file such as `/proc/meminfo`, in bytes.
 pub(crate) fn proc_bytes(file: &str, field: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A number without a unit from a file such as `/proc/self/io`.
+/// Returns a number without a unit from a file such as `/proc/self/io`.
 pub(crate) fn proc_number(file: &str, field: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     line.trim().parse().ok()
 }
 
-/// The operating system's release, such as `5.15.0`.
+/// Returns the operating system's release, such as `5.15.0`.
 pub fn kernel_release() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     release.trim().to_owned()
 }
 
-/// The name and version of the distribution.
+/// Returns the name and version of the distribution.
 pub fn distribution() -> (String, String) {
     let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let field = |name: &str| {
@@ -41,7 +41,7 @@ pub fn distribution() -> (String, String) {
     (field("NAME"), field("VERSION_ID"))
 }
 
-/// The processors' model.
+/// Returns the processors' model.
 pub(crate) fn processor_model() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("model name"));
@@ -49,7 +49,7 @@ pub(crate) fn processor_model() -> String {
         .map_or_else(String::new, |(_, model)| model.trim().to_owned())
 }
 
-/// The processors' frequency in MHz, as the system prints it.
+/// Returns the processors' frequency in MHz, as the system prints it.
 pub(crate) fn processor_mhz() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("cpu MHz"));
@@ -57,9 +57,11 @@ pub(crate) fn processor_mhz() -> String {
         .map_or_else(String::new, |(_, mhz)| mhz.trim().to_owned())
 }
 
-/// Processor time and page faults of this process: user µs, system µs, minor faults, major faults.
+/// Returns processor times and page faults of this process: user µs, system µs, minor faults, major
+/// faults.
 pub(crate) fn usage() -> (i64, i64, i64, i64) {
-    // Fields of /proc/self/stat behind the name, which may hold blanks: state is the first of them.
+    // Fields of /proc/self/stat after the name, which may contain blanks: state is the first of
+    // them.
     const TICK_US: i64 = 10_000;
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_whitespace().collect();
@@ -68,8 +70,8 @@ pub(crate) fn usage() -> (i64, i64, i64, i64) {
     (number(11) * TICK_US, number(12) * TICK_US, number(7), number(9))
 }
 
-/// Used and total bytes of the file system that holds `path`, where what is kept for its
-/// administrator counts as used; `None` where they cannot be told.
+/// Returns the used and total bytes of the file system that contains `path`; the administrator's
+/// reserve counts as used. `None` if they cannot be determined.
 pub(crate) fn file_system(path: &str) -> Option<(u64, u64)> {
     let stat = rustix::fs::statvfs(path).ok()?;
     let total = stat.f_blocks.checked_mul(stat.f_frsize)?;
@@ -77,13 +79,13 @@ pub(crate) fn file_system(path: &str) -> Option<(u64, u64)> {
     Some((total.saturating_sub(free), total))
 }
 
-/// The machine's name and the port of the server, as `serverStatus` shows them.
+/// Returns the machine's name and the server's port, as `serverStatus` shows them.
 pub(crate) fn name_and_port(server: &crate::server::Server) -> String {
     let port = server.options.host.rsplit(':').next().unwrap_or_default();
     format!("{}:{port}", host_name())
 }
 
-/// How many files this process may have open.
+/// Returns the maximum number of open files of this process.
 pub(crate) fn open_files_max() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current.unwrap_or(u64::MAX)

@@ -1,9 +1,9 @@
-//! Which requests a network worker carries out itself.
+//! The requests that a network worker executes itself.
 //!
-//! One judgement for all commands, made on the request before anything of it is parsed further:
-//! what is not known to be short by its text goes to the pool. A command's own code may still say
-//! that it is not short, once it knows the plan and the collection; it can never run here what was
-//! not let through here.
+//! One decision for all commands, made on the request before it is parsed further: a request whose
+//! text does not prove that it is short goes to the pool. A command's own code may still move to
+//! the pool, once it knows the plan and the collection; it never runs on a worker without this
+//! decision.
 
 use marula_bson::{ByteSlice, Doc, RawValue, Type, Value};
 use marula_db::Db;
@@ -12,16 +12,17 @@ use marula_query::quick::Cost;
 use crate::request::Request;
 use crate::row::{Kind, Place};
 
-/// The longest message of a command that is short by its nature.
+/// The maximum message size of a command that is always short.
 const SMALL_BYTES_MAX: usize = 16 * 1024;
-/// The longest message of any other.
+/// The maximum message size of other commands.
 const BYTES_MAX: usize = 64 * 1024;
-/// How many bytes of a document are looked through here, each time that the statement looks through
-/// it.
+/// The maximum number of bytes of a document that are processed on a worker, divided by the number
+/// of times the statement reads it.
 const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
 
-/// The largest document that the request may look at on a network worker; `None` where it is for
-/// the pool. Over a remote store each read waits for the network: no command that reads is short.
+/// Returns the size of the largest document that the request may read on a network worker; `None`
+/// if it goes to the pool. Over a remote store each read waits for the network: no command that
+/// reads is short.
 pub(crate) fn document_bytes_max(request: &Request<'_>, db: &Db) -> Option<usize> {
     let bytes = request.message.bytes().len();
     match request.command.place {
@@ -36,7 +37,7 @@ pub(crate) fn document_bytes_max(request: &Request<'_>, db: &Db) -> Option<usize
     }
 }
 
-/// Whether a request of those that are short by their nature looks up a user.
+/// Returns whether a request that is otherwise short looks up a user.
 fn reads_users(request: &Request<'_>) -> bool {
     match request.command.name {
         "saslStart" | "saslContinue" | "authenticate" => true,
@@ -48,15 +49,15 @@ fn reads_users(request: &Request<'_>) -> bool {
     }
 }
 
-/// Whether what the request says takes little time, whatever its command does.
+/// Returns whether the text of a request is quick, whatever its command.
 pub(crate) fn is_quick(request: &Request<'_>) -> bool {
     request.message.bytes().len() <= BYTES_MAX && cost(request).is_some()
 }
 
-/// What the request costs with each document; `None` where that is not bounded.
+/// Returns the cost of the request for each document; `None` if it is not bounded.
 fn cost(request: &Request<'_>) -> Option<Cost> {
     let mut cost = Cost::default();
-    // What is inserted is data.
+    // Inserted documents are data.
     let is_insert = request.command.kind == Kind::Insert;
     let is_quick = request.args.iter().all(|arg| match arg.name.as_bytes() {
         b"documents" if is_insert => true,
@@ -82,9 +83,9 @@ fn add_statement(cost: &mut Cost, statement: Value<'_>) -> bool {
     statement.iter().all(|field| add_field(cost, field.name, field.value))
 }
 
-/// Adds a field of a command or of a statement.
+/// Adds the cost of a field of a command or of a statement.
 fn add_field(cost: &mut Cost, name: &[u8], value: RawValue<'_>) -> bool {
-    // The others are as long as they are.
+    // Other types cost nothing beyond their size.
     if !matches!(value.kind(), Type::Document | Type::Array) {
         return true;
     }

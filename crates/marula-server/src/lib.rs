@@ -65,7 +65,7 @@ mod write_lock;
 mod write_reply;
 mod writes;
 
-/// The release of MongoDB whose answers this server's were compared with.
+/// The release of MongoDB with which this server's replies were compared.
 pub const VERSION: &str = command::COMPARED_WITH;
 pub use audit::{Audit, AuditOptions, Destination as AuditDestination, Format as AuditFormat};
 pub use backups::{BackupFailure, BackupMade, BackupRequest, Backups};

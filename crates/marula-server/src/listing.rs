@@ -1,4 +1,4 @@
-//! Replies of commands that list things: a first batch of documents at hand, and a cursor for the
+//! Replies of commands that list things: a first batch of documents in memory, and a cursor for the
 //! rest.
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value};
@@ -16,8 +16,8 @@ errors! {
 
 const CURSOR_FIELDS: &[Field] = &[Field::optional("batchSize", Types::NUMBER)];
 
-/// Writes `cursor: { id, ns, firstBatch }` with `documents`, as many as the request's
-/// `cursor.batchSize` says.
+/// Writes `cursor: { id, ns, firstBatch }` with `documents`; `cursor.batchSize` of the request
+/// limits their number.
 pub(crate) fn reply(
     context: &Context<'_>,
     request: &Request<'_>,
@@ -58,7 +58,7 @@ pub(crate) fn reply(
     Ok(())
 }
 
-/// The size of the first batch; without one, everything that fits.
+/// Returns the size of the first batch; without one, everything that fits.
 fn batch_size(request: &Request<'_>) -> Result<usize> {
     let Some(Value::Document(cursor)) = request.arg("cursor") else { return Ok(usize::MAX) };
     fields::check_doc(&format!("{}.cursor", request.command.name), CURSOR_FIELDS, cursor)?;

@@ -1,4 +1,4 @@
-//! The log: where events go, and the last of them for `getLog`.
+//! The log: its output, and its last lines for `getLog`.
 //!
 //! A [`Log`] is a layer of `tracing`. It writes each event as one line, as JSON in the shape of
 //! MongoDB's structured log or readable, and keeps the last lines in memory. Any crate logs with
@@ -13,7 +13,7 @@
 //! | its other fields | `attr` |
 //! | its field `attr`: all attributes at once, as the JSON of [`attributes`] | `attr` |
 //!
-//! Who is at work (`ctx`) is the connection whose request runs on the thread, see [`worker`].
+//! The context (`ctx`) is the connection whose request runs on the thread, see [`worker`].
 //! Source of the shape, ids and attribute names: manual "Log Messages"; lines of mongod 6.0.
 
 pub mod components;
@@ -39,32 +39,32 @@ use tracing_subscriber::layer::Context;
 use components::{Component, Levels};
 use event::Fields;
 
-/// The lines that `getLog` has.
+/// The number of lines that `getLog` returns.
 const LINES_MAX: usize = 1024;
 
 /// The target of events that `getLog: "startupWarnings"` shows.
 pub const STARTUP_WARNING: &str = "startup_warning";
 
-/// How lines look.
+/// The format of lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// For eyes.
+    /// For people.
     Readable,
-    /// For programs: a JSON document each, in the shape of MongoDB's log.
+    /// For programs: one JSON document per line, with the layout of MongoDB's log.
     Json,
 }
 
-/// Which time lines show.
+/// The time zone of lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Zone {
     /// The machine's.
     #[default]
     Local,
-    /// That of UTC.
+    /// UTC.
     Utc,
 }
 
-/// Where events go.
+/// The log: its format, its output, its last lines.
 pub struct Log {
     format: Format,
     zone: TimeZone,
@@ -77,7 +77,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log that writes to `out`.
+    /// Returns a log that writes to `out`.
     pub fn new(format: Format, zone: Zone, out: Box<dyn Write + Send>) -> Arc<Self> {
         let zone = match zone {
             Zone::Local => TimeZone::system(),
@@ -95,46 +95,46 @@ impl Log {
         })
     }
 
-    /// Goes on writing to `out`, such as after the file was moved away.
+    /// Continues in `out`, for example after the file was moved.
     pub fn reopen(&self, out: Box<dyn Write + Send>) {
         *self.out.lock() = out;
     }
 
-    /// The last lines, as JSON, and how many there were since the start.
+    /// Returns the last lines, as JSON, and the number of lines since the start.
     pub fn lines(&self) -> (Vec<String>, u64) {
         (self.ring.lock().iter().cloned().collect(), self.total.load(Ordering::Relaxed))
     }
 
-    /// The warnings about how the server was started, as JSON lines.
+    /// Returns the warnings about the server's configuration, as JSON lines.
     pub fn startup_warnings(&self) -> Vec<String> {
         self.warnings.lock().clone()
     }
 
-    /// Forgets the lines that are kept.
+    /// Removes the stored lines.
     pub fn clear(&self) {
         self.ring.lock().clear();
     }
 
-    /// Sets how much each component says, by the value of `logComponentVerbosity`.
+    /// Sets the verbosity of each component, from the value of `logComponentVerbosity`.
     pub fn set_levels(&self, verbosity: Doc<'_>) {
         *self.levels.write() = Levels::of(verbosity);
-        // Each place that logs remembers whether anybody listens.
+        // Each call site caches whether its level is enabled.
         tracing::callsite::rebuild_interest_cache();
     }
 
-    /// Sets whether the lines about single connections are left out.
+    /// Sets whether lines about single connections are left out.
     pub fn set_quiet(&self, is_quiet: bool) {
         self.is_quiet.store(is_quiet, Ordering::Relaxed);
     }
 
-    /// Whether the lines about single connections are left out.
+    /// Returns whether lines about single connections are left out.
     pub fn is_quiet(&self) -> bool {
         self.is_quiet.load(Ordering::Relaxed)
     }
 }
 
-/// The layer itself, which shares the [`Log`] with the server. It is the only one: what it does not
-/// want is not made.
+/// The layer, which shares the [`Log`] with the server. It is the only one: events that it rejects
+/// are not created.
 pub struct LogLayer(pub Arc<Log>);
 
 impl LogLayer {
@@ -181,12 +181,12 @@ impl<S: Subscriber> Layer<S> for LogLayer {
             ring.push_back(json);
         }
         let mut out = log.out.lock();
-        // There is nobody to tell that the log cannot be written.
+        // A log that cannot be written has no other place to report it.
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     }
 }
 
-/// The attributes of an event as one document, for its field `attr`.
+/// Returns the attributes of an event as one document, for its field `attr`.
 pub fn attributes(write: impl FnOnce(&mut DocWriter<'_>)) -> String {
     ext_json::to_string(DocBuf::build(write).as_doc(), Mode::Relaxed)
 }

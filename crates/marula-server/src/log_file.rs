@@ -1,4 +1,4 @@
-//! The file that the log goes to, and its rotation.
+//! The log file, and its rotation.
 //!
 //! A rotation either renames the file, adding the time to its name, and starts a new one, or opens
 //! the path again, for programs such as logrotate that have moved the file away themselves.
@@ -12,54 +12,54 @@ use jiff::Zoned;
 use marula_error::{Result, errors};
 
 errors! {
-    /// The new name is taken: a second rotation within one second.
+    /// The new name exists: a second rotation within one second.
     name_taken() = FileRenameFailed, "Log rotation failed due to one or more errors";
     /// The file cannot be renamed or opened again.
     not_rotated() = InternalError, "Log rotation failed due to one or more errors";
 }
 
-/// What a rotation does with the file.
+/// The action of a rotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rotation {
-    /// Renames it and starts a new one.
+    /// Renames the file and starts a new one.
     #[default]
     Rename,
     /// Opens the path again.
     Reopen,
 }
 
-/// What becomes of a file that is there when the server starts.
+/// The treatment of an existing file when the server starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Earlier {
     /// It is renamed as by a rotation.
     #[default]
     Renamed,
-    /// New lines are added to it.
+    /// New lines are appended to it.
     Extended,
 }
 
-/// The file that the log goes to.
+/// The log file.
 #[derive(Clone, Debug)]
 pub struct LogFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What a rotation does with it.
+    /// The action of a rotation.
     pub rotation: Rotation,
 }
 
 impl LogFile {
     /// Opens the file for a server that starts.
     pub fn start(&self, earlier: Earlier) -> io::Result<File> {
-        // A device or a pipe is written to as it is.
+        // A device or a pipe is not renamed.
         if earlier == Earlier::Renamed && self.path.is_file() {
             fs::rename(&self.path, renamed(&self.path))?;
         }
         open(&self.path)
     }
 
-    /// Rotates the file and returns the one that the log goes on in.
+    /// Rotates the file and returns the one in which the log continues.
     ///
-    /// Errors: `name_taken`, `not_rotated`; the log goes on in the old file then.
+    /// Errors: `name_taken`, `not_rotated`; the log then continues in the old file.
     pub fn rotate(&self) -> Result<File> {
         let failed = |error: io::Error| {
             tracing::error!(%error, path = %self.path.display(), "the log cannot be rotated");
@@ -81,7 +81,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// The name that a file gets when it is rotated now: its own, and the local time to the second.
+/// Returns the name of a rotated file: its own, and the local time to the second.
 fn renamed(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(Zoned::now().strftime(".%Y-%m-%dT%H-%M-%S").to_string());

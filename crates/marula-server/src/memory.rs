@@ -1,13 +1,13 @@
-//! How much memory the operations of all clients may take together.
+//! The memory limit of the operations of all clients together.
 //!
-//! Each operation has bounds of its own, but many that are each within theirs would end the process
-//! together. So what is about to grow [asks](marula_query::meter::ask) first, and is refused once
-//! the process holds as much as it may. Operations that have not asked for much go on: there is
-//! room left for them.
+//! Each operation has its own limits, but many operations within theirs could together end the
+//! process. So an operation that is about to allocate much calls [ask](marula_query::meter::ask)
+//! first, which fails once the process is at its limit. Operations that have not allocated much
+//! continue: there is a reserve for them.
 //!
-//! What is counted is less than what the allocator takes from the system. Under `--memory-limit` a
-//! stage therefore also goes to the disk, if it can, while the process is close to its limit. That
-//! is no reason to refuse one: the allocator returns freed memory late.
+//! The counted memory is less than the allocator takes from the system. Under `--memory-limit` a
+//! stage therefore also spills to disk, if it can, while the process is close to its limit. That is
+//! no reason to reject a stage: the allocator returns freed memory late.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,33 +16,33 @@ use marula_query::spill::share::small_pieces_bytes;
 
 use crate::server::Server;
 
-/// The parameter that says how much; zero is [`Memory::bytes_max`].
+/// The parameter for the limit; zero means [`Memory::bytes_max`].
 pub(crate) const PARAMETER: &str = "operationMemoryBytesMax";
 
 errors! {
-    /// The operations of all clients together take as much memory as they may.
+    /// The operations of all clients together are at the memory limit.
     server_memory_used_up(used: usize, limit: usize) = ExceededMemoryLimit, "the operations of this server use too much memory together: {used} bytes. Memory limit: {limit} bytes";
 }
 
-/// What the parameter is set to, kept where every operation reads it; zero where it is not set.
+/// The parameter's value, for a quick read by every operation; zero if it is not set.
 #[derive(Default, Debug)]
 pub struct Setting(AtomicUsize);
 
 impl Setting {
-    /// Takes the parameter's value.
+    /// Sets the parameter's value.
     pub fn set(&self, bytes: i64) {
         self.0.store(usize::try_from(bytes).unwrap_or_default(), Ordering::Relaxed);
     }
 }
 
-/// How much memory there is for operations, and how much of it is taken.
+/// The memory limit of operations, and the memory in use.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// How many bytes the process holds in large pieces, the engine's cache not counted.
+    /// Returns the bytes that the process holds in large allocations, without the engine's cache.
     pub large_pieces: fn() -> usize,
-    /// How many it may hold.
+    /// The limit on them.
     pub bytes_max: usize,
-    /// The bound of the process as a whole, where it has one.
+    /// The limit of the whole process, if there is one.
     pub process: Option<ProcessMemory>,
 }
 
@@ -72,7 +72,7 @@ impl Drop for ThreadWork {
 }
 
 impl Memory {
-    /// That of a server as it is set now.
+    /// Returns the current settings of a server.
     pub fn of(server: &Server) -> Memory {
         let memory = server.options.memory;
         match server.memory_setting.0.load(Ordering::Relaxed) {
@@ -81,12 +81,13 @@ impl Memory {
         }
     }
 
-    /// How many bytes operations hold: large pieces, and the small ones of blocking stages.
+    /// Returns the bytes that operations hold: large allocations, and the small ones of blocking
+    /// stages.
     pub fn used(&self) -> usize {
         (self.large_pieces)().saturating_add(small_pieces_bytes())
     }
 
-    /// Fails where so many bytes more are too many.
+    /// Fails if this number of additional bytes exceeds the limit.
     pub fn ask(&self, bytes: usize) -> Result<()> {
         let used = self.used();
         match used.saturating_add(bytes) > self.bytes_max {
@@ -100,7 +101,7 @@ impl Memory {
         ThreadWork(self.process)
     }
 
-    /// Whether so many bytes more are better kept on the disk.
+    /// Returns whether this number of additional bytes should rather be on disk.
     pub fn is_short_of(&self, bytes: usize) -> bool {
         let is_too_large =
             |process: ProcessMemory| (process.resident)().saturating_add(bytes) > process.bytes_max;

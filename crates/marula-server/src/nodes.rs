@@ -1,4 +1,4 @@
-//! A thread that has a server follow the others with which it shares its store.
+//! The thread that follows the changes of other nodes on a shared store.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::server::Server;
 
-/// The interval; for so long the counters of collections may be those of an earlier moment, and
-/// tailable cursors do not see what other nodes have inserted.
+/// The interval. The counters of collections may be that old, and tailable cursors do not see newer
+/// inserts of other nodes.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Starts the thread; it ends with the server. There is none where the server is alone.
+/// Starts the thread; it ends with the server. There is none if the server is alone.
 pub fn start(server: &Arc<Server>) -> std::io::Result<Option<JoinHandle<()>>> {
     if !server.db.is_shared() {
         return Ok(None);

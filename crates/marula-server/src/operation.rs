@@ -1,8 +1,8 @@
-//! What runs now: `currentOp` shows it, `killOp` ends it.
+//! Running operations: `currentOp` shows them, `killOp` ends them.
 //!
 //! Each connection has one [`Operation`], since it runs one command at a time. A command that runs
-//! inline costs a few plain stores; what it was sent is copied only when it has to wait or moves to
-//! the pool, where it may be long enough to be looked at.
+//! inline costs a few plain stores; its request is copied only when it has to wait or moves to the
+//! pool, where it may run long enough to be looked at.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,21 +34,21 @@ pub struct Operation {
     pub connection_id: u64,
     /// The client.
     pub peer: Peer,
-    /// What it has looked at and written.
+    /// The keys and documents that it has examined and written.
     pub tally: Tally,
     /// Zero while idle.
     op_id: AtomicU32,
-    /// Which command it is, by its index in the table.
+    /// The index of its command in the table.
     command: AtomicUsize,
     /// Whether there is a detail.
     is_described: AtomicBool,
     waits_for_lock: AtomicBool,
     started_us: AtomicI64,
     killed: AtomicI32,
-    /// Whether the server ends: then this operation does, and every other that begins yet.
+    /// Whether the server ends: then this operation does, and every one that starts later.
     is_ending: Arc<AtomicBool>,
     yields: AtomicU32,
-    /// What has it go on, while it waits for an event.
+    /// Wakes it while it waits for an event.
     waiting: Mutex<Option<Wake>>,
     detail: Mutex<Option<Detail>>,
     metadata: Mutex<Option<DocBuf>>,
@@ -57,33 +57,33 @@ pub struct Operation {
     user: Mutex<Option<Name>>,
 }
 
-/// What `currentOp` shows of a command on the pool.
+/// The part of a command on the pool that `currentOp` shows.
 #[derive(Clone)]
 pub struct Detail {
     /// The command.
     pub command: &'static Command,
     /// The namespace, or the database.
     pub ns: String,
-    /// What was sent, or the front of it where it is long.
+    /// The request, or the start of it if it is long.
     pub body: DocBuf,
     /// The session.
     pub lsid: Option<Lsid>,
-    /// How far it is, where it is work that tells so.
+    /// Its progress, if it is work that reports it.
     pub progress: Option<Progress>,
 }
 
-/// How far long work is.
+/// The progress of long work.
 #[derive(Clone, Copy)]
 pub struct Progress {
-    /// What is being done.
+    /// The current phase.
     pub what: &'static str,
-    /// How much of it is done.
+    /// The amount done.
     pub done: u64,
-    /// How much there is to do.
+    /// The total amount.
     pub total: u64,
 }
 
-/// Everything about an operation at one moment.
+/// A snapshot of an operation.
 pub struct Report {
     /// The connection's number.
     pub connection_id: u64,
@@ -93,24 +93,24 @@ pub struct Report {
     pub op_id: u32,
     /// When it started, in microseconds since 1970.
     pub started_us: i64,
-    /// Whether it has been told to end.
+    /// Whether it has been killed.
     pub is_killed: bool,
-    /// Whether it waits until writes are let through.
+    /// Whether it waits for `fsyncUnlock`.
     pub waits_for_lock: bool,
-    /// Its command, when it runs on the pool.
+    /// Its command, if it runs on the pool.
     pub detail: Option<Detail>,
     /// The plan in a line, once there is one.
     pub plan_summary: Option<String>,
-    /// What the client has said of itself.
+    /// The client's metadata.
     pub metadata: Option<DocBuf>,
-    /// Which versions of the Stable API its commands have named: [`API_DEFAULT`], [`API_1`].
+    /// The versions of the Stable API that its commands have named: [`API_DEFAULT`], [`API_1`].
     pub api_versions: u8,
-    /// Whose the connection is.
+    /// The user of the connection.
     pub(crate) user: Option<Name>,
 }
 
 impl Operation {
-    /// Notes that a command starts, by its index in the table.
+    /// Records the start of a command, by its index in the table.
     pub fn begin(&self, op_id: u32, command: usize, started_us: i64) {
         self.end();
         self.killed.store(0, Ordering::Relaxed);
@@ -119,23 +119,22 @@ impl Operation {
         self.op_id.store(op_id, Ordering::Release);
     }
 
-    /// Whether a command has begun and has not ended.
+    /// Returns whether a command has started and not ended.
     pub fn has_begun(&self) -> bool {
         self.op_id.load(Ordering::Acquire) != 0
     }
 
-    /// Whether it is noted what the command is.
+    /// Returns whether the command's detail is recorded.
     pub fn is_described(&self) -> bool {
         self.is_described.load(Ordering::Relaxed)
     }
 
-    /// Notes that the command waits until writes are let through.
+    /// Records that the command waits for `fsyncUnlock`.
     pub fn wait_for_lock(&self) {
         self.waits_for_lock.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that the command waits for an event; one that is told to end goes on at once, to hear
-    /// of it.
+    /// Records that the command waits for an event; a killed command is woken at once.
     pub fn wait(&self, wake: Wake) {
         let mut waiting = self.waiting.lock();
         if self.interruption().is_none() {
@@ -143,7 +142,7 @@ impl Operation {
         }
     }
 
-    /// Notes that the command goes on after it has waited.
+    /// Records that the command continues after a wait.
     pub fn resume(&self) {
         self.waits_for_lock.store(false, Ordering::Relaxed);
         if let Some(wake) = self.waiting.lock().take() {
@@ -151,7 +150,7 @@ impl Operation {
         }
     }
 
-    /// Notes what the command is.
+    /// Records the command's detail.
     pub fn describe(
         &self,
         command: &'static Command,
@@ -164,19 +163,19 @@ impl Operation {
         *self.detail.lock() = Some(Detail { command, ns, body, lsid, progress: None });
     }
 
-    /// The namespace, or the database, of the command that runs, where it is described.
+    /// Returns the namespace, or the database, of the running command, if its detail is recorded.
     pub fn namespace(&self) -> Option<String> {
         self.detail.lock().as_ref().map(|detail| detail.ns.clone())
     }
 
-    /// Notes how far the work is.
+    /// Records the progress of the work.
     pub fn set_progress(&self, progress: Progress) {
         if let Some(detail) = &mut *self.detail.lock() {
             detail.progress = Some(progress);
         }
     }
 
-    /// Notes that the command has ended.
+    /// Records the end of the command.
     pub fn end(&self) {
         self.op_id.store(0, Ordering::Release);
         if self.is_described() {
@@ -186,17 +185,17 @@ impl Operation {
         }
     }
 
-    /// Keeps what the client has said of itself.
+    /// Stores the client's metadata.
     pub fn set_metadata(&self, metadata: DocBuf) {
         *self.metadata.lock() = Some(metadata);
     }
 
-    /// Notes whose the connection is.
+    /// Sets the user of the connection.
     pub(crate) fn set_user(&self, user: Option<Name>) {
         *self.user.lock() = user;
     }
 
-    /// Tells the operation to end.
+    /// Kills the operation with the given code.
     pub fn kill(&self, code: i32) {
         let mut waiting = self.waiting.lock();
         self.killed.store(code, Ordering::Relaxed);
@@ -205,11 +204,11 @@ impl Operation {
         }
     }
 
-    /// Why the operation must end, if it must.
+    /// Returns the error with which the operation must end, if it must.
     #[inline]
     pub fn interruption(&self) -> Option<Error> {
         match self.killed.load(Ordering::Relaxed) {
-            // What has begun since all were told to end is told here.
+            // An operation that started after all were killed ends here.
             0 if self.is_ending.load(Ordering::Relaxed) => Some(shutting_down()),
             0 => None,
             code if code == codes::InterruptedAtShutdown.number() => Some(shutting_down()),
@@ -218,17 +217,17 @@ impl Operation {
         }
     }
 
-    /// How often it let others pass.
+    /// Returns the number of yields.
     pub fn yields(&self) -> u32 {
         self.yields.load(Ordering::Relaxed)
     }
 
-    /// Notes that it let others pass.
+    /// Counts a yield.
     pub fn count_yield(&self) {
         self.yields.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes the version of the Stable API that a command names: none or the first.
+    /// Records the version of the Stable API that a command names: none or the first.
     #[inline]
     pub fn note_api_version(&self, is_version_1: bool) {
         let noted = self.api_versions.load(Ordering::Relaxed);
@@ -238,7 +237,7 @@ impl Operation {
         }
     }
 
-    /// The operation at this moment.
+    /// Returns a snapshot of the operation.
     pub fn report(&self) -> Report {
         Report {
             connection_id: self.connection_id,
@@ -256,9 +255,9 @@ impl Operation {
     }
 }
 
-/// Commands have named no version of the Stable API.
+/// Some command has named no version of the Stable API.
 pub(crate) const API_DEFAULT: u8 = 1;
-/// Commands have named its version 1.
+/// Some command has named version 1.
 pub(crate) const API_1: u8 = 2;
 
 /// The operations of all connections.
@@ -299,13 +298,13 @@ impl Operations {
         self.by_connection.lock().remove(&connection_id);
     }
 
-    /// The number of the next operation; never zero.
+    /// Returns the number of the next operation; never zero.
     pub fn next_id(&self) -> u32 {
-        // Clients hold it in an i32.
+        // Clients store it in an i32.
         self.last_id.fetch_add(1, Ordering::Relaxed) % i32::MAX.unsigned_abs() + 1
     }
 
-    /// Every connection's operation now.
+    /// Returns a snapshot of every connection's operation.
     pub fn reports(&self) -> Vec<Report> {
         let all: Vec<_> = self.by_connection.lock().values().cloned().collect();
         let mut reports: Vec<_> = all.iter().map(|operation| operation.report()).collect();
@@ -313,7 +312,7 @@ impl Operations {
         reports
     }
 
-    /// Tells the operation with this number to end; answers whether it runs.
+    /// Kills the operation with this number; returns whether it runs.
     pub fn kill(&self, op_id: u32) -> bool {
         let all = self.by_connection.lock();
         let found = all.values().find(|operation| operation.op_id.load(Ordering::Acquire) == op_id);
@@ -323,8 +322,7 @@ impl Operations {
         found.is_some()
     }
 
-    /// Tells all operations to end, because the server does: those that run, and those that come
-    /// yet.
+    /// Kills all operations because the server ends: those that run, and those that start later.
     pub fn end_all(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         for operation in self.by_connection.lock().values() {
@@ -332,13 +330,13 @@ impl Operations {
         }
     }
 
-    /// The index of the command that a connection runs; `None` where it runs none.
+    /// Returns the index of a connection's current command; `None` if it runs none.
     pub fn command_of(&self, connection_id: u64) -> Option<usize> {
         let operation = self.by_connection.lock().get(&connection_id).cloned()?;
         operation.has_begun().then(|| operation.command.load(Ordering::Relaxed))
     }
 
-    /// Tells the operations of the sessions for which `condemned` holds to end.
+    /// Kills the operations of the sessions for which `condemned` is true.
     pub fn kill_sessions(&self, condemned: impl Fn(&Lsid) -> bool) {
         for operation in self.by_connection.lock().values() {
             let lsid = operation.detail.lock().as_ref().and_then(|detail| detail.lsid);

@@ -1,9 +1,8 @@
-//! Whether the oplog is written, and how far back it goes.
+//! Decides whether the oplog is written, and how long its entries are kept.
 //!
-//! It is written while someone needs it: on a server that presents itself as a member of a replica
-//! set, or was asked to keep what has changed for some time, while a collection keeps images of its
-//! documents, and for a day after a change stream was read last. Then it goes, with all that it
-//! has.
+//! It is written while it is needed: on a server that presents itself as a member of a replica set,
+//! or has a retention time; while a collection stores pre- and post-images; and for a day after the
+//! last read of a change stream. After that it is removed with all its entries.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -14,50 +13,50 @@ use marula_error::Result;
 
 use crate::server::Server;
 
-/// How long an oplog stays that nobody reads.
+/// The time for which an unused oplog is kept.
 const UNUSED_MS: i64 = 24 * 60 * 60 * 1000;
-/// How often images are looked through for those that are too old.
+/// The interval at which old images are removed.
 const TRIM_EVERY_MS: i64 = 10_000;
 
-/// The parameter of the cluster that says how long images are kept.
+/// The cluster parameter with the retention time of images.
 pub(crate) const PARAMETER: &str = "changeStreamOptions";
 
-/// What is said of the oplog when the server is started.
+/// The options of the oplog at the start of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OplogOptions {
-    /// About how many bytes it may have.
+    /// The approximate maximum size in bytes.
     pub bytes_max: Option<i64>,
-    /// How long entries are kept however many they are; where that is any time, it is written from
-    /// the start.
+    /// The minimum retention time of entries, whatever their number; if it is not zero, the oplog
+    /// is written from the start.
     pub kept_ms: i64,
 }
 
-/// What is decided about the oplog.
+/// The state of the oplog's retention.
 #[derive(Default)]
 pub struct OplogKeeper {
-    /// How long entries are kept however many they are: `minRetentionHours`.
+    /// The minimum retention time of entries: `minRetentionHours`.
     at_least_ms: AtomicI64,
-    /// How long images are kept; zero is as long as the entries.
+    /// The retention time of images; zero is that of the entries.
     images_ms: AtomicI64,
-    /// When it was used last.
+    /// The time of its last use.
     used_ms: AtomicI64,
     trimmed_ms: AtomicI64,
 }
 
 impl OplogKeeper {
-    /// Sets how long entries are kept at least.
+    /// Sets the minimum retention time of entries.
     pub fn keep_at_least(&self, ms: i64) {
         self.at_least_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// The parameter that says how long images are kept, where it was set.
+    /// Returns the parameter with the retention time of images, if it was set.
     ///
     /// Errors: those of the store.
     pub fn parameter(&self, db: &Db) -> Result<Option<DocBuf>> {
         db.stored_document(&namespace()?, PARAMETER)
     }
 
-    /// Sets and stores the parameter that says how long images are kept.
+    /// Sets and stores the parameter with the retention time of images.
     ///
     /// Errors: those of the store.
     pub fn set_parameter(&self, db: &Db, parameter: Doc<'_>, now_ms: i64) -> Result<()> {
@@ -66,12 +65,12 @@ impl OplogKeeper {
         Ok(())
     }
 
-    /// Sets how long images are kept; `None` is as long as the entries.
+    /// Sets the retention time of images; `None` is that of the entries.
     fn keep_images(&self, ms: Option<i64>) {
         self.images_ms.store(ms.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Notes that a change stream is read.
+    /// Records that a change stream is read.
     pub fn note_use(&self, now_ms: i64) {
         self.used_ms.store(now_ms, Ordering::Relaxed);
     }
@@ -84,7 +83,7 @@ impl OplogKeeper {
         }
     }
 
-    /// Has the oplog written where it is needed from the start.
+    /// Enables the oplog if it is needed from the start.
     ///
     /// Errors: those of the store.
     pub fn start(&self, server: &Server) -> Result<()> {
@@ -99,13 +98,13 @@ impl OplogKeeper {
         if self.is_always_written(server) { server.db.start_oplog() } else { Ok(()) }
     }
 
-    /// Whether it is written whoever needs it.
+    /// Returns whether it is written independently of its use.
     fn is_always_written(&self, server: &Server) -> bool {
         server.options.repl_set.is_some() || server.options.oplog.kept_ms > 0
     }
 
-    /// Notes in a set's oplog that nothing was written for a while, so that who follows it knows
-    /// how far it has come.
+    /// Writes a no-op into a set's oplog if nothing was written for a while, so that its readers
+    /// know how far they are.
     fn note_time(&self, server: &Server) -> Result<()> {
         let quiet_ms = 1000 * server.parameters.number("periodicNoopIntervalSecs");
         let newest_ms = 1000 * i64::try_from(server.db.oplog().newest() >> 32).unwrap_or(i64::MAX);
@@ -118,7 +117,7 @@ impl OplogKeeper {
         Ok(())
     }
 
-    /// Forgets what need not be kept. Called every few seconds.
+    /// Removes entries and images that need not be kept. Called every few seconds.
     ///
     /// Errors: those of the store.
     pub fn tend(&self, server: &Server) -> Result<()> {
@@ -147,7 +146,7 @@ fn namespace() -> Result<Namespace> {
     Namespace::new("config", "clusterParameters")
 }
 
-/// How long images are kept, as the parameter says.
+/// Returns the retention time of images in the parameter.
 fn images_ms(parameter: Doc<'_>) -> Option<i64> {
     let images = parameter.get("preAndPostImages")?.as_doc()?;
     images.get("expireAfterSeconds")?.as_exact_i64().map(|seconds| seconds.saturating_mul(1000))

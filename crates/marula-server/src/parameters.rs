@@ -1,4 +1,4 @@
-//! Server parameters: what `getParameter` shows and `setParameter` changes.
+//! Server parameters, for `getParameter` and `setParameter`.
 //!
 //! A parameter is a row of [`acting`] or of [`without_effect`]: its name in MongoDB, its default
 //! with its type and bounds, and when it may be set.
@@ -28,15 +28,15 @@ errors! {
     no_such_mechanism(name: &str) = BadValue, "there is no authentication mechanism '{name}' here; there are SCRAM-SHA-256, SCRAM-SHA-1 and MONGODB-X509";
 }
 
-/// Which connections are taken: plain ones, or those that use TLS.
+/// The permitted connections: plain ones, or those with TLS.
 const TLS_MODE: &str = "tlsMode";
 /// The same under its older name, with SSL in its values.
 const SSL_MODE: &str = "sslMode";
-/// The ways to log in that are taken.
+/// The permitted authentication mechanisms.
 const MECHANISMS: &str = "authenticationMechanisms";
-/// How much is said in the log.
+/// The verbosity of the log.
 const LOG_LEVEL: &str = "logLevel";
-/// How much each part of the server says there.
+/// The verbosity of each component of the log.
 const LOG_COMPONENTS: &str = "logComponentVerbosity";
 
 /// The values that were set.
@@ -45,13 +45,13 @@ pub struct Parameters {
     set: RwLock<BTreeMap<&'static str, ValueBuf>>,
 }
 
-/// Why a parameter was not set.
+/// The reason for which a parameter was not set.
 pub enum Refused {
-    /// It has no such value.
+    /// The value is not permitted.
     Value(Error),
     /// There is no such parameter.
     Unknown,
-    /// It may not be set now.
+    /// The parameter cannot be set now.
     NotNow,
 }
 
@@ -62,31 +62,31 @@ pub(crate) static ROWS: LazyLock<Vec<&'static Row>> = LazyLock::new(|| {
     rows
 });
 
-/// The row of the parameter with this name.
+/// Returns the row of the parameter with this name.
 pub(crate) fn find(name: &[u8]) -> Option<&'static Row> {
     let at = ROWS.binary_search_by_key(&name, |row| row.name.as_bytes()).ok()?;
     Some(ROWS[at])
 }
 
 impl Parameters {
-    /// A parameter's value.
+    /// Returns a parameter's value.
     pub fn get(&self, row: &Row) -> ValueBuf {
         self.set.read().get(row.name).cloned().unwrap_or_else(|| row.initial())
     }
 
-    /// A parameter's value as a number, or as zero or one.
+    /// Returns a parameter's value as a number; a boolean is zero or one.
     pub fn number(&self, name: &str) -> i64 {
         let row = find(name.as_bytes()).expect("the server asks for parameters it has");
         let value = self.get(row);
         value.get().as_exact_i64().unwrap_or(i64::from(value.get().is_truthy()))
     }
 
-    /// A parameter's value as a flag.
+    /// Returns a parameter's value as a boolean.
     pub fn flag(&self, name: &str) -> bool {
         self.number(name) != 0
     }
 
-    /// Whether this way to log in is taken.
+    /// Returns whether this authentication mechanism is permitted.
     pub fn takes_mechanism(&self, name: &str) -> bool {
         self.set.read().get(MECHANISMS).is_none_or(|taken| {
             let taken = taken.get().as_array().unwrap_or(Doc::EMPTY);
@@ -96,7 +96,7 @@ impl Parameters {
 }
 
 impl Server {
-    /// A parameter's value; of the feature compatibility version, what the data says.
+    /// Returns a parameter's value; for the feature compatibility version, the stored one.
     pub fn parameter(&self, row: &Row) -> ValueBuf {
         match row.name {
             "featureCompatibilityVersion" => {
@@ -112,7 +112,7 @@ impl Server {
         self.options.tls.as_ref().map_or(Mode::Disabled, |tls| tls.mode())
     }
 
-    /// Changes the mode of TLS by one step: from both kinds of connections to those that use it.
+    /// Changes the TLS mode by one step: from both kinds of connections to those with TLS.
     fn set_tls_mode(&self, name: &str) -> Result<ValueBuf> {
         let wanted = Mode::of_name(name).ok_or_else(|| no_tls_mode(name))?;
         let was = self.tls_mode();
@@ -125,7 +125,7 @@ impl Server {
         }
     }
 
-    /// Sets a parameter while the server runs; answers what it was.
+    /// Sets a parameter while the server runs; returns its old value.
     pub fn set_parameter(&self, name: &[u8], value: Value<'_>) -> Result<ValueBuf, Refused> {
         let row = find(name).ok_or(Refused::Unknown)?;
         if !row.settable.at_runtime() {
@@ -140,9 +140,9 @@ impl Server {
         .map_err(Refused::Value)
     }
 
-    /// Sets a parameter as the command line or the configuration file says.
+    /// Sets a parameter from the command line or the configuration file.
     ///
-    /// Errors: a value that it does not have.
+    /// Errors: a value that is not permitted.
     pub fn set_parameter_at_startup(&self, wanted: &AtStartup) -> Result<()> {
         self.store_parameter(wanted.row, wanted.value.get()).map(|_| ())
     }
@@ -161,7 +161,7 @@ impl Server {
             tracing::warn!(parameter = row.name, "this server parameter has no effect in Marula");
         }
         match row.name {
-            // The level of the log as a whole has two names.
+            // The verbosity of the whole log has two names.
             LOG_LEVEL => {
                 let levels = find(LOG_COMPONENTS.as_bytes()).map(|row| self.parameters.get(row));
                 let levels = levels.unwrap_or_else(|| ValueBuf::from(&DocBuf::new()));
@@ -214,16 +214,16 @@ impl Server {
     }
 }
 
-/// A parameter that the command line or the configuration file sets.
+/// A parameter from the command line or the configuration file.
 pub struct AtStartup {
     row: &'static Row,
     value: ValueBuf,
 }
 
 impl AtStartup {
-    /// Reads it; values are text there.
+    /// Parses it; values are text there.
     ///
-    /// Errors: one line that says what is wrong.
+    /// Errors: one line with the cause.
     pub fn parse(name: &str, value: &str) -> Result<Self, String> {
         let row = find(name.as_bytes()).filter(|row| row.settable.at_startup());
         let row =
@@ -240,7 +240,7 @@ impl AtStartup {
     }
 }
 
-/// Errors: a mechanism that is not there.
+/// Errors: an unknown mechanism.
 fn check_mechanisms(names: Value<'_>) -> Result<()> {
     for element in names.as_array().unwrap_or(Doc::EMPTY) {
         let name = element.value.get().as_str().map(|name| name.to_string()).unwrap_or_default();
@@ -251,7 +251,7 @@ fn check_mechanisms(names: Value<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The parameters and whether each may be set, as `showDetails` prints them.
+/// Returns a parameter and the times at which it may be set, as `showDetails` prints them.
 pub(crate) fn write_details(row: &Row, value: &ValueBuf) -> DocBuf {
     doc! {
         "value": value,

@@ -1,5 +1,10 @@
-//! A running pipeline, for its cursor: the documents of a collection at one end, batches of a reply
-//! at the other.
+//! A running pipeline as the source of a cursor.
+//!
+//! ```text
+//!   collection ─► Execution ─► CollectionSource ─► stages ─► PipelineSource ─► batch of a reply
+//!                 the front,   reads ahead a       the rest
+//!                 as a query   little at a time
+//! ```
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -39,31 +44,31 @@ use crate::server::Server;
 use crate::time_series;
 use crate::view;
 
-/// Bytes of documents that are read ahead of the pipeline.
+/// The size of the documents that are read ahead of the pipeline.
 const READ_AHEAD_BYTES: usize = 256 * 1024;
 
-/// The same in a transaction, where it can be seen: later writes of the transaction do not change
-/// what has been read ahead. Source: what mongod 6.0 shows.
+/// The same in a transaction, where it is visible: later writes of the transaction do not change
+/// documents that have been read ahead. Source: the behaviour of mongod 6.0.
 const READ_AHEAD_BYTES_IN_TRANSACTION: usize = 4 << 20;
 
-/// How far the documents of a collection are read ahead of the pipeline.
+/// The amount of documents that is read ahead of the pipeline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ahead {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(usize),
-    /// To the end of the batch: in a transaction, where the pipeline is one query.
+    /// All documents of the batch: in a transaction, if the whole pipeline is one query.
     Batch,
 }
 
-/// The collections around a pipeline, and whether its operation may go on.
+/// The environment of a pipeline: its collections, and the conditions that end its operation.
 pub(crate) struct Surroundings {
     db: Arc<Db>,
     database: String,
     server: Arc<Server>,
     context: Arc<QueryContext>,
-    /// What the command that reads it now works with.
+    /// The unit of work of the current command.
     work: Mutex<Work>,
-    /// How many documents the batch that is being filled has room for.
+    /// The number of documents that still fit into the current batch.
     room: AtomicUsize,
     writer: Writer,
     sight: Sight,
@@ -92,23 +97,23 @@ impl Surroundings {
         }
     }
 
-    /// The pipeline goes on in another command.
+    /// Continues the pipeline in another command.
     fn renew(&self, ctx: &Context<'_>) {
         Watch::renew(&self.context, ctx);
         *self.work.lock() = Work::of(ctx);
     }
 
-    /// What the command that reads it now works with.
+    /// Returns the unit of work of the current command.
     fn work(&self) -> Work {
         self.work.lock().clone()
     }
 
-    /// The collection of this name, as the operation sees it.
+    /// Returns the collection of this name, as the operation sees it.
     fn collection(&self, ns: &Namespace) -> Option<Arc<Collection>> {
         self.work().unit().collection(ns)
     }
 
-    /// What the stages of a pipeline run in.
+    /// Returns the environment of the pipeline's stages.
     fn env(self: &Arc<Self>) -> Env {
         Env { context: self.context.clone(), world: self.clone(), stage_bytes_max: STAGE_BYTES_MAX }
     }
@@ -203,12 +208,12 @@ impl World for Surroundings {
     }
 }
 
-/// How the client says to run a pipeline.
+/// A client's options for a pipeline.
 #[derive(Default)]
 pub(crate) struct PipelineOptions {
-    /// How to read the collection.
+    /// The hint for the plan.
     pub hint: Option<marula_plan::Hint>,
-    /// Whether `$out` and `$merge` write what the validator of their target refuses.
+    /// Whether `$out` and `$merge` ignore the validator of their target.
     pub bypass_validation: bool,
 }
 
@@ -216,20 +221,20 @@ pub(crate) struct PipelineOptions {
 pub(crate) struct PipelineSource {
     source: Box<dyn Source>,
     surroundings: Arc<Surroundings>,
-    /// The document that did not fit the last batch is still the source's.
+    /// Whether the last document did not fit the last batch and is still in the source.
     is_held: bool,
-    /// What is read, where the whole pipeline is one query.
+    /// The objects that it reads, if the whole pipeline is one query.
     reads: Option<Reads>,
-    /// What it follows, where it is a change stream.
+    /// The change stream, if it is one.
     followed: Option<Followed>,
 }
 
-/// A pipeline that has started.
+/// A started pipeline.
 struct Started {
     source: Box<dyn Source>,
-    /// What is read, where the whole pipeline is one query.
+    /// The objects that it reads, if the whole pipeline is one query.
     reads: Option<Reads>,
-    /// What it follows, where it is a change stream.
+    /// The change stream, if it is one.
     followed: Option<Followed>,
 }
 
@@ -256,20 +261,20 @@ impl PipelineSource {
         Ok(PipelineSource { source, surroundings, is_held: false, reads, followed })
     }
 
-    /// Whether the whole pipeline is one query: it ends at once where what it reads is gone,
-    /// whatever has been read ahead.
+    /// Returns whether the whole pipeline is one query: it then fails as soon as one of the objects
+    /// that it reads no longer exists, even if documents have been read ahead.
     pub(crate) fn is_query(&self) -> bool {
         self.reads.is_some()
     }
 
-    /// What it follows, where it is a change stream.
+    /// Returns the change stream, if it is one.
     pub(crate) fn followed(&self) -> Option<&Followed> {
         self.followed.as_ref()
     }
 }
 
 impl PipelineSource {
-    /// Shows `take` every document.
+    /// Calls `take` with every document.
     pub(crate) fn for_each(&mut self, take: &mut dyn FnMut(Doc<'_>) -> Result<()>) -> Result<()> {
         while self.source.advance()? == Step::Document {
             take(self.source.doc())?;
@@ -333,8 +338,7 @@ impl cursor::Source for PipelineSource {
     }
 }
 
-/// Starts a pipeline: what stands at its front and the planner can carry out becomes the way the
-/// collection is read.
+/// Starts a pipeline: the front that the planner can execute becomes the query on the collection.
 fn start(
     surroundings: Arc<Surroundings>,
     ns: &Namespace,
@@ -345,7 +349,7 @@ fn start(
     start_resolved(surroundings, ns, pipeline, hint)
 }
 
-/// [`start`], where the views under the namespace are known to end.
+/// Like [`start`], after the chain of views under the namespace has been checked.
 fn start_resolved(
     surroundings: Arc<Surroundings>,
     ns: &Namespace,
@@ -435,7 +439,7 @@ fn start_resolved(
     Ok(Started { source: rest.run(Box::new(input), &env)?, reads, followed: None })
 }
 
-/// Whether nothing is left of a pipeline but what its query could do: nothing, or its projection.
+/// Returns whether the rest of a pipeline is empty, or only the projection of its query.
 fn is_query(query: &Query, rest: &Pipeline) -> bool {
     match rest.stages() {
         [] => true,
@@ -448,13 +452,13 @@ fn is_query(query: &Query, rest: &Pipeline) -> bool {
 pub(crate) struct Front {
     /// The query.
     pub query: Query,
-    /// What adds distances to its documents.
+    /// Adds distances to its documents.
     pub search: Option<Search>,
-    /// What is left of the pipeline.
+    /// The rest of the pipeline.
     pub rest: Pipeline,
 }
 
-/// Starts the query at the front of a pipeline; answers what runs upon its documents.
+/// Starts the query at the front of a pipeline; returns the pipeline over its documents.
 fn start_front(
     surroundings: Arc<Surroundings>,
     collection: Arc<Collection>,
@@ -469,8 +473,8 @@ fn start_front(
     Ok((source, rest))
 }
 
-/// Runs a pipeline on a collection, but writes nothing. Answers how many documents the query at its
-/// front has given, and then each of the other stages.
+/// Runs a pipeline on a collection without its writes. Returns the number of documents from the
+/// query at its front, and then from each of the other stages.
 pub(crate) fn count_given(ctx: &Context<'_>, ns: &Namespace, front: Front) -> Result<Vec<u64>> {
     let context = Arc::new(front.query.context.clone());
     let surroundings = Arc::new(Surroundings::new(ctx, ns, context, false));
@@ -482,7 +486,7 @@ pub(crate) fn count_given(ctx: &Context<'_>, ns: &Namespace, front: Front) -> Re
     rest.count(Box::new(input), &env)
 }
 
-/// Plans the query that is the front of a pipeline, of which `rest` is left.
+/// Plans the query at the front of a pipeline; `rest` is the rest of it.
 fn plan_front(
     surroundings: &Surroundings,
     collection: &Arc<Collection>,
@@ -501,13 +505,13 @@ fn plan_front(
     Ok(chosen.expect("who may wait gets a plan"))
 }
 
-/// What a pipeline needs of a document.
+/// Returns the fields of a document that a pipeline needs, as a projection.
 fn needs_of(rest: &Pipeline) -> DocBuf {
     rest.needs().map(|needed| needed.projection()).unwrap_or_default()
 }
 
-/// The `$project` that comes first and counts as the query's own projection: one that says what is
-/// shown, and computes nothing where the query sorts.
+/// Returns the `$project` that comes first and counts as the query's own projection: an inclusion
+/// without computed fields if the query sorts.
 pub(crate) fn front_projection(rest: &Pipeline, is_sorted: bool) -> Option<&Projection> {
     let Kind::Project(project) = rest.stages().first()?.kind() else { return None };
     let projection = project.projection();
@@ -515,14 +519,14 @@ pub(crate) fn front_projection(rest: &Pipeline, is_sorted: bool) -> Option<&Proj
     is_meant.then_some(projection)
 }
 
-/// The projection of a pipeline's query, of which `rest` is left: that of the `$project` that comes
-/// first, or what all stages need.
+/// Returns the projection of a pipeline's query; `rest` is the rest of the pipeline: that of the
+/// `$project` that comes first, or the fields that all stages need.
 pub(crate) fn projection_of(rest: &Pipeline, is_sorted: bool) -> DocBuf {
     front_projection(rest, is_sorted).map_or_else(|| needs_of(rest), Projection::print)
 }
 
-/// Takes the front of a pipeline that a query can carry out: `$match`, then `$sort`, `$skip` and
-/// `$limit`. What the rest needs of the documents is the query's projection.
+/// Turns the front of a pipeline into a query: `$match`, then `$sort`, `$skip` and `$limit`. The
+/// fields that the rest needs are the query's projection.
 pub(crate) fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
     let mut filter: Option<Filter> = None;
     let mut sort: Option<SortPattern> = None;
@@ -531,7 +535,7 @@ pub(crate) fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Qu
     if let [first, second, ..] = pipeline.stages()
         && let (Kind::Unpack(unpack), Kind::Match(wanted)) = (first.kind(), second.kind())
     {
-        // Buckets are chosen by it; their measurements are asked again behind the stage.
+        // It selects buckets; their measurements are checked again after the stage.
         let filter = unpack.bucket_filter(wanted, &context);
         return Ok((Query::new(filter, context), pipeline));
     }
@@ -561,7 +565,7 @@ pub(crate) fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Qu
     query.wants_key = wants_key;
     query.skip = part.skip;
     query.limit = part.limit;
-    // The keys of index entries come with whole documents alone.
+    // The keys of index entries are returned only with whole documents.
     if let Some(needed) = rest.needs().filter(|_| query.filter.text().is_none() && !wants_key) {
         let is_all = query.sort.is_none() && part.is_all();
         let projection = front_projection(&rest, query.sort.is_some());
@@ -580,7 +584,7 @@ pub(crate) fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Qu
     Ok((query, rest))
 }
 
-/// The rest of a pipeline over a plan that gives only the first document of each group.
+/// Returns the rest of a pipeline over a plan that returns only the first document of each group.
 pub(crate) fn of_first_of_each(rest: Pipeline) -> Pipeline {
     match rest.stages().first().and_then(|stage| Arc::clone(stage).first_of_each()) {
         Some(first) => rest.with_first(first.stage),
@@ -588,7 +592,7 @@ pub(crate) fn of_first_of_each(rest: Pipeline) -> Pipeline {
     }
 }
 
-/// Whether some stage asks for metadata of this name.
+/// Returns whether some stage uses metadata of this name.
 fn asks_for(pipeline: &Pipeline, name: &str) -> bool {
     let asks = |stage: &Arc<dyn Stage>| {
         stage.print().get().as_doc().is_some_and(|stage| text::asks_for(stage, name))
@@ -596,13 +600,12 @@ fn asks_for(pipeline: &Pipeline, name: &str) -> bool {
     pipeline.stages().iter().any(asks)
 }
 
-/// The filter of a query that has none.
+/// Returns the filter of a query without conditions.
 fn without_conditions(context: &QueryContext) -> Filter {
     Filter::from_node(Node::And(Vec::new()), context)
 }
 
-/// Which of all documents are wanted: those behind the first `skip`, and of these no more than
-/// `limit`.
+/// A part of all documents: those after the first `skip`, at most `limit`.
 #[derive(Default)]
 struct Part {
     skip: u64,
@@ -614,8 +617,7 @@ impl Part {
         self.skip == 0 && self.limit.is_none()
     }
 
-    /// Leaves out the first `count` of it; `false` where none would be left, or the count is too
-    /// large to say.
+    /// Skips the first `count` of it; returns false if none would be left, or the sum is too large.
     fn skip(&mut self, count: u64) -> bool {
         let (Some(skip), left) =
             (self.skip.checked_add(count), self.limit.map(|it| it.checked_sub(count)))
@@ -630,15 +632,15 @@ impl Part {
         true
     }
 
-    /// Takes no more than the first `count` of it.
+    /// Limits it to the first `count`.
     fn limit(&mut self, count: u64) {
         self.limit = Some(self.limit.unwrap_or(u64::MAX).min(count));
     }
 }
 
-/// The documents of a stage that tells of the server, written when the first is asked for.
+/// The documents of a stage that reports on the server, created when the first is read.
 struct Reported {
-    /// What it is about; taken with the first pull.
+    /// The subject; taken with the first pull.
     wanted: Option<(Namespace, Report)>,
     surroundings: Arc<Surroundings>,
     documents: Documents,
@@ -663,17 +665,17 @@ impl Source for Reported {
 /// The documents of an execution, read ahead a little at a time.
 struct CollectionSource {
     execution: Execution,
-    /// What adds distances to the documents.
+    /// Adds distances to the documents.
     search: Option<Search>,
-    /// What of the documents the pipeline looks at, where that is not all.
+    /// The fields that the pipeline uses, if not all.
     fields: Option<FieldSet>,
     surroundings: Arc<Surroundings>,
     bytes: Vec<u8>,
-    /// Where each document read ahead ends in `bytes`.
+    /// The end of each document that was read ahead, in `bytes`.
     ends: Vec<usize>,
-    /// What is known of those at the front beside their fields; of the others nothing is.
+    /// The metadata of the documents at the front; the others have none.
     known: Vec<Option<Known>>,
-    /// Whether the keys are wanted of the index entries that lead to documents.
+    /// Whether the keys of the documents' index entries are wanted.
     wants_key: bool,
     ahead: Ahead,
     next: usize,
@@ -682,7 +684,8 @@ struct CollectionSource {
 
 impl CollectionSource {
     fn new(execution: Execution, surroundings: Arc<Surroundings>, search: Option<Search>) -> Self {
-        // The first one reads the pipeline's own collection; others are those of `$lookup` and kin.
+        // The first one reads the pipeline's own collection; others are those of `$lookup` and
+        // similar stages.
         surroundings.plan.get_or_init(|| Arc::clone(execution.plan()));
         CollectionSource {
             fields: execution.query().fields.clone(),

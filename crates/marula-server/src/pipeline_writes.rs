@@ -1,4 +1,4 @@
-//! What the stages `$out` and `$merge` write, through the collections' own writes.
+//! The writes of the stages `$out` and `$merge`, through the collections' own writes.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ errors! {
     bad_target(reason: &str) = IllegalOperation, "error with target namespace: {reason}";
 }
 
-/// Documents that `$out` gathers before it inserts them.
+/// The number of documents that `$out` collects before it inserts them.
 const GATHERED_DOCUMENTS_MAX: usize = 1_000;
-/// Bytes of documents that `$out` gathers before it inserts them.
+/// The size of documents that `$out` collects before it inserts them.
 const GATHERED_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Where and how a pipeline writes.
+/// The target and the options of a pipeline's writes.
 pub(crate) struct Writer {
     db: Arc<Db>,
     work: Work,
@@ -42,7 +42,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A writer for the operation of a command.
+    /// Returns a writer for the operation of a command.
     pub(crate) fn new(
         ctx: &Context<'_>,
         context: Arc<QueryContext>,
@@ -59,10 +59,9 @@ impl Writer {
         op
     }
 
-    /// Begins the collection that takes the place of `target`.
+    /// Creates the collection that will replace `target`.
     ///
-    /// Errors: a target that is a view, is capped, or has a name that no collection may be created
-    /// with.
+    /// Errors: a target that is a view, is capped, or has a name that is not permitted.
     pub(crate) fn replace(
         &self,
         target: Namespace,
@@ -83,10 +82,10 @@ impl Writer {
         Ok(Box::new(self.beside(collection, target, None)))
     }
 
-    /// Begins the buckets that take the place of those of a time-series collection, which is
-    /// created where there is none.
+    /// Creates the buckets that will replace those of a time-series collection, which is created if
+    /// it does not exist.
     ///
-    /// Errors: those of the options; a target that is there and is none with such options.
+    /// Errors: those of the options; an existing target that has other options.
     fn replace_buckets(&self, target: Namespace, options: Doc<'_>) -> Result<Box<dyn Replacement>> {
         time_series::check_alone(self.context.version, &target, options)?;
         let wanted = TimeSeries::parse(options).expect("the options have been checked");
@@ -134,8 +133,8 @@ impl Writer {
         Beside { writer, collection, target, made, gathered, is_in_place: false }
     }
 
-    /// Whether a unique index of `ns` has exactly these fields, in any order, for every document
-    /// and in the order of strings of the operation.
+    /// Returns whether a unique index of `ns` has exactly these fields, in any order, for every
+    /// document and with the collation of the operation.
     pub(crate) fn has_unique_index(&self, ns: &Namespace, fields: &[String]) -> bool {
         let is_id = matches!(fields, [only] if only == "_id");
         let Some(collection) = self.db.collection(ns) else { return is_id };
@@ -149,14 +148,13 @@ impl Writer {
                 && key.iter().count() == fields.len()
                 && key.iter().all(|part| fields.iter().any(|field| part.name == field.as_str()))
         };
-        // A clustered collection has no index on _id; that a view cannot be written to is said
-        // later.
+        // A clustered collection has no index on _id; a view is rejected later.
         let is_keyed = state.options.clustered.is_some() || state.options.view.is_some();
         state.indexes.iter().any(|index| suits(&index))
             || (is_id && is_keyed && state.options.collation == self.context.collation)
     }
 
-    /// Updates the one document that `filter` finds; answers whether there was one.
+    /// Updates the single document that matches `filter`; returns whether there was one.
     pub(crate) fn update_one(
         &self,
         ns: &Namespace,
@@ -176,8 +174,8 @@ impl Writer {
         self.update_found(&collection, filter, &parsed, &update)
     }
 
-    /// Updates the one document that `filter` finds, or inserts the one that the update creates
-    /// from nothing, into a collection that is created if it does not exist.
+    /// Updates the single document that matches `filter`, or inserts the one that the update
+    /// creates, into a collection that is created if it does not exist.
     pub(crate) fn upsert_one(
         &self,
         ns: &Namespace,
@@ -254,7 +252,7 @@ impl Writer {
         Ok(record)
     }
 
-    /// Inserts a document into a collection, which is created where there is none.
+    /// Inserts a document into a collection, which is created if it does not exist.
     pub(crate) fn insert(
         &self,
         ns: &Namespace,
@@ -281,7 +279,7 @@ impl Writer {
     }
 }
 
-/// Documents gathered for one insert.
+/// Documents collected for one insert.
 #[derive(Default)]
 struct Gathered {
     bytes: Vec<u8>,
@@ -295,12 +293,12 @@ impl Gathered {
     }
 }
 
-/// A collection on its way to the place of another. Dropped before that, it is gone.
+/// A temporary collection that will replace another. It is removed if it is dropped before.
 struct Beside {
     writer: Writer,
     collection: Arc<Collection>,
     target: Namespace,
-    /// The time-series collection that was made for the target.
+    /// The time-series collection that was created for the target.
     made: Option<Namespace>,
     gathered: Gathered,
     is_in_place: bool,
@@ -359,7 +357,7 @@ impl Drop for Beside {
     }
 }
 
-/// Whether someone else dropped the collection, or its database, before.
+/// Returns whether another client dropped the collection, or its database, before.
 fn is_gone(error: &Error) -> bool {
     error.code() == codes::NamespaceNotFound
 }

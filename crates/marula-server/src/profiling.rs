@@ -1,11 +1,13 @@
-//! What the database profiler is set to, and what it and the log of slow operations make of an
-//! operation.
+//! The settings of the database profiler, and the decision whether an operation is recorded or
+//! logged.
 //!
-//! An operation is *slow* from `slowms` milliseconds on; `sampleRate` says which part of the slow
-//! ones counts. A `filter` takes the place of both. What counts is a line of the log. A database's
-//! *level* says what is recorded in its `system.profile`: at 1 what counts, at 2 everything. While
-//! its component COMMAND is at level 1, the log has a line for every operation, as mongod's does.
-//! While every level is 0 and there is no filter, an operation that is not slow costs three loads.
+//! An operation is *slow* from `slowms` milliseconds on; `sampleRate` is the part of the slow
+//! operations that is selected. A `filter` replaces both. Selected operations are logged. A
+//! database's *level* controls its `system.profile`: 1 records the selected operations, 2 all.
+//! While its component COMMAND is at level 1, the log has a line for every operation, as mongod's
+//! does. While every level is 0 and there is no filter, an operation that is not slow costs three
+//! loads.
+//!
 //! Source: manual "Database Profiler", "profile".
 
 use std::collections::BTreeMap;
@@ -23,51 +25,51 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::server::Server;
 
-/// The collection that holds the records of a database.
+/// The collection with the records of a database.
 pub(crate) const COLLECTION: &str = "system.profile";
 
-/// The bound of a collection of records. Source: manual "Database Profiler": 1 megabyte.
+/// The size limit of a collection of records. Source: manual "Database Profiler": 1 megabyte.
 const COLLECTION_BYTES_MAX: i32 = 1024 * 1024;
 
-/// What the profiler is set to.
+/// The settings of the profiler.
 pub struct Profiling {
     settings: Mutex<Settings>,
     /// Whether any database has a level or a filter.
     is_on: AtomicBool,
-    /// From here on an operation is looked at as slow; microseconds.
+    /// The time in microseconds from which an operation may be slow.
     slow_us: AtomicI64,
 }
 
 /// The settings, of the server and of each database.
 pub struct Settings {
     databases: BTreeMap<String, Database>,
-    /// Those of a database that none were set for.
+    /// The settings of databases without their own.
     usual: Database,
-    /// Milliseconds from which an operation counts as slow.
+    /// The time in milliseconds from which an operation is slow.
     pub slow_ms: i32,
-    /// The part of the slow operations that counts.
+    /// The part of the slow operations that is selected.
     pub sample_rate: f64,
 }
 
 /// The settings of one database.
 #[derive(Clone, Default)]
 pub struct Database {
-    /// 0 records nothing, 1 what counts, 2 everything.
+    /// 0 records nothing, 1 the selected operations, 2 all.
     pub level: i32,
-    /// What counts, in place of being slow.
+    /// Selects operations, instead of slowness.
     pub filter: Option<Filter>,
 }
 
-/// What becomes of an operation that has ended.
+/// The treatment of a completed operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// It is a line of the log.
+    /// Whether it is logged.
     pub is_logged: bool,
-    /// It is a record in its database.
+    /// Whether it is recorded in its database.
     pub is_recorded: bool,
 }
 
-/// Whether the log is to tell of every operation: its component COMMAND is at level 1.
+/// Returns whether the log has a line for every operation: its component COMMAND is at level 1.
 #[inline]
 fn logs_all() -> bool {
     tracing::enabled!(target: "COMMAND", tracing::Level::DEBUG)
@@ -87,7 +89,7 @@ impl Default for Profiling {
 }
 
 impl Profiling {
-    /// The settings, to be read.
+    /// Returns the settings, for reading.
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
         self.settings.lock()
     }
@@ -101,14 +103,14 @@ impl Profiling {
         self.slow_us.store(i64::from(settings.slow_ms) * 1000, Ordering::Relaxed);
     }
 
-    /// Whether operations in `db` are to tell all about their plans: they will be recorded, or may
-    /// be.
+    /// Returns whether operations in `db` collect the full statistics of their plans, because they
+    /// are or may be recorded.
     #[inline]
     pub fn wants_stages(&self, db: &str) -> bool {
         self.is_on.load(Ordering::Relaxed) && self.settings().database(db).level > 0
     }
 
-    /// Whether an operation that took so long needs to be judged at all.
+    /// Returns whether an operation of this duration needs to be judged at all.
     #[inline]
     pub fn concerns(&self, took: Duration) -> bool {
         let took_us = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
@@ -117,7 +119,7 @@ impl Profiling {
             || logs_all()
     }
 
-    /// Whether the log tells of a transaction that was open so long.
+    /// Returns whether a transaction that was open for this time is logged.
     pub fn is_slow(&self, took: Duration) -> bool {
         let took_us = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
         let is_sampled = || {
@@ -127,14 +129,14 @@ impl Profiling {
         took_us >= self.slow_us.load(Ordering::Relaxed) && is_sampled()
     }
 
-    /// What becomes of an operation in `db`, whose record would be `entry`.
+    /// Decides the treatment of an operation in `db`, whose record would be `entry`.
     pub fn judge(&self, db: &str, took: Duration, entry: &dyn Fn() -> DocBuf) -> Verdict {
         let (database, slow_ms, sample_rate) = {
             let settings = self.settings();
             (settings.database(db), settings.slow_ms, settings.sample_rate)
         };
         let counts = match &database.filter {
-            // A filter that fails on an entry leaves it out.
+            // A filter that fails on a record rejects it.
             Some(filter) => filter.matches(entry().as_doc()).unwrap_or(false),
             None => {
                 let took_ms = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
@@ -150,9 +152,9 @@ impl Profiling {
 }
 
 impl Database {
-    /// Settings of this level, and what counts in place of being slow.
+    /// Returns the settings with this level and filter.
     ///
-    /// Errors: a filter that is none.
+    /// Errors: an invalid filter.
     pub fn parse(level: i32, filter: Option<&DocBuf>) -> Result<Self> {
         let parse = |filter: &DocBuf| Filter::parse(filter.as_doc(), &QueryContext::default());
         Ok(Database { level, filter: filter.map(parse).transpose()? })
@@ -164,12 +166,12 @@ impl Database {
 }
 
 impl Settings {
-    /// Changes the settings of every database that none were set for.
+    /// Changes the settings of all databases without their own.
     pub fn set_usual(&mut self, usual: Database) {
         self.usual = usual;
     }
 
-    /// The settings of a database.
+    /// Returns the settings of a database.
     pub fn database(&self, db: &str) -> Database {
         self.databases.get(db).unwrap_or(&self.usual).clone()
     }
@@ -183,7 +185,7 @@ impl Settings {
     }
 }
 
-/// Makes the collection of a database's records, where there is none.
+/// Creates the collection of a database's records, if it does not exist.
 pub(crate) fn create_collection(server: &Server, db: &str) -> Result<()> {
     let ns = Namespace::new(db, COLLECTION)?;
     if server.db.collection(&ns).is_some() {
@@ -192,7 +194,7 @@ pub(crate) fn create_collection(server: &Server, db: &str) -> Result<()> {
     let options = doc! { "capped": true, "size": COLLECTION_BYTES_MAX };
     let created = server.db.create_collection(&ns, CollectionOptions::parse(options.as_doc())?);
     match created {
-        // Another operation was first.
+        // Another operation created it first.
         Err(_) if server.db.collection(&ns).is_some() => Ok(()),
         other => other.map(|_| ()),
     }

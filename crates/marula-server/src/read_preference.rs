@@ -1,5 +1,5 @@
-//! `$readPreference`: from which members of a set a client wants to read. One server takes them
-//! all, as a primary does, and counts them.
+//! `$readPreference`: the members of a set from which a client wants to read. A single server
+//! accepts all, as a primary does, and counts them.
 
 use marula_bson::{BStr, ByteSlice, Doc, Value};
 use marula_error::{Result, errors};
@@ -11,23 +11,23 @@ errors! {
     mode_type(kind: &str) = TypeMismatch, "\"mode\" had the wrong type. Expected string, found {kind}";
 }
 
-/// The modes, and behind them those that name tags, as `serverStatus` lists them.
+/// The modes, then the entry for those with tags, as `serverStatus` lists them.
 pub(crate) const NAMES: [&str; 6] =
     ["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest", "tagged"];
 
-/// A read preference: a place in [`NAMES`].
+/// A read preference: an index in [`NAMES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadPreference {
     /// The mode.
     pub mode: usize,
-    /// Whether it names tags of members.
+    /// Whether it has tags of members.
     pub is_tagged: bool,
 }
 
 impl ReadPreference {
-    /// Reads a request's `$readPreference`.
+    /// Parses a request's `$readPreference`.
     ///
-    /// Errors: what is no read preference.
+    /// Errors: a value that is not a read preference.
     pub fn parse(value: Value<'_>) -> Result<Self> {
         let Value::Document(preference) = value else {
             return Err(not_a_document(value.kind().alias()));

@@ -1,8 +1,8 @@
 //! The configuration of the replica set whose only member this server is.
 //!
-//! It is there from the start. `replSetInitiate` and `replSetReconfig` may change what one member
-//! has to say of itself (its name, tags, priority) and what it announces; then it is stored in
-//! `local.system.replset`, as in mongod.
+//! It exists from the start. `replSetInitiate` and `replSetReconfig` may change the member's name,
+//! tags and priority, and the set's settings; then it is stored in `local.system.replset`, as in
+//! mongod.
 
 use std::net::{ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::fields::{self, Field, Types};
 const COLLECTION: &str = "system.replset";
 
 errors! {
-    /// A configuration that no set can have.
+    /// The configuration of a set is invalid.
     pub invalid(why: &str) = InvalidReplicaSetConfig, "{why}";
     other_name(doing: &str, name: &str, own: &str) = InvalidReplicaSetConfig, "Rejecting {doing} with a set name that differs from command line set name, {doing} set name: {name}, command line set name: {own}";
     not_newer(new: &str, old: &str, set: &str) = NewReplicaSetConfigurationIncompatible, "New replica set configuration version and term must be greater than old, but {new} is not greater than {old} for replica set {set}";
@@ -75,19 +75,19 @@ const SETTINGS_FIELDS: &[Field] = &[
     Field::optional("replicaSetId", Types::One(Type::ObjectId)),
 ];
 
-/// The term of the one election that there was.
+/// The term of the single election.
 const TERM: i64 = 1;
-/// The term of a configuration that was forced.
+/// The term of a forced configuration.
 const NO_TERM: i64 = -1;
 
 /// A configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How often it was changed, and by how much.
+    /// The version, which every change increases.
     pub version: i64,
-    /// The term it was made in; -1 where it was forced.
+    /// The term in which it was made; -1 if it was forced.
     pub term: i64,
-    /// The name by which others reach this server, where one was given.
+    /// The name by which others reach this server, if one was given.
     host: Option<String>,
     member_id: i64,
     priority: f64,
@@ -109,14 +109,14 @@ impl Default for Config {
     }
 }
 
-/// What a new configuration is for.
+/// The command that a new configuration comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doing {
     /// It is the first.
     Initiate,
-    /// It takes the place of another.
+    /// It replaces another.
     Reconfig,
-    /// As that, whatever the versions are.
+    /// It replaces another, whatever the versions are.
     ForcedReconfig,
 }
 
@@ -128,8 +128,8 @@ pub struct ReplicaSet {
 }
 
 impl ReplicaSet {
-    /// Reads what is stored. A configuration that cannot be read, changed by hand, must not keep a
-    /// server from starting.
+    /// Reads the stored configuration. One that is invalid, because it was changed by hand, must
+    /// not prevent a start.
     pub fn load(db: &Db, set: &str) -> Result<Self> {
         let Some(stored) = db.stored_document(&namespace()?, set)? else {
             return Ok(ReplicaSet::default());
@@ -141,15 +141,16 @@ impl ReplicaSet {
         Ok(ReplicaSet { config: RwLock::new(Arc::new(config)), is_initiated: Mutex::new(true) })
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> Arc<Config> {
         self.config.read().clone()
     }
 
-    /// Takes a configuration over and stores it; `None` where the set has been initiated before.
-    /// `own` is the address that the server gives itself.
+    /// Replaces the configuration and stores it; `None` if the set has been initiated before. `own`
+    /// is the address that the server assumes for itself.
     ///
-    /// Errors: what no one-member set can be, and versions that are not newer.
+    /// Errors: a configuration that a set of one member cannot have, and a version that is not
+    /// newer.
     pub fn change(
         &self,
         db: &Db,
@@ -192,7 +193,7 @@ impl ReplicaSet {
                 }
             }
             Doing::ForcedReconfig => {
-                // So far ahead that a change made elsewhere meanwhile is not newer.
+                // Far enough ahead that a concurrent change elsewhere is not newer.
                 config.version =
                     old.version.max(config.version) + 10_000 + rand::random_range(0..90_000);
                 config.term = NO_TERM;
@@ -227,7 +228,7 @@ fn set_id() -> ObjectId {
     ObjectId::from_bytes(ELECTION_ID.bytes())
 }
 
-/// Whether `host` names this machine and the port that this server has.
+/// Returns whether `host` names this machine and this server's port.
 fn is_this_machine(host: &str, own: &str) -> bool {
     let port = |address: &str| address.rsplit_once(':').map(|(_, port)| port.to_owned());
     let with_port = if port(host).is_some() { host.to_owned() } else { format!("{host}:27017") };
@@ -235,22 +236,23 @@ fn is_this_machine(host: &str, own: &str) -> bool {
         return false;
     }
     let addresses = with_port.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-    // What can be bound is an address of this machine.
+    // An address that can be bound is an address of this machine.
     addresses.is_ok_and(|all| all.iter().any(|address| UdpSocket::bind((address.ip(), 0)).is_ok()))
 }
 
 impl Config {
-    /// The address by which others reach this server; `own` is the one that it gives itself.
+    /// Returns the address by which others reach this server; `own` is the one that it assumes for
+    /// itself.
     pub fn host<'c>(&'c self, own: &'c str) -> &'c str {
         let port = |address: &str| address.rsplit_once(':').map(|(_, port)| port.to_owned());
         match &self.host {
-            // A server that was started anew on another port has another address.
+            // A server that was restarted on another port has another address.
             Some(host) if port(host) == port(own) => host,
             _ => own,
         }
     }
 
-    /// The member's tags.
+    /// Returns the member's tags.
     pub fn tags(&self) -> Doc<'_> {
         self.tags.as_doc()
     }
@@ -315,7 +317,7 @@ impl Config {
         format!("{{version: {}, term: {}}}", self.version, self.term)
     }
 
-    /// The configuration as `replSetGetConfig` shows it.
+    /// Returns the configuration as `replSetGetConfig` shows it.
     pub fn to_doc(&self, set: &str, own: &str) -> DocBuf {
         DocBuf::build(|out| {
             out.append("_id", set).append("version", Value::whole(self.version));

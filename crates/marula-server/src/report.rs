@@ -1,4 +1,4 @@
-//! The documents of the stages that tell of the server and its collections: `$collStats`,
+//! The documents of the stages that report on the server and its collections: `$collStats`,
 //! `$indexStats`, `$currentOp`.
 
 use std::sync::Arc;
@@ -28,14 +28,14 @@ errors! {
     no_collection(ns: &str) = 50933, "collection '{ns}' does not exist";
 }
 
-/// Whose operations and sessions are shown: everybody's, or only those of the user who asks.
+/// The operations and sessions that are shown: all, or only those of the user.
 pub(crate) struct Sight {
     operations_of: Option<Name>,
     sessions_of: Option<[u8; 32]>,
 }
 
 impl Sight {
-    /// What is shown to whoever runs this command.
+    /// Returns those that the user of this command may see.
     pub(crate) fn of(ctx: &Context<'_>) -> Self {
         let without =
             |action| ctx.restrained().filter(|access| !access.may(&Target::Cluster, action));
@@ -46,10 +46,9 @@ impl Sight {
     }
 }
 
-/// The documents that a report gives of `ns` at the moment `now_ms`.
+/// Returns the documents of a report on `ns` at the time `now_ms`.
 ///
-/// Errors: a collection that is not there where one is needed; a view where its documents are asked
-/// for.
+/// Errors: a collection that does not exist; a view, if the report needs documents.
 pub(crate) fn documents(
     server: &Arc<Server>,
     sight: &Sight,
@@ -145,7 +144,7 @@ fn collection(
     Ok(DocBuf::trusted(bytes))
 }
 
-/// The collection that a part of `$collStats` is about.
+/// Returns the collection that a part of `$collStats` is about.
 fn existing(server: &Server, ns: &Namespace, part: &str) -> Result<Arc<Collection>> {
     let collection =
         server.db.collection(ns).ok_or_else(|| no_collection_for_stats(part, ns.as_str()))?;
@@ -175,7 +174,7 @@ fn indexes(server: &Arc<Server>, ns: &Namespace) -> Vec<DocBuf> {
     state.indexes.iter().map(describe).collect()
 }
 
-/// What the catalogue holds of a collection, or of all where `ns` names none.
+/// Returns the catalogue's entry of a collection, or of all if `ns` names none.
 fn catalog_entries(server: &Arc<Server>, ns: &Namespace) -> Vec<DocBuf> {
     let catalog = server.db.catalog();
     if ns.collection() != "$cmd.aggregate" {
@@ -256,8 +255,8 @@ fn sessions(server: &Server, is_shown: &dyn Fn(&Lsid) -> bool) -> Vec<DocBuf> {
         .collect()
 }
 
-/// The documents of `config.transactions`: the newest numbered write of each session. Of an older
-/// one's place in the order of writes no more than its second is known.
+/// Returns the documents of `config.transactions`: the newest numbered write of each session. For
+/// older ones only the second of the write is known.
 fn session_records(server: &Server) -> Result<Vec<DocBuf>> {
     let stored = server.db.sessions().stored(Unit::new(&server.db).view())?;
     let documents = stored.iter().filter_map(|record| {

@@ -1,8 +1,14 @@
-//! One request: what every command has in common, parsed once from the message.
+//! One request: the fields that all commands share, parsed once from the message.
 //!
-//! [`Request::parse`] walks the body once. Fields that any command may carry (`lsid`, `maxTimeMS`,
-//! `$db`, …) become typed fields of the [`Request`]; the others are checked against the command's
-//! row and kept in [`Request::args`] for the command's own code.
+//! ```text
+//!   { find: "c", filter: {}, lsid: {}, maxTimeMS: 5, $db: "d" }
+//!     │          │           │         │             │
+//!     first      args        └── fields of the Request ──┘
+//! ```
+//!
+//! [`Request::parse`] reads the body once. Fields that any command may have become typed fields of
+//! the [`Request`]; the others are checked against the command's row and stored in
+//! [`Request::args`] for the command's own code.
 //! Source: manual "Database Commands"; driver specification "OP_MSG"; errors recorded from mongod
 //! 6.0.
 
@@ -30,7 +36,7 @@ use crate::stable_api;
 errors! {
     pub(crate) no_such_command(name: &BStr) = CommandNotFound, "no such command: '{name}'";
     no_db() = 40_571, "OP_MSG requests require a $db argument";
-    /// `$db` is no string.
+    /// `$db` is not a string.
     pub db_not_a_string(kind: &str) = 13_111, "wrong type for field ($db) {kind} != string";
     invalid_db(db: &BStr) = InvalidNamespace, "Invalid database name: '{db}'";
     not_admin(name: &str) = Unauthorized, "{name} may only be run against the admin database.";
@@ -64,9 +70,9 @@ errors! {
     not_a_document(place: &str, field: &str, at: usize, kind: &str) = TypeMismatch, "BSON field '{place}.{field}.{at}' is the wrong type '{kind}', expected type 'object'";
 }
 
-/// The place that messages name for fields of the Stable API.
+/// The name in messages for the fields of the Stable API.
 const API_PLACE: &str = "APIParametersFromClient";
-/// The place that messages name for fields of sessions and transactions.
+/// The name in messages for the fields of sessions and transactions.
 const SESSION_PLACE: &str = "OperationSessionInfo";
 
 const API_FIELDS: &[Field] = &[
@@ -90,46 +96,46 @@ const CONCERNS: &[Field] = &[
     Field::optional("writeConcern", Types::DOCUMENT),
 ];
 
-/// The version of the Stable API that a request asks for.
+/// The Stable API parameters of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Api {
-    /// Whether it asks for version 1, the only one there is.
+    /// Whether it names version 1, the only one.
     pub is_version_1: bool,
-    /// Whether what is not in that version is refused.
+    /// Whether features outside that version are rejected.
     pub is_strict: bool,
-    /// Whether what is deprecated in that version is refused.
+    /// Whether deprecated features of that version are rejected.
     pub deprecation_errors: bool,
 }
 
-/// A request: the command's row, where it is sent, what every command may carry, and its own
+/// A request: the command's row, its database, the fields that every command may have, and its own
 /// fields.
 pub struct Request<'a> {
     /// The command.
     pub command: &'static Command,
-    /// The release whose language it is read in.
+    /// The release with whose language it is parsed.
     pub version: FeatureVersion,
     /// Its index in the table of commands.
     pub index: usize,
-    /// The first field: the command's name as it was sent, and its value.
+    /// The first field: the command's name as the client wrote it, and its value.
     pub first: Element<'a>,
-    /// The database it is sent to.
+    /// The database.
     pub db: &'a str,
     /// The whole body.
     pub body: Doc<'a>,
-    /// The command's own fields in order, but for the first: checked by name and type where its row
-    /// says how.
+    /// The command's own fields in order, without the first; checked by name and type if its row
+    /// lists them.
     pub args: SmallVec<[Element<'a>; 12]>,
     /// The message, with its document sequences and flags.
     pub message: Message<'a>,
     /// The user's comment, for logs and `currentOp`.
     pub comment: Option<RawValue<'a>>,
-    /// How long it may take.
+    /// The time limit.
     pub max_time: Option<Duration>,
-    /// Whether `maxTimeMS` is given, be it zero.
+    /// Whether `maxTimeMS` is present, even if it is zero.
     pub names_max_time: bool,
-    /// Whether it says what it knows of a sharded cluster.
+    /// Whether it has fields of a sharded cluster.
     names_shard: bool,
-    /// Whether it stands inside another.
+    /// Whether it is nested in another.
     is_nested: bool,
     /// The session it belongs to.
     pub lsid: Option<Lsid>,
@@ -137,30 +143,30 @@ pub struct Request<'a> {
     pub txn_number: Option<i64>,
     /// Whether it belongs to a multi-document transaction.
     pub transaction: Option<Transaction>,
-    /// How reads see writes.
+    /// The read concern.
     pub read_concern: ReadConcern,
-    /// From which members of a set the client wants to read.
+    /// The members of a set from which the client wants to read.
     pub read_preference: ReadPreference,
-    /// How safe a write must be before it is answered, where the request says it.
+    /// The write concern, if the request has one.
     pub write_concern: Option<WriteConcern>,
     /// The Stable API.
     pub api: Api,
-    /// How the collection is named here.
+    /// The form of the collection's name.
     pub named: Named,
-    /// The collection whose UUID stands in place of its name.
+    /// The collection that a UUID names.
     by_uuid: Option<Result<Namespace>>,
 }
 
-/// What a request is to its multi-document transaction.
+/// The position of a request in its multi-document transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transaction {
-    /// The first of it.
+    /// The first.
     Starts,
-    /// Another, or its end.
+    /// A further one, or the end.
     GoesOn,
 }
 
-/// What belongs to sessions and transactions, as it is read.
+/// The fields of sessions and transactions, as they are read.
 #[derive(Default)]
 struct SessionFields<'a> {
     lsid: Option<Doc<'a>>,
@@ -170,7 +176,7 @@ struct SessionFields<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads the parts that every command shares and checks the command's own against its row.
+    /// Parses the fields that every command shares, and checks the command's own against its row.
     pub fn parse(message: &Message<'a>, version: FeatureVersion) -> Result<Self> {
         let body = message.body();
         let db = database(message, body)?;
@@ -233,7 +239,7 @@ impl<'a> Request<'a> {
             request.write_concern = Some(WriteConcern::parse(value)?);
         }
         if request.transaction.is_none() {
-            // Of a transaction it is checked where that is known.
+            // In a transaction it is checked when that is known.
             request.read_concern.check(command)?;
         }
         request.check_fields()?;
@@ -246,7 +252,7 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Reads a field that any command may carry; answers whether it was one.
+    /// Reads a field that any command may have; returns whether it was one.
     fn read_generic(
         &mut self,
         element: Element<'a>,
@@ -282,7 +288,7 @@ impl<'a> Request<'a> {
             },
             b"$audit" => cluster_fields::check_audit(value.get())?,
             b"$queryOptions" => match self.command.name {
-                // Those that read it with their other fields check its type.
+                // Commands that read it with their other fields check its type.
                 "find" if value.kind() != Type::Document => {
                     return Err(fields::not_an_object("$queryOptions"));
                 }
@@ -316,7 +322,7 @@ impl<'a> Request<'a> {
             b"maxTimeMSOpOnly" => return Err(internal_max_time()),
             b"readConcern" if self.is_nested => self.check_nested_concern(name, value.get())?,
             b"readConcern" => {
-                // The one command that checks the type as it checks its own fields.
+                // Only this command checks the type as it checks its own fields.
                 if self.command.name == "aggregate" {
                     let fields = &[Field::optional("readConcern", Types::DOCUMENT)];
                     fields::check("aggregate", fields, name, value.kind())?;
@@ -338,8 +344,8 @@ impl<'a> Request<'a> {
         Ok(true)
     }
 
-    /// Checks a concern of a command inside another, as far as that one's kind looks at it: what is
-    /// said counts for none.
+    /// Checks a concern of a nested command, as far as its kind checks it; the concern has no
+    /// effect.
     fn check_nested_concern(&self, name: &BStr, value: Value<'a>) -> Result<()> {
         let kind = value.kind();
         match (self.command.name, name.as_bytes()) {
@@ -387,7 +393,7 @@ impl<'a> Request<'a> {
         self.txn_number = session.txn_number;
         match (session.txn_number, session.autocommit, session.start_transaction) {
             (None, None, None) => return Ok(()),
-            // To commands that need no user, nothing of it may be said.
+            // Commands that need no user reject all fields of transactions.
             (_, Some(_), _) if self.is_for_anyone() => return Err(not_in_transaction()),
             (Some(_), ..) if self.is_for_anyone() => return Err(no_txn_number()),
             (Some(_), ..) if self.lsid.is_none() => return Err(txn_number_without_session()),
@@ -415,10 +421,10 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// The request that `body`, a document inside this one, would be: the same place and session,
-    /// its own fields.
+    /// Returns `body`, a document inside this request, as a request of its own, with the same
+    /// database and session.
     ///
-    /// Errors: those of a request's shape; `None` for a command that is not known.
+    /// Errors: those of a request's shape; `None` for an unknown command.
     pub fn nested(&self, body: Doc<'a>) -> Result<Option<Request<'a>>> {
         let Some(first) = body.iter().next() else { return Ok(None) };
         let Some((index, command)) = command::find(first.name, self.version) else {
@@ -445,7 +451,7 @@ impl<'a> Request<'a> {
             read_preference: ReadPreference::default(),
             write_concern: None,
             api: self.api,
-            // What is read inside another command is looked at as older commands were.
+            // A nested command is checked as older commands are.
             named: match command.named.may_be_uuid {
                 true => Named { refused_as: codes::InvalidNamespace, ..command.named },
                 false => command.named,
@@ -454,7 +460,7 @@ impl<'a> Request<'a> {
         };
         let (mut session, mut write_concern) = (SessionFields::default(), None);
         for element in body.iter().skip(1) {
-            // What belongs to sessions is the outer command's.
+            // The fields of sessions are those of the outer command.
             if matches!(&**element.name, b"lsid" | b"txnNumber") {
                 continue;
             }
@@ -502,7 +508,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Shows `look` the body as others may see it: secrets are covered.
+    /// Calls `look` with the body as others may see it, without secrets.
     pub fn with_shown_body<R>(&self, look: impl FnOnce(Doc<'_>) -> R) -> R {
         let secrets = self.command.secrets;
         if secrets.is_empty() {
@@ -520,28 +526,28 @@ impl<'a> Request<'a> {
         look(shown.as_doc())
     }
 
-    /// The field of this name; null and undefined are as if it were left out.
+    /// Returns the field of this name; null and undefined count as absent.
     pub fn arg(&self, name: &str) -> Option<Value<'a>> {
         let element = self.args.iter().find(|element| element.name == name)?;
         Some(element.value.get()).filter(|value| !value.is_nullish())
     }
 
-    /// The field of this name as it was sent, be it null.
+    /// Returns the field of this name as it was sent, including null.
     pub fn given(&self, name: &str) -> Option<Value<'a>> {
         self.args.iter().find(|element| element.name == name).map(|element| element.value.get())
     }
 
-    /// The field of this name as a flag; `false` when it is left out.
+    /// Returns the field of this name as a boolean; false if it is absent.
     pub fn flag(&self, name: &str) -> bool {
         self.arg(name).is_some_and(|value| value.is_truthy())
     }
 
-    /// The field of this name as a string.
+    /// Returns the field of this name as a string.
     pub fn text(&self, name: &str) -> Option<&'a BStr> {
         self.arg(name).and_then(|value| value.as_str())
     }
 
-    /// The name of the collection that the operation concerns, if it is one. What the client wrote,
+    /// Returns the name of the operation's collection, if it has one: as the client wrote it,
     /// unchecked.
     pub fn concerned(&self) -> Option<&BStr> {
         match (self.command.kind, &self.by_uuid) {
@@ -551,13 +557,12 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether a UUID stands in place of the collection's name.
+    /// Returns whether a UUID replaces the collection's name.
     pub fn is_by_uuid(&self) -> bool {
         self.named.may_be_uuid && self.uuid().is_some()
     }
 
-    /// The write concern that the reply waits for. To a pipeline that only reads, none has a
-    /// meaning.
+    /// Returns the write concern that the reply waits for. A pipeline that only reads ignores it.
     pub fn awaited_concern(&self) -> Option<&WriteConcern> {
         let concern = self.write_concern.as_ref()?;
         if self.command.name != "aggregate" {
@@ -567,7 +572,7 @@ impl<'a> Request<'a> {
         matches!(&**last.name, b"$out" | b"$merge").then_some(concern)
     }
 
-    /// Looks up the collection whose UUID stands in place of its name.
+    /// Looks up the collection of a UUID that replaces its name.
     pub fn resolve(&mut self, db: &Db) {
         if !self.named.may_be_uuid {
             return;
@@ -593,7 +598,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The namespace by which the log, the profiler and `currentOp` know the operation.
+    /// Returns the namespace of the operation in the log, the profiler and `currentOp`.
     pub fn shown_namespace(&self) -> String {
         let of_none = match self.command.name {
             "aggregate" | "currentOp" => "$cmd.aggregate",
@@ -602,7 +607,7 @@ impl<'a> Request<'a> {
         format!("{}.{}", self.db, self.concerned().unwrap_or(of_none.into()))
     }
 
-    /// The collection that the first field names.
+    /// Returns the collection that the first field names.
     ///
     /// Errors: `collection_type`, and the rules of names.
     pub fn namespace(&self) -> Result<Namespace> {
@@ -612,7 +617,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The text of the first field, unchecked but for its type.
+    /// Returns the string of the first field, without a check of the name.
     pub fn collection_name(&self) -> Result<&'a str> {
         let refused = match self.first.value.get() {
             Value::String(name) => match name.to_str() {
@@ -629,8 +634,8 @@ impl<'a> Request<'a> {
         Err(Error::new(self.named.refused_as, refused.message()))
     }
 
-    /// The documents of the field `name`, be they an array in the body or a document sequence
-    /// beside it. `None` when there is no such field.
+    /// Returns the documents of the field `name`, from an array in the body or from a document
+    /// sequence. `None` if there is no such field.
     pub fn documents(&self, name: &'static str) -> Option<Documents<'a>> {
         if let Some(sequence) = self.message.sequence(name) {
             return Some(Documents::Sequence(sequence.docs));
@@ -640,10 +645,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The documents of a field, one by one.
+/// An iterator over the documents of a field.
 #[derive(Clone)]
 pub enum Documents<'a> {
-    /// From an array in the body; an element that is no document is an error.
+    /// Over an array in the body; an element that is not a document is an error.
     Array {
         /// The elements not yet yielded.
         rest: marula_bson::doc::Iter<'a>,
@@ -669,7 +674,7 @@ impl<'a> Iterator for Documents<'a> {
                 let index = *at;
                 *at += 1;
                 Some(match element.value.get() {
-                    // mongod passes over nulls in arrays.
+                    // mongod skips nulls in arrays.
                     Value::Null | Value::Undefined => return self.next(),
                     Value::Document(doc) => Ok(doc),
                     other => Err(not_a_document(place, name, index, other.kind().alias())),
@@ -691,7 +696,8 @@ impl<'a> SessionFields<'a> {
     }
 }
 
-/// The database's name, not yet checked: of an OP_MSG from its body, of an OP_QUERY from beside it.
+/// Returns the database's name, unchecked: for an OP_MSG from its body, for an OP_QUERY from its
+/// namespace.
 fn database<'a>(message: &Message<'a>, body: Doc<'a>) -> Result<&'a BStr> {
     if let Some(db) = message.query_db() {
         return Ok(db);
@@ -705,17 +711,18 @@ fn database<'a>(message: &Message<'a>, body: Doc<'a>) -> Result<&'a BStr> {
 
 fn database_name(db: &BStr) -> Result<&str> {
     let name = db.to_str().map_err(|_| invalid_db(db))?;
-    // The pseudo-database of authentication by X.509 and LDAP has the name that no other may have.
+    // The pseudo-database of authentication by X.509 and LDAP, whose name is otherwise not
+    // permitted.
     match marula_db::namespace::is_database_name(name) || name == "$external" {
         true => Ok(name),
         false => Err(invalid_db(db)),
     }
 }
 
-/// Reads a limit of time. `aggregate` has words of its own for a negative one.
+/// Parses a time limit. `aggregate` has its own message for a negative one.
 fn parse_max_time(value: Value<'_>, command: &str) -> Result<Option<Duration>> {
     if !value.kind().is_number() {
-        // Commands that read it with their other fields word it as they do.
+        // Commands that read it with their other fields have the message of those.
         if matches!(command, "aggregate" | "getMore") && !value.is_nullish() {
             let expected = Types::NUMBER.expected();
             let kind = value.kind().alias();
@@ -734,7 +741,7 @@ fn parse_max_time(value: Value<'_>, command: &str) -> Result<Option<Duration>> {
     if !(0..=i64::from(i32::MAX)).contains(&ms) {
         return Err(max_time_range(ms));
     }
-    // Of a double what lies beyond the bounds is told before its fraction.
+    // For a double the range is checked before the fraction.
     if matches!(value, Value::Double(_)) && value.as_exact_i64().is_none() {
         return Err(max_time_not_integral());
     }

@@ -1,6 +1,6 @@
-//! The row of a command: what the frame must know before the command's own code runs.
+//! The row of a command: the properties that the frame needs before the command's own code runs.
 //!
-//! The frame (request, dispatch, access control, counters) knows commands by these types alone; the
+//! The frame (request, dispatch, access control, counters) knows commands only by these types; the
 //! table of all commands is [`COMMANDS`](crate::command::COMMANDS).
 
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::fields::Fields;
 use crate::net::service::Arm;
 use crate::request::Request;
 
-/// A command's row: what the frame must know of it.
+/// A command's row.
 ///
 /// Write rows as `Command { name: …, run, ..Command::DEFAULT }`.
 pub struct Command {
@@ -25,50 +25,50 @@ pub struct Command {
     pub name: &'static str,
     /// Other names on the wire.
     pub aliases: &'static [&'static str],
-    /// The release that has it first.
+    /// The first release with this command.
     pub since: FeatureVersion,
-    /// Whether a server has it only for tests, with the parameter `enableTestCommands`.
+    /// Whether only a test server has it, with the parameter `enableTestCommands`.
     pub is_for_tests: bool,
-    /// What it does, in a sentence or two, for `listCommands` and the reference page.
+    /// A description in a sentence or two, for `listCommands` and the reference page.
     pub help: &'static str,
-    /// Where it runs.
+    /// The thread that runs it.
     pub place: Place,
-    /// Which counter of `serverStatus.opcounters` it adds to.
+    /// Its counter in `serverStatus.opcounters`.
     pub kind: Kind,
     /// Whether it may only be sent to the database `admin`.
     pub admin_only: bool,
-    /// Whether it changes data: it waits while `fsync` holds writes off.
+    /// Whether it changes data: it then waits while `fsync` locks writes.
     pub writes: bool,
-    /// Whether it takes a `writeConcern`; the frame then waits as that says.
+    /// Whether it permits a `writeConcern`; the frame then waits accordingly.
     pub takes_write_concern: bool,
     /// Whether a `writeConcern` of the wrong type is reported as a field of the command.
     pub write_concern_is_field: bool,
-    /// Which levels of `readConcern` it takes beside `local`.
+    /// The levels of `readConcern` that it permits in addition to `local`.
     pub read_concern: ReadConcernLevels,
-    /// Whether it may be asked to see what was written until a time.
+    /// Whether it permits `afterClusterTime`.
     pub takes_after_cluster_time: bool,
-    /// Whether `txnNumber` may number its statements, so that a retry is not done again.
+    /// Whether `txnNumber` may number its statements, so that a retry is not executed twice.
     pub is_retryable_write: bool,
     /// Whether it may run inside a multi-document transaction.
     pub in_transaction: bool,
-    /// Whether it belongs to the Stable API, version 1.
+    /// Whether it belongs to version 1 of the Stable API.
     pub in_api_v1: bool,
-    /// Whether `maxTimeMS` is the command's own to read rather than its deadline.
+    /// Whether `maxTimeMS` is read by the command itself and is not its deadline.
     pub own_max_time: bool,
-    /// The fields it takes; others are refused.
+    /// The fields that it permits.
     pub fields: Fields,
-    /// How it takes the name of its collection, where its first field is one.
+    /// The form of its collection's name, if its first field is one.
     pub named: Named,
-    /// Fields whose values are secrets: neither the log nor another client is shown them.
+    /// Fields with secrets: neither the log nor other clients see their values.
     pub secrets: &'static [&'static str],
-    /// What a user needs to be allowed.
+    /// The privileges that its user needs.
     pub auth: Auth,
-    /// Answers it.
+    /// Executes it.
     pub run: fn(&mut Context<'_>, &Request<'_>, &mut DocWriter<'_>) -> Result<Outcome>,
 }
 
 impl Command {
-    /// Among which of `opLatencies` it counts.
+    /// Returns its class in `opLatencies`.
     pub fn class(&self) -> Class {
         match self.kind {
             Kind::Query | Kind::GetMore => Class::Reads,
@@ -79,7 +79,7 @@ impl Command {
         }
     }
 
-    /// The row that others start from: a read that runs where it may take its time.
+    /// The row that others are based on: a read that runs in the pool.
     pub const DEFAULT: Command = Command {
         name: "",
         aliases: &[],
@@ -101,44 +101,44 @@ impl Command {
         fields: Fields::Any,
         named: Named::BY_NAME,
         secrets: &[],
-        // A row that says nothing is for the server's own: forgetting it lets nobody in.
+        // A row without `auth` is for the server's own use: an omission grants no access.
         auth: Auth::Cluster(&["internal"]),
         run: |_, _, _| Ok(Outcome::Done),
     };
 }
 
-/// How a command takes the name of its collection.
+/// The form of a collection's name in a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
-    /// The code of the error for a value that is no name.
+    /// The code of the error for a value that is not a name.
     pub refused_as: Code,
-    /// Whether the collection's UUID may stand in place of its name.
+    /// Whether the collection's UUID may replace its name.
     pub may_be_uuid: bool,
 }
 
 impl Named {
     /// By name: most commands.
     pub const BY_NAME: Named = Named { refused_as: codes::BadValue, may_be_uuid: false };
-    /// By name, to a command of the older kind.
+    /// By name, for older commands.
     pub const OLD_BY_NAME: Named =
         Named { refused_as: codes::InvalidNamespace, may_be_uuid: false };
     /// By name or UUID.
     pub const BY_UUID: Named = Named { may_be_uuid: true, ..Named::BY_NAME };
-    /// By name or UUID, to a command of the older kind.
+    /// By name or UUID, for older commands.
     pub const OLD_BY_UUID: Named = Named { may_be_uuid: true, ..Named::OLD_BY_NAME };
 }
 
-/// Where a command runs.
+/// The thread that runs a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// On the network worker that read it: it is short and waits for nothing.
+    /// The network worker that read it: it is short and waits for nothing.
     Inline,
-    /// On a pool thread, where it may take its time.
+    /// A pool thread, on which it may take any time.
     Pool,
-    /// On a pool thread, for which some are kept free: what operators need when everything else is
-    /// busy. It takes little time and waits for no other operation.
+    /// A pool thread, some of which are reserved: for commands that operators need when everything
+    /// else is busy. It is short and waits for no other operation.
     Reserved,
-    /// It is called on the network worker and may answer [`Outcome::ToPool`] before it has done
+    /// It is called on the network worker and may return [`Outcome::ToPool`] before it has done
     /// anything.
     Decides,
 }
@@ -156,7 +156,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What `currentOp` and the profiler call it.
+    /// Returns its name in `currentOp` and the profiler.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Insert => "insert",
@@ -169,23 +169,23 @@ impl Kind {
     }
 }
 
-/// Which levels of read concern a command takes beside `local` and `available`.
+/// The levels of read concern that a command permits in addition to `local` and `available`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadConcernLevels {
     /// None.
     Local,
     /// `majority` and `linearizable`.
     Majority,
-    /// All, `snapshot` too.
+    /// All, including `snapshot`.
     Snapshot,
 }
 
-/// What a user must be allowed, checked before a command runs once access control is on.
+/// The privileges that a user needs, checked before a command runs if access control is on.
 #[derive(Clone, Copy)]
 pub enum Auth {
-    /// Nothing: the command is part of connecting.
+    /// None: the command is part of connecting.
     Anyone,
-    /// A known user, whoever it is.
+    /// Any authenticated user.
     User,
     /// These actions on the collection that the command names.
     Collection(&'static [&'static str]),
@@ -193,26 +193,25 @@ pub enum Auth {
     Database(&'static [&'static str]),
     /// These actions on the cluster.
     Cluster(&'static [&'static str]),
-    /// What the request holds decides; the function tells.
+    /// They depend on the content of the request; the function adds them.
     Content(fn(&Request<'_>, &mut Check<'_>) -> Result<()>),
 }
 
-/// How a command went, when it did not fail.
+/// The result of a command that did not fail.
 pub enum Outcome {
     /// The reply's fields are written.
     Done,
-    /// The reply's fields are written; `ok` is an int, as where mongod answers by a pipeline on a
-    /// view.
+    /// The reply's fields are written; `ok` is an int, as in mongod for a pipeline on a view.
     DoneOnView,
-    /// The reply's fields are written, and it ends with `ok: 0` and this message: a failure that
-    /// has no code, as some old commands have.
+    /// The reply's fields are written, and it ends with `ok: 0` and this message: a failure without
+    /// a code, as some old commands have.
     Failed(String),
-    /// The reply's fields are written, and the client takes a stream: call again with the same
+    /// The reply's fields are written, and the client reads a stream: call again with the same
     /// request.
     Stream,
     /// Nothing was done: call again on a pool thread.
     ToPool,
-    /// There is nothing to say yet: call again on a pool thread when woken, or at this moment.
+    /// There is no reply yet: call again on a pool thread when woken, or at this time.
     Retry(Arm, Instant),
     /// There is no reply: close the connection.
     HangUp,

@@ -1,4 +1,4 @@
-//! What all connections share.
+//! The state that all connections share.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,51 +38,51 @@ use crate::transactions::Transactions;
 use crate::user_writes::UserWriteBlock;
 use crate::write_lock::WriteLock;
 
-/// How often the records of retryable writes are looked through for those that nobody can ask for
-/// any more.
+/// The interval at which expired records of retryable writes are removed.
 const RECORDS_EXPIRE_EVERY_MS: i64 = 5 * 60_000;
 
-/// What build a server is.
+/// The build of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Build {
     /// The version of the program.
     pub version: &'static str,
-    /// The commit that it was built from, or `unknown`.
+    /// The commit, or `unknown`.
     pub commit: &'static str,
 }
 
-/// How a server is set up.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The name of the replica set whose only member this is; without one it looks like a `mongos`.
+    /// The name of the replica set whose only member this is; without one it presents itself as a
+    /// `mongos`.
     pub repl_set: Option<String>,
-    /// How far back the oplog goes.
+    /// The retention of the oplog.
     pub oplog: OplogOptions,
-    /// `host:port` under which others reach this server.
+    /// `host:port` by which others reach this server.
     pub host: String,
-    /// What it was built from.
+    /// The build.
     pub build: Build,
     /// The command line, for `getCmdLineOpts`.
     pub argv: Vec<String>,
-    /// The options in effect as a configuration file would say them, for `getCmdLineOpts`.
+    /// The options in effect in the form of a configuration file, for `getCmdLineOpts`.
     pub parsed: DocBuf,
-    /// The data folder; `None` when data is in memory alone.
+    /// The data folder; `None` if data is only in memory.
     pub dbpath: Option<String>,
-    /// The log file, where there is one.
+    /// The log file, if there is one.
     pub log_file: Option<LogFile>,
-    /// The audit log, where there is one.
+    /// The audit log, if there is one.
     pub audit: Option<Arc<Audit>>,
     /// The compressors that are offered.
     pub compressors: Compressors,
-    /// TLS, where it is on.
+    /// TLS, if it is enabled.
     pub tls: Option<Arc<Tls>>,
-    /// Whether clients may do only what their users may.
+    /// Whether clients need privileges.
     pub has_access_control: bool,
-    /// How much memory operations may take together.
+    /// The memory limit of operations.
     pub memory: Memory,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub struct Server {
     /// The databases.
     pub db: Arc<Db>,
@@ -90,45 +90,45 @@ pub struct Server {
     pub options: Options,
     /// The log.
     pub log: Arc<Log>,
-    /// What can be set while it runs.
+    /// The parameters that can be set at run time.
     pub parameters: Parameters,
-    /// How much memory operations may take, where a parameter says so.
+    /// The memory limit of operations, if a parameter sets it.
     pub memory_setting: memory::Setting,
     /// Open cursors.
     pub cursors: Cursors,
-    /// How often clients logged in.
+    /// The numbers of logins.
     pub(crate) logins: LoginCounters,
     /// Logical sessions.
     pub sessions: Sessions,
-    /// Moments that clients read at.
+    /// Moments at which clients read.
     pub snapshots: Snapshots,
-    /// Whether the oplog is written.
+    /// The retention of the oplog.
     pub oplog_keeper: OplogKeeper,
-    /// The transactions of clients.
+    /// The clients' transactions.
     pub transactions: Transactions,
-    /// Whether `fsync` holds writes off.
+    /// The lock of `fsync`.
     pub write_lock: WriteLock,
     /// Whether users' writes are blocked.
     pub user_write_block: UserWriteBlock,
-    /// The read and write concern of operations that name none.
+    /// The default read and write concern.
     pub default_concerns: DefaultConcerns,
     /// The configuration of the replica set whose only member this is.
     pub replica_set: ReplicaSet,
-    /// Where it is made to fail, as a server for tests.
+    /// The fail points of a test server.
     pub fail_points: FailPoints,
-    /// What runs now.
+    /// The running operations.
     pub operations: Operations,
-    /// What is counted.
+    /// The counters of commands.
     pub counters: Counters,
-    /// When the records of retryable writes were last looked through.
+    /// The time when expired records of retryable writes were last removed.
     records_expired_ms: AtomicI64,
-    /// Where sorts and groups go that outgrow memory.
+    /// The temporary files of sorts and groups that outgrow memory.
     pub disk: Arc<dyn Disk>,
     /// Users and roles.
     pub users: Users,
-    /// What the database profiler is set to.
+    /// The settings of the database profiler.
     pub profiling: Arc<Profiling>,
-    /// The end.
+    /// The end of the server.
     pub shutdown: Shutdown,
     /// This process, as `topologyVersion` names it.
     pub process_id: ObjectId,
@@ -136,14 +136,14 @@ pub struct Server {
     pub started: Instant,
     /// The network's counters, once it runs.
     pub network: OnceLock<CounterReader>,
-    /// What makes backups, where data is on disk.
+    /// Makes backups, if data is on disk.
     pub backups: OnceLock<Arc<dyn Backups>>,
-    /// Clients who wait for the topology to change, which it does only when the server ends.
+    /// Clients that wait for a change of the topology, which changes only when the server ends.
     pub topology_waiters: Mutex<Vec<Wake>>,
 }
 
 impl Server {
-    /// A server over these databases.
+    /// Returns a server over these databases.
     pub fn new(db: Arc<Db>, options: Options, log: Arc<Log>) -> Self {
         let now_ms = unix_ms();
         let audit = options.audit.clone();
@@ -188,7 +188,7 @@ impl Server {
         }
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the time in milliseconds since 1970.
     pub fn now_ms(&self) -> i64 {
         unix_ms()
     }
@@ -199,7 +199,7 @@ impl Server {
         op_time.append("t", 1_i64);
     }
 
-    /// Rotates the files of the log and of the audit log, where there are any.
+    /// Rotates the files of the log and of the audit log, if there are any.
     ///
     /// Errors: those of [`LogFile::rotate`].
     pub fn rotate_logs(&self) -> marula_error::Result<()> {
@@ -207,14 +207,14 @@ impl Server {
         self.rotate_audit()
     }
 
-    /// Rotates the file of the audit log, where there is one.
+    /// Rotates the file of the audit log, if there is one.
     ///
     /// Errors: those of [`LogFile::rotate`].
     pub fn rotate_audit(&self) -> marula_error::Result<()> {
         self.options.audit.as_ref().map_or(Ok(()), |audit| audit.rotate(&actor::current()))
     }
 
-    /// Tells the audit log that the server has begun.
+    /// Writes the start of the server to the audit log.
     pub fn audit_begin(&self) {
         if let Some(audit) = &self.options.audit {
             audit.write(&actor::Actor::system(), "startup", 0, |param| {
@@ -224,14 +224,14 @@ impl Server {
         }
     }
 
-    /// Tells the audit log that the server ends.
+    /// Writes the end of the server to the audit log.
     pub fn audit_end(&self) {
         if let Some(audit) = &self.options.audit {
             audit.write(&actor::Actor::system(), "shutdown", 0, |_| ());
         }
     }
 
-    /// Rotates the log file, where there is one.
+    /// Rotates the log file, if there is one.
     ///
     /// Errors: those of [`LogFile::rotate`].
     pub fn rotate_log(&self) -> marula_error::Result<()> {
@@ -242,7 +242,7 @@ impl Server {
         Ok(())
     }
 
-    /// Forgets what has been idle for too long. Called every few seconds.
+    /// Removes state that has been idle for too long. Called every few seconds.
     pub fn expire(&self) {
         let now_ms = self.now_ms();
         self.cursors.expire(now_ms);
@@ -257,8 +257,7 @@ impl Server {
         }
         self.cursors.empty_ended(&|lsid, number| self.transactions.is_open(lsid, number));
         self.transactions.expire(&|lsid| self.sessions.knows(lsid));
-        // The records of retryable writes are many and in the store: looking through them is worth
-        // it seldom.
+        // The records of retryable writes are many and in the store, so they are scanned rarely.
         let last_ms = self.records_expired_ms.load(Ordering::Relaxed);
         if now_ms - last_ms >= RECORDS_EXPIRE_EVERY_MS {
             self.records_expired_ms.store(now_ms, Ordering::Relaxed);
@@ -269,8 +268,7 @@ impl Server {
     }
 }
 
-/// A setting that is stored. What cannot be read is told of, and must not keep a server from
-/// starting.
+/// Returns a stored setting. One that cannot be read is logged, and does not prevent a start.
 fn or_default<T: Default>(what: &str, loaded: Result<T>) -> T {
     loaded.unwrap_or_else(|error| {
         tracing::error!(what, %error, "stored settings could not be read: as if there were none");
@@ -278,13 +276,13 @@ fn or_default<T: Default>(what: &str, loaded: Result<T>) -> T {
     })
 }
 
-/// Milliseconds since 1970.
+/// Returns the time in milliseconds since 1970.
 fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The server's end: asked for by a signal or a command, waited for by the binary.
+/// The server's end: requested by a signal or a command, awaited by the binary.
 #[derive(Default)]
 pub struct Shutdown {
     is_requested: AtomicBool,
@@ -294,30 +292,30 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Asks the server to end.
+    /// Requests the end.
     pub fn request(&self) {
         let _lock = self.lock.lock();
         self.is_requested.store(true, Ordering::Release);
         self.told.notify_all();
     }
 
-    /// Asks the server to end without waiting for what runs.
+    /// Requests the end without waiting for running operations.
     pub fn force(&self) {
         self.is_forced.store(true, Ordering::Release);
         self.request();
     }
 
-    /// Whether what runs is not waited for.
+    /// Returns whether running operations are not waited for.
     pub fn is_forced(&self) -> bool {
         self.is_forced.load(Ordering::Acquire)
     }
 
-    /// Whether the server is to end.
+    /// Returns whether the end is requested.
     pub fn is_requested(&self) -> bool {
         self.is_requested.load(Ordering::Acquire)
     }
 
-    /// Waits until the end is asked for, or until `until`; answers whether it was.
+    /// Waits until the end is requested, or until `until`; returns whether it is.
     pub fn wait_until(&self, until: Instant) -> bool {
         let mut lock = self.lock.lock();
         while !self.is_requested() {

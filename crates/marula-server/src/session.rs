@@ -1,8 +1,9 @@
-//! Logical sessions: which there are and when each was last used.
+//! Logical sessions: the known ones, and the time of their last use.
 //!
-//! A driver makes an id and sends it with every command; the server only notes that it is in use,
-//! ends what belongs to it when the client says so, and forgets it after thirty minutes. What
-//! retryable writes have done is kept elsewhere (see `marula_db::session`).
+//! A driver creates an id and sends it with every command; the server records its use, ends its
+//! cursors and transactions at the client's request, and removes it after thirty minutes. The
+//! results of retryable writes are stored elsewhere (see `marula_db::session`).
+//!
 //! Source: driver specification "Sessions"; manual "Server Sessions".
 
 use std::collections::HashMap;
@@ -15,9 +16,9 @@ use parking_lot::Mutex;
 
 use crate::fields::{self, Field, Types};
 
-/// Minutes that a session lives unused: `logicalSessionTimeoutMinutes` of `hello`.
+/// The idle timeout of a session in minutes: `logicalSessionTimeoutMinutes` of `hello`.
 pub(crate) const TIMEOUT_MINUTES: i32 = 30;
-/// The most sessions that are known at one time: the default of mongod's parameter `maxSessions`.
+/// The maximum number of sessions: the default of mongod's parameter `maxSessions`.
 const SESSIONS_MAX: usize = 1_000_000;
 const SHARDS: usize = 16;
 const UUID_BYTES: usize = 16;
@@ -25,7 +26,7 @@ const UID_BYTES: usize = 32;
 
 errors! {
     too_many() = TooManyLogicalSessions, "Unable to add session into the cache because the number of active sessions is too high";
-    /// What is no UUID by its length or its subtype.
+    /// A binary value has not the length or the subtype of a UUID.
     pub(crate) bad_uuid() = InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype";
     /// A binary value of another subtype than that of UUIDs.
     pub(crate) wrong_binary(place: &str, field: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.{field}' is the wrong binData type '{kind}', expected type 'UUID'";
@@ -33,7 +34,7 @@ errors! {
     bad_uid(length: usize) = 12, "Unsupported SHA256Block hash length: {length}";
 }
 
-/// A session's id: a UUID, and the digest of its user where the client sent one.
+/// A session's id: a UUID, and the digest of its user if the client sent one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Lsid {
     bytes: [u8; UUID_BYTES + UID_BYTES],
@@ -59,18 +60,18 @@ pub(crate) fn check_uid<'a>(place: &str, uid: Binary<'a>) -> Result<&'a [u8]> {
 }
 
 impl Lsid {
-    /// The id with this UUID and no user.
+    /// Returns the id with this UUID and no user.
     pub fn of_uuid(uuid: [u8; UUID_BYTES]) -> Self {
         let mut bytes = [0; UUID_BYTES + UID_BYTES];
         bytes[..UUID_BYTES].copy_from_slice(&uuid);
         Lsid { bytes, has_uid: false }
     }
 
-    /// Reads `{ id: <UUID>, uid: <digest> }`; `place` is what messages call it.
+    /// Parses `{ id: <UUID>, uid: <digest> }`; `place` is its name in messages.
     pub fn parse(place: &str, doc: Doc<'_>) -> Result<Self> {
         const UUID_SUBTYPE: u8 = 4;
         let mut lsid = Lsid::of_uuid([0; UUID_BYTES]);
-        // The id alone is what drivers send; anything else takes the slow way.
+        // Drivers send only the id; other forms are parsed below.
         for element in doc {
             match (element.name.as_bytes(), element.value.get()) {
                 (b"id", Value::Binary(Binary { subtype, bytes })) => {
@@ -92,14 +93,14 @@ impl Lsid {
         Ok(lsid)
     }
 
-    /// The id of this user's session with the same UUID.
+    /// Returns the id of this user's session with the same UUID.
     pub fn of_user(mut self, digest: [u8; UID_BYTES]) -> Self {
         self.bytes[UUID_BYTES..].copy_from_slice(&digest);
         self.has_uid = true;
         self
     }
 
-    /// The id that is stored under `key`.
+    /// Returns the id that is stored under `key`.
     pub fn of_key(key: &[u8]) -> Option<Self> {
         let (uuid, digest) = key.split_first_chunk()?;
         let lsid = Lsid::of_uuid(*uuid);
@@ -109,27 +110,27 @@ impl Lsid {
         }
     }
 
-    /// The UUID.
+    /// Returns the UUID.
     pub fn uuid(&self) -> &[u8; UUID_BYTES] {
         self.bytes.first_chunk().expect("the UUID is the front of the id")
     }
 
-    /// The digest of the user, where there is one.
+    /// Returns the digest of the user, if there is one.
     pub fn uid(&self) -> Option<&[u8; UID_BYTES]> {
         self.bytes.last_chunk().filter(|_| self.has_uid)
     }
 
-    /// What the id is stored under: UUID, and digest where there is one.
+    /// Returns the key in the store: UUID, and digest if there is one.
     pub fn key(&self) -> &[u8] {
         if self.has_uid { &self.bytes } else { &self.bytes[..UUID_BYTES] }
     }
 
-    /// The id as error messages print it.
+    /// Returns the id as error messages print it.
     pub fn shown(&self) -> String {
         marula_db::session::text(self.key())
     }
 
-    /// Writes `{ id, uid }`; without a user, the digest is that of nobody.
+    /// Writes `{ id, uid }`; without a user, the digest is that of an empty name.
     pub fn write(&self, out: &mut DocWriter<'_>) {
         out.append("id", Binary { subtype: 4, bytes: self.uuid() });
         out.append(
@@ -163,18 +164,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// Notes that the session is used.
+    /// Records a use of the session.
     pub fn touch(&self, now_ms: i64) {
         self.last_use_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// When it was last used, in milliseconds since 1970.
+    /// Returns the time of its last use, in milliseconds since 1970.
     pub fn last_use_ms(&self) -> i64 {
         self.last_use_ms.load(Ordering::Relaxed)
     }
 }
 
-/// The sessions that are known.
+/// The known sessions.
 pub struct Sessions {
     shards: [Mutex<HashMap<Lsid, Arc<Session>>>; SHARDS],
 }
@@ -191,7 +192,7 @@ impl Sessions {
         &self.shards[usize::from(lsid.uuid()[UUID_BYTES - 1]) % SHARDS]
     }
 
-    /// The session with this id, noted as used now; new if it was not known.
+    /// Returns the session with this id and records its use; creates it if it was not known.
     ///
     /// Errors: `too_many`.
     pub fn touch(&self, lsid: &Lsid, now_ms: i64) -> Result<Arc<Session>> {
@@ -208,17 +209,17 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Whether a session with this id is known.
+    /// Returns whether a session with this id is known.
     pub fn knows(&self, lsid: &Lsid) -> bool {
         self.shard(lsid).lock().contains_key(lsid)
     }
 
-    /// Forgets a session.
+    /// Removes a session.
     pub fn end(&self, lsid: &Lsid) {
         self.shard(lsid).lock().remove(lsid);
     }
 
-    /// Forgets the sessions that were last used before `before_ms`; answers which.
+    /// Removes the sessions that were last used before `before_ms`; returns them.
     pub fn expire(&self, before_ms: i64) -> Vec<Lsid> {
         let mut expired = Vec::new();
         for shard in &self.shards {
@@ -233,12 +234,12 @@ impl Sessions {
         expired
     }
 
-    /// How many there are.
+    /// Returns the number of sessions.
     pub fn count(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// Every session.
+    /// Returns every session.
     pub fn all(&self) -> Vec<Arc<Session>> {
         self.shards
             .iter()

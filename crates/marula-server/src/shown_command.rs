@@ -1,24 +1,24 @@
-//! A command as others are shown it while it runs: without the documents that it inserts, and cut
-//! where it is long.
+//! A running command as others see it: without the documents that it inserts, and cut if it is
+//! long.
 
 use marula_bson::{ArrayWriter, ByteSlice, Doc, DocBuf, DocWriter, RawValue, Value};
 
 use crate::row::{Command, Kind};
 
-/// A longer command is kept as text alone.
+/// The size from which a command is stored only as text.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
-/// A longer command is shown as text, where long ones are cut. As mongod.
+/// The size from which a command is shown as text where long ones are cut. As mongod.
 const SHOWN_BYTES_MAX: usize = 1000;
-/// The longest text. As mongod.
+/// The maximum length of the text. As mongod.
 const TEXT_BYTES_MAX: usize = 1000;
-/// Longer strings are cut in the text. As mongod.
+/// The length from which strings are cut in the text. As mongod.
 const STRING_BYTES_MAX: usize = 150;
-/// What stands where something was cut off.
+/// The mark at the end of a cut text.
 const CUT: &str = "...";
-/// The field that holds the text of a command that was cut.
+/// The field with the text of a cut command.
 const TRUNCATED: &str = "$truncated";
 
-/// What is kept of a command while it runs.
+/// Returns the part of a command that is stored while it runs.
 pub(crate) fn kept(command: &Command, body: Doc<'_>) -> DocBuf {
     if command.kind == Kind::Insert && body.get("documents").is_some() {
         return DocBuf::build(|out| {
@@ -33,7 +33,7 @@ pub(crate) fn kept(command: &Command, body: Doc<'_>) -> DocBuf {
     }
 }
 
-/// A command that was kept, as it is shown where long ones are cut.
+/// Returns a stored command with long ones cut.
 pub(crate) fn cut(kept: &DocBuf) -> DocBuf {
     let is_text = || kept.as_doc().iter().next().is_some_and(|field| field.name == TRUNCATED);
     match kept.len() {
@@ -43,9 +43,9 @@ pub(crate) fn cut(kept: &DocBuf) -> DocBuf {
     }
 }
 
-/// The front of a command as text, and its comment.
+/// Returns the start of a command as text, and its comment.
 fn truncated(body: Doc<'_>) -> DocBuf {
-    // No value takes less room as text than half of its bytes.
+    // The text of a value is at least half as long as its bytes.
     let mut left = 2 * TEXT_BYTES_MAX;
     let front = DocBuf::build(|out| copy(body, &mut left, out));
     let mut text = front.as_doc().to_string();
@@ -61,7 +61,7 @@ fn truncated(body: Doc<'_>) -> DocBuf {
     })
 }
 
-/// Copies the front of a document, long strings cut, until `left` bytes are copied.
+/// Copies the start of a document, with long strings cut, until `left` bytes are copied.
 fn copy(doc: Doc<'_>, left: &mut usize, out: &mut DocWriter<'_>) {
     for element in doc {
         if *left == 0 {
@@ -115,7 +115,7 @@ fn copy_scalar(raw: RawValue<'_>, left: &mut usize, write: impl FnOnce(Value<'_>
     }
 }
 
-/// About how many bytes a value that holds no others takes.
+/// Returns the approximate size of a value that is not a document or an array.
 fn value_bytes(raw: RawValue<'_>) -> usize {
     match raw.get() {
         Value::String(text) => text.len() + 1,

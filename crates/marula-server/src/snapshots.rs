@@ -1,8 +1,9 @@
-//! Moments that clients read at: read concern `snapshot` outside transactions.
+//! Moments at which clients read: read concern `snapshot` outside transactions.
 //!
-//! A read that names no time gets a view of this moment, and the cluster time by which it may be
-//! asked for again. Such moments are kept for a while (`minSnapshotHistoryWindowInSeconds`), one
-//! for as many reads as find nothing written since. Other times of the past are not kept.
+//! A read without a time gets a view of the current moment, and its cluster time, by which it may
+//! be requested again. A moment is kept for a while (`minSnapshotHistoryWindowInSeconds`), and
+//! shared by reads as long as there is no write. Other times of the past are not available.
+//!
 //! Source: manual "Read Concern snapshot"; driver specification "Snapshot Reads"; errors recorded
 //! from mongod 6.0.
 
@@ -25,18 +26,19 @@ errors! {
     too_old(time: &str) = SnapshotTooOld, "Read timestamp {time} is older than the oldest available timestamp.";
 }
 
-/// Seconds that a moment is kept: the default of `minSnapshotHistoryWindowInSeconds`.
+/// The time in seconds for which a moment is kept: the default of
+/// `minSnapshotHistoryWindowInSeconds`.
 pub(crate) const WINDOW_SECONDS: i32 = 300;
 
-/// The most moments that are kept; the oldest go.
+/// The maximum number of moments; the oldest are removed.
 const KEPT_MAX: usize = 1_000;
 
-/// A moment that is read at.
+/// A moment at which clients read.
 #[derive(Clone)]
 pub struct Snapshot {
     /// Its cluster time.
     pub time: u64,
-    /// What was there.
+    /// The state of the store.
     pub view: Arc<dyn View>,
 }
 
@@ -53,7 +55,7 @@ impl Default for Snapshots {
 }
 
 impl Snapshots {
-    /// This moment.
+    /// Returns the current moment.
     fn now(&self, db: &Db, now_ms: i64) -> Result<Snapshot> {
         let mut kept = self.kept.lock();
         if let Some((since, last)) = kept.back_mut()
@@ -71,13 +73,13 @@ impl Snapshots {
         Ok(snapshot)
     }
 
-    /// The moment of this cluster time, where it is kept.
+    /// Returns the moment of this cluster time, if it is kept.
     fn at(&self, time: u64) -> Option<Snapshot> {
         let kept = self.kept.lock();
         kept.iter().map(|(_, snapshot)| snapshot).find(|snapshot| snapshot.time == time).cloned()
     }
 
-    /// The moment that a request outside transactions reads at, where it says so.
+    /// Returns the moment that a request outside transactions reads at, if it asks for one.
     ///
     /// Errors: `in_the_future`, `too_old`.
     pub(crate) fn of(
@@ -105,14 +107,14 @@ impl Snapshots {
         Err(too_old(&shown(time)))
     }
 
-    /// Forgets the moments whose time is over.
+    /// Removes the moments whose time is over.
     pub fn expire(&self) {
         let seconds = self.window_seconds.load(Ordering::Relaxed);
         let window = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         self.kept.lock().retain(|(since, _)| since.elapsed() < window);
     }
 
-    /// Sets how long a moment is kept.
+    /// Sets the time for which a moment is kept.
     pub fn set_window_seconds(&self, seconds: i64) {
         self.window_seconds.store(seconds, Ordering::Relaxed);
     }

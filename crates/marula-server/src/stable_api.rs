@@ -1,5 +1,5 @@
-//! The Stable API, version 1: what `apiStrict: true` refuses beside commands, and the parameters of
-//! a cursor.
+//! The Stable API, version 1: the fields and stages that `apiStrict: true` rejects, and the
+//! parameters of a cursor.
 //!
 //! Source: manual "Stable API", "Stable API Changelog"; errors recorded from mongod 6.0.
 
@@ -16,8 +16,8 @@ errors! {
     mismatch(used: &str, created: &str) = APIMismatchError, "API parameter mismatch: getMore used params {used}, the cursor-creating command used {created}";
 }
 
-/// The fields of commands of version 1 that are not of it themselves: command, its name in
-/// messages, fields.
+/// The fields of commands of version 1 that do not belong to it: command, its name in messages,
+/// fields.
 const FIELDS: &[(&str, &str, &[&str])] = &[
     ("aggregate", "aggregate", &["explain", "needsMerge", "fromMongos", "runtimeConstants"]),
     (
@@ -45,7 +45,7 @@ const FIELDS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// The stages that are not of version 1.
+/// The stages that do not belong to version 1.
 const STAGES: &[&str] = &[
     "$indexStats",
     "$currentOp",
@@ -55,7 +55,7 @@ const STAGES: &[&str] = &[
     "$_internalInhibitOptimization",
 ];
 
-/// Checks what a strict request says against version 1.
+/// Checks the fields of a strict request against version 1.
 pub(crate) fn check_strict(request: &Request<'_>) -> Result<()> {
     let name = request.command.name;
     if let Some((_, place, fields)) = FIELDS.iter().find(|row| row.0 == name) {
@@ -113,7 +113,7 @@ pub(crate) fn check_cursor(request: &Request<'_>, origin: Doc<'_>) -> Result<()>
 }
 
 impl Api {
-    /// The parameters of a command that was accepted.
+    /// Returns the parameters of a command that was accepted.
     fn of(body: Doc<'_>) -> Api {
         let is = |name: &str| body.get(name).is_some_and(|flag| flag.is_truthy());
         Api {

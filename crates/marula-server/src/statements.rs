@@ -11,7 +11,7 @@ errors! {
     statement_ids(ids: usize, statements: usize) = InvalidLength, "Number of statement ids must match the number of batch entries. Got {ids} statement ids but {statements} operations.";
 }
 
-/// Whether an error ends the statements of a command: `ordered`.
+/// Returns whether an error ends the statements of a command: `ordered`.
 /// In a transaction each error ends it, and the list with it.
 pub(crate) fn is_ordered(request: &Request<'_>) -> bool {
     request.transaction.is_some()
@@ -22,12 +22,12 @@ fn number(id: Value<'_>) -> i32 {
     id.as_exact_i64().and_then(|id| i32::try_from(id).ok()).unwrap_or(0)
 }
 
-/// The number of a command's first statement, or of its only one: `stmtId`.
+/// Returns the number of a command's first or only statement: `stmtId`.
 pub(crate) fn read_id(request: &Request<'_>) -> i32 {
     request.arg("stmtId").map_or(0, number)
 }
 
-/// The numbers of a command's `count` statements: `stmtIds`, or counted up from `stmtId`.
+/// Returns the numbers of a command's `count` statements: `stmtIds`, or counted up from `stmtId`.
 pub(crate) fn read_ids(request: &Request<'_>, count: usize) -> Result<StatementIds> {
     let Some(listed) = request.arg("stmtIds").and_then(|ids| ids.as_array()) else {
         return Ok(StatementIds::From(read_id(request)));

@@ -1,36 +1,36 @@
-//! How much of the disk collections and indexes take.
+//! The size of collections and indexes on disk.
 
 use marula_db::{Collection, Db};
 use marula_error::Result;
 use marula_storage::Space;
 
-/// The least that a collection or an index takes, and what its size is a multiple of: as with
-/// mongod, whose files are made of such pages.
+/// The minimum size of a collection or an index, and the unit of its size: as in mongod, whose
+/// files consist of pages of this size.
 const PAGE_BYTES: i64 = 4096;
 
-/// What an index entry takes about, where nothing is known but how many documents there are.
+/// The approximate size of an index entry, if only the number of documents is known.
 const ENTRY_BYTES: i64 = 24;
 
-/// Bytes on disk of a collection's documents, approximately. What is in memory alone is in the log,
-/// as it is.
+/// Returns the approximate size of a collection's documents on disk in bytes. Data that is only in
+/// memory is uncompressed in the log.
 pub(crate) fn of_documents(db: &Db, collection: &Collection) -> Result<i64> {
     Ok(pages(of_range(db, Space::Records, collection.ident())?, collection.size_bytes()))
 }
 
-/// Bytes on disk of an index of `collection`, approximately.
+/// Returns the approximate size of an index of `collection` on disk in bytes.
 pub(crate) fn of_index(db: &Db, collection: &Collection, index: &marula_db::Index) -> Result<i64> {
     let entries = collection.count().saturating_mul(ENTRY_BYTES);
     Ok(pages(of_range(db, Space::Indexes, index.ident)?, entries))
 }
 
-/// An estimate in whole pages, at least one. The store estimates little as nothing: then it is
-/// `otherwise`.
+/// Returns an estimate in whole pages, at least one. The store estimates small ranges as zero: then
+/// it is `otherwise`.
 fn pages(estimate: i64, otherwise: i64) -> i64 {
     let bytes = if estimate > 0 { estimate } else { otherwise };
     bytes.max(1).saturating_add(PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES
 }
 
-/// Bytes on disk of a collection's indexes, approximately.
+/// Returns the approximate size of a collection's indexes on disk in bytes.
 pub(crate) fn of_indexes(db: &Db, collection: &Collection) -> Result<i64> {
     let mut total = 0;
     for index in &collection.state().indexes {
@@ -39,7 +39,7 @@ pub(crate) fn of_indexes(db: &Db, collection: &Collection) -> Result<i64> {
     Ok(total)
 }
 
-/// Bytes on disk of a database, approximately.
+/// Returns the approximate size of a database on disk in bytes.
 pub(crate) fn of_database(db: &Db, name: &str) -> Result<i64> {
     let mut total = 0;
     for collection in db.catalog().collections(name) {

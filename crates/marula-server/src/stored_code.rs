@@ -1,4 +1,4 @@
-//! What a database keeps for the JavaScript of `$where` and `mapReduce`: the documents of its
+//! The stored JavaScript of a database, for `$where` and `mapReduce`: the documents of its
 //! `system.js`.
 
 use marula_bson::{DocBuf, DocWriter, Type, Value};
@@ -12,9 +12,9 @@ errors! {
     code_with_scope(name: &str) = 4_546_000, "BSON type 'CodeWithScope' not supported in system.js scripts. As an alternative use 'Code'. Script _id value: '{name}'";
 }
 
-/// The values by their names.
+/// Returns the values by their names.
 ///
-/// Errors: of documents that are not of such a form.
+/// Errors: those of documents with another form.
 pub(crate) fn read(db: &Db, database: &str) -> Result<DocBuf> {
     let ns = Namespace::new(database, "system.js")?;
     let Some(collection) = db.collection(&ns) else { return Ok(DocBuf::new()) };

@@ -1,8 +1,8 @@
 //! Temporary files of sorts and groups that outgrow memory, in the folder `_tmp` of the data
 //! folder.
 //!
-//! A file loses its name as soon as it is open, so that it goes with whoever holds it, also when
-//! the process ends without a word. What a crash in between leaves is removed at the next start.
+//! A file is unlinked as soon as it is open, so that it disappears with its handle, even if the
+//! process is killed. Files left by a crash in between are removed at the next start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -19,7 +19,8 @@ use marula_query::spill::{Disk, TempFile};
 /// The folder's name in the data folder.
 const FOLDER: &str = "_tmp";
 
-/// Where the temporary files of a server with this data folder go; without one, into memory.
+/// Returns the place for temporary files of a server with this data folder; memory, without a
+/// folder.
 pub(crate) fn disk(dbpath: Option<&str>) -> Arc<dyn Disk> {
     match dbpath {
         Some(dbpath) => Arc::new(Folder::new(Path::new(dbpath))),
@@ -33,7 +34,7 @@ struct Folder {
 }
 
 impl Folder {
-    /// The folder, emptied.
+    /// Returns the folder, emptied.
     fn new(dbpath: &Path) -> Self {
         let path = dbpath.join(FOLDER);
         match fs::remove_dir_all(&path) {
@@ -62,7 +63,7 @@ impl Disk for Folder {
     }
 }
 
-/// A file without a name.
+/// An unlinked file.
 struct Nameless(File);
 
 impl TempFile for Nameless {

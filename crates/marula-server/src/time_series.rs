@@ -17,7 +17,7 @@ use crate::fields::{self, Field, Types};
 use crate::request::Request;
 
 errors! {
-    /// A granularity that would be finer than it is.
+    /// A granularity is finer than the current one.
     pub bad_transition() = InvalidOptions, "Invalid transition for timeseries.granularity. Can only transition from 'seconds' to 'minutes' or 'minutes' to 'hours'.";
     encrypted_not_allowed() = 6_346_401, "Encrypted fields cannot be used with views or timeseries collections";
     not_with(ns: &Namespace, field: &str) = InvalidOptions, "{ns}: 'timeseries' is not allowed with '{field}'";
@@ -29,7 +29,7 @@ errors! {
     not_alike() = InvalidOptions, "Timeseries 'bucketRoundingSeconds' needs to be equal to 'bucketMaxSpanSeconds'";
     rounding_fixed(default: i64) = InvalidOptions, "Timeseries 'bucketRoundingSeconds' is not configurable to a value other than the default of {default} for the provided granularity";
     span_too_large(field: &str, span: i64) = 51_024, "BSON field '{field}' value must be <= 31536000, actual value '{span}'";
-    /// A span that would be shorter than it is.
+    /// A span is shorter than the current one.
     pub bad_span_transition() = InvalidOptions, "Invalid transition for timeseries.bucketMaxSpanSeconds and timeseries.bucketRoundingSeconds. They can only be set together, to one value that is not less than before.";
     rounding_too_small(span: i64) = 51_024, "BSON field 'bucketRoundingSeconds' value must be >= 1, actual value '{span}'";
     span_too_small(span: i64) = 51_024, "BSON field 'bucketMaxSpanSeconds' value must be >= 1, actual value '{span}'";
@@ -57,13 +57,13 @@ const NOT_WITH: &[&str] = &[
     "flags",
 ];
 
-/// Checks `timeseries` and what stands beside it in a `create`.
+/// Checks `timeseries` and the other options of a `create`.
 pub(crate) fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> Result<()> {
     let asked = read_buckets(request.version, options)?;
     if request.arg("encryptedFields").is_some() {
         return Err(encrypted_not_allowed());
     }
-    // That it is not capped may be said.
+    // `capped: false` is permitted.
     let is_given = |field: &&&str| match **field {
         "capped" => request.flag("capped"),
         field => request.arg(field).is_some(),
@@ -75,14 +75,14 @@ pub(crate) fn check(request: &Request<'_>, ns: &Namespace, options: Doc<'_>) -> 
     check_buckets(asked)
 }
 
-/// Checks `timeseries` where nothing stands beside it, as in `$out`.
+/// Checks `timeseries` without other options, as in `$out`.
 pub(crate) fn check_alone(version: FeatureVersion, ns: &Namespace, options: Doc<'_>) -> Result<()> {
     let asked = read_buckets(version, options)?;
     check_fields(ns, options)?;
     check_buckets(asked)
 }
 
-/// What is said of the buckets.
+/// The options of the buckets.
 #[derive(Clone, Copy)]
 struct Buckets {
     granularity: Option<Granularity>,
@@ -146,7 +146,7 @@ fn check_buckets(Buckets { granularity, span, rounding }: Buckets) -> Result<()>
     }
 }
 
-/// `bucketMaxSpanSeconds` and `bucketRoundingSeconds`, where they are given.
+/// Returns `bucketMaxSpanSeconds` and `bucketRoundingSeconds`, if they are given.
 ///
 /// Errors: a span that is too short, or longer than a year.
 pub(crate) fn seconds_of(options: Doc<'_>) -> Result<(Option<i64>, Option<i64>)> {
@@ -156,7 +156,7 @@ pub(crate) fn seconds_of(options: Doc<'_>) -> Result<(Option<i64>, Option<i64>)>
             "bucketMaxSpanSeconds" => span_too_small(span as i64),
             _ => rounding_too_small(span as i64),
         }),
-        // 6.0 tells of a long span in other words.
+        // 6.0 has another message for a long span.
         Some(span)
             if span as i64 > i64::from(SPAN_SECONDS_MAX) && name != "bucketMaxSpanSeconds" =>
         {
@@ -167,8 +167,8 @@ pub(crate) fn seconds_of(options: Doc<'_>) -> Result<(Option<i64>, Option<i64>)>
     Ok((read("bucketMaxSpanSeconds")?, read("bucketRoundingSeconds")?))
 }
 
-/// The options of the buckets of a collection that is to be made, in the order that
-/// `listCollections` shows.
+/// Returns the options of the buckets of a new collection, in the order in which `listCollections`
+/// shows them.
 ///
 /// Errors: those of the collation.
 pub(crate) fn bucket_options(
@@ -198,8 +198,8 @@ pub(crate) fn bucket_options(
     CollectionOptions::parse(document.as_doc())
 }
 
-/// The options as `listCollections` shows them for the collection itself, made of those of its
-/// buckets.
+/// Returns the options of the collection itself as `listCollections` shows them, derived from those
+/// of its buckets.
 pub(crate) fn shown_options(buckets: &Collection) -> DocBuf {
     let state = buckets.state();
     DocBuf::build(|out| {
@@ -219,7 +219,7 @@ pub(crate) fn shown_options(buckets: &Collection) -> DocBuf {
     })
 }
 
-/// The options of the buckets as `listCollections` shows them.
+/// Returns the options of the buckets as `listCollections` shows them.
 pub(crate) fn shown_bucket_options(buckets: &Collection) -> DocBuf {
     let state = buckets.state();
     match &state.options.time_series {
@@ -263,7 +263,7 @@ pub(crate) fn write_statistics(buckets: &Collection, scale: i64, out: &mut DocWr
     if commits > 0 {
         append("avgNumMeasurementsPerCommit", measurements / commits);
     }
-    // No bucket is compressed on its own: the store compresses all of them.
+    // Buckets are not compressed individually: the store compresses all of them.
     for name in [
         "numMeasurementsGroupCommitted",
         "numBytesUncompressed",
@@ -277,8 +277,7 @@ pub(crate) fn write_statistics(buckets: &Collection, scale: i64, out: &mut DocWr
     }
 }
 
-/// The name under which a collection's data is looked up: that of the buckets for a time-series
-/// collection.
+/// Returns the namespace of a collection's data: that of the buckets for a time-series collection.
 pub(crate) fn data_namespace(db: &marula_db::Db, ns: &Namespace) -> Result<Namespace> {
     match db.collection(ns) {
         Some(collection) if is_shown(&collection) => buckets_namespace(ns),
@@ -286,7 +285,7 @@ pub(crate) fn data_namespace(db: &marula_db::Db, ns: &Namespace) -> Result<Names
     }
 }
 
-/// Whether a collection is a time-series collection as clients see it, not its buckets.
+/// Returns whether a collection is a time-series collection as clients see it, not its buckets.
 pub(crate) fn is_shown(collection: &Collection) -> bool {
     let state = collection.state();
     state.options.view.is_some() && state.options.time_series.is_some()
@@ -306,7 +305,7 @@ pub(crate) fn quoting(error: Error, request: &Request<'_>) -> Error {
     about_key(error, code, shown.as_doc())
 }
 
-/// Returns an error about a key pattern that is to name an index: no index has it.
+/// Returns an error about a key pattern that should name an index: no index has it.
 pub(crate) fn not_found(error: Error, request: &Request<'_>) -> Error {
     let shown = DocBuf::build(|out| {
         for field in request.body {

@@ -1,10 +1,20 @@
-//! Multi-document transactions: which session has one, and what becomes of it.
+//! Multi-document transactions: the transaction of each session, and its end.
 //!
-//! A transaction belongs to a session and has a number, by which its requests name it. Between them
-//! it is *parked* here; a request *enters* it, runs as a statement of it, and *leaves* it: to be
-//! parked again, or aborted, which is what every error does. The table remembers the end of a
-//! session's newest one, so that a second `commitTransaction` is answered; that of a committed one
-//! is in the store too (see [`marula_db::session`]).
+//! ```text
+//!   startTransaction
+//!         │ enter                        leave: Done
+//!         ▼              ┌────────────────────────────────────┐
+//!   a request runs ──────┤                                    ▼
+//!         ▲              │                          parked: open, no request runs
+//!         └──────────────│────────────────────────────────────┤ enter
+//!                        │ leave: Failed              expired, killed, replaced
+//!                        ▼                                    ▼
+//!         Committed    Aborted ◄──────────────────────────────┘
+//! ```
+//!
+//! A transaction belongs to a session and has a number, by which its requests name it. The table
+//! stores the end of a session's newest transaction, so that a repeated `commitTransaction` gets
+//! the same reply; the end of a committed one is in the store too (see [`marula_db::session`]).
 //! Source: manual "Transactions"; driver specification "Transactions"; errors and their labels
 //! recorded from mongod 6.0.
 
@@ -49,20 +59,21 @@ errors! {
     snapshot_too_old(seconds: u64, ordinal: u64) = SnapshotTooOld, "Read timestamp Timestamp({seconds}, {ordinal}) is older than the oldest available timestamp.";
 }
 
-/// The label that has a driver begin the whole transaction anew.
+/// The label after which a driver starts the whole transaction again.
 pub(crate) const TRANSIENT: &str = "TransientTransactionError";
 
-/// Seconds that a transaction may stay open: the default of `transactionLifetimeLimitSeconds`.
+/// The maximum duration of a transaction in seconds: the default of
+/// `transactionLifetimeLimitSeconds`.
 pub(crate) const LIFETIME_SECONDS: i32 = 60;
 
-/// Milliseconds that a transaction waits for a change of the catalogue: the default of
+/// The time in milliseconds that a transaction waits for a change of the catalogue: the default of
 /// `maxTransactionLockRequestTimeoutMillis`.
 pub(crate) const LOCK_TIMEOUT_MS: i32 = 5;
 
-/// The most bytes that a transaction may write: the default of [`BYTES_PARAMETER`].
+/// The maximum size of a transaction's writes in bytes: the default of [`BYTES_PARAMETER`].
 pub(crate) const BYTES_MAX: i64 = 256 << 20;
 
-/// The most bytes that all open transactions may write together: the default of
+/// The maximum size of the writes of all open transactions in bytes: the default of
 /// [`TOTAL_BYTES_PARAMETER`].
 pub const TOTAL_BYTES_MAX: i64 = 1 << 30;
 
@@ -74,8 +85,9 @@ pub const TOTAL_BYTES_PARAMETER: &str = "transactionsMemoryBytesMax";
 
 const SHARDS: usize = 16;
 
-/// Whether a transaction ends because a request of it could not be read: for its own fields, where
-/// it is no batch of writes, which is read before it gets into its transaction.
+/// Returns whether a transaction ends because one of its requests could not be parsed: because of
+/// the command's own fields, and if it is not a batch of writes, which is parsed before it enters
+/// its transaction.
 pub(crate) fn ends_when_misread(body: Doc<'_>, error: &Error) -> bool {
     const OWN_FIELDS: [i32; 4] = [14, 40_413, 40_414, 40_415];
     let name = body.iter().next().map(|first| first.name);
@@ -90,14 +102,14 @@ struct Entry {
     number: i64,
     state: State,
     clock: Clock,
-    /// Whether its first request has done nothing yet and comes again.
+    /// Whether its first request has done nothing yet and will be repeated.
     is_beginning: bool,
     read_concern: ReadConcern,
-    /// The cluster time that it reads at, where it asked for a moment.
+    /// The cluster time that it reads at, if it asked for one.
     read_time: u64,
-    /// The connection that its newest request came by.
+    /// The connection of its newest request.
     operation: Arc<Operation>,
-    /// What its requests have done.
+    /// The statistics of its requests.
     work: Work,
 }
 
@@ -111,7 +123,7 @@ enum State {
 }
 
 impl Entry {
-    /// What is told of it while it is open.
+    /// Returns its report while it is open.
     fn told(&self, lsid: Lsid, lifetime: Duration) -> Option<Told> {
         let State::Open { is_running, .. } = self.state else { return None };
         Some(Told {
@@ -127,24 +139,24 @@ impl Entry {
     }
 }
 
-/// What is counted of transactions.
+/// The counters of transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Open ones in which a request runs.
+    /// Open ones with a running request.
     pub active: i64,
     /// Open ones that wait for their next request.
     pub inactive: i64,
-    /// Started since the server was.
+    /// Started since the server's start.
     pub started: u64,
     /// Committed since then.
     pub committed: u64,
     /// Aborted since then.
     pub aborted: u64,
-    /// Of those that were committed, the ones that had written.
+    /// The committed ones that had written.
     pub committed_writes: u64,
     /// Write commands with a number, outside transactions.
     pub numbered_writes: u64,
-    /// Write commands of which an earlier attempt had done statements.
+    /// Write commands with statements that an earlier attempt had executed.
     pub retried_commands: u64,
     /// Those statements.
     pub retried_statements: u64,
@@ -169,7 +181,7 @@ pub struct Transactions {
 }
 
 impl Transactions {
-    /// No transactions; `profiling` says which are slow.
+    /// Returns an empty table; `profiling` decides which transactions are slow.
     pub fn new(profiling: Arc<Profiling>) -> Self {
         Transactions {
             profiling,
@@ -195,33 +207,33 @@ pub struct Entered {
     lsid: Lsid,
     /// The transaction's number.
     pub number: i64,
-    /// The transaction; `None` where it has been committed, and this asks for it again.
+    /// The transaction; `None` if it has been committed, and this is a repeated commit.
     pub transaction: Option<Arc<Transaction>>,
     read_concern: ReadConcern,
 }
 
-/// Where a request of a transaction stands.
+/// The result of entering a transaction.
 pub enum Entrance {
-    /// Inside.
+    /// The request is inside.
     In(Entered),
-    /// Another request of it runs.
+    /// Another request of the transaction runs.
     Busy,
 }
 
-/// How a request leaves its transaction.
+/// The result with which a request leaves its transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leaving {
-    /// It has done what it should.
+    /// It succeeded.
     Done,
-    /// It has failed, which ends the transaction.
+    /// It failed, which ends the transaction.
     Failed,
-    /// It has done nothing yet and comes again.
+    /// It has done nothing yet and will be repeated.
     Undone,
 }
 
-/// Checks what a request of a transaction may say, whatever becomes of the transaction.
+/// Checks the fields of a request of a transaction, independently of the transaction's state.
 ///
-/// Errors: a command, a database, a collection or a concern that has no place in one.
+/// Errors: a command, a database, a collection or a concern that is not permitted in one.
 pub(crate) fn check(request: &Request<'_>, part: Part) -> Result<()> {
     let name = request.command.name;
     let ends = matches!(name, "commitTransaction" | "abortTransaction");
@@ -263,7 +275,7 @@ impl Transactions {
         &self.shards[usize::from(lsid.uuid()[15]) % SHARDS]
     }
 
-    /// Has a request enter its transaction, which begins where it says so.
+    /// Enters a request into its transaction, and starts the transaction if the request says so.
     ///
     /// Errors: `no_such_transaction`, `aborted`, `committed`, `too_old`, `number_in_use`.
     pub fn enter(
@@ -304,7 +316,7 @@ impl Transactions {
             self.abort(&lsid, known);
         }
         let known = shard.get_mut(&lsid).filter(|known| {
-            // A write that may be retried has come since: its transaction is over.
+            // A newer retryable write has ended it.
             newest.is_none_or(|newest| newest.kind != Kind::Write && newest.number == known.number)
         });
         match newest {
@@ -359,7 +371,7 @@ impl Transactions {
         if !db.sessions().begin_transaction(lsid.key(), number, now_ms) {
             return Ok(Entrance::Busy);
         }
-        // What the session had open ends with the new one.
+        // The session's open transaction ends when a new one starts.
         if let Some(mut open) = shard.remove(&lsid) {
             self.abort(&lsid, &mut open);
         }
@@ -385,7 +397,7 @@ impl Transactions {
         Ok(Entrance::In(Entered { lsid, number, transaction, read_concern }))
     }
 
-    /// Has a request leave its transaction.
+    /// Ends a request in its transaction.
     pub fn leave(&self, entered: &Entered, how: Leaving, work: Work) {
         let mut shard = self.shard(&entered.lsid).lock();
         let Some(entry) = shard.get_mut(&entered.lsid) else { return };
@@ -402,8 +414,7 @@ impl Transactions {
         }
     }
 
-    /// Notes that the transaction which a request is in has ended: it was committed, or aborted on
-    /// demand.
+    /// Records the end of the transaction of a request: it was committed, or aborted by a command.
     pub(crate) fn ended(&self, entered: &Entered, is_committed: bool) {
         let mut shard = self.shard(&entered.lsid).lock();
         if let Some(entry) = shard.get_mut(&entered.lsid)
@@ -429,14 +440,14 @@ impl Transactions {
         }
     }
 
-    /// Has the log tell of a transaction that has ended, where it was slow.
+    /// Logs the end of a transaction, if it was slow.
     fn tell(&self, lsid: &Lsid, entry: &Entry, cause: &str) {
         if self.profiling.is_slow(entry.clock.began.elapsed()) {
             slow::log(lsid, entry, cause);
         }
     }
 
-    /// Aborts the open transactions for which `condemned` holds.
+    /// Aborts the open transactions for which `condemned` is true.
     fn abort_where(&self, condemned: &dyn Fn(&Lsid, &Entry) -> bool) {
         for shard in &self.shards {
             for (lsid, entry) in shard.lock().iter_mut() {
@@ -452,8 +463,7 @@ impl Transactions {
         self.abort_where(&|lsid, _| condemned(lsid));
     }
 
-    /// Aborts a session's transaction that is older than the write of this number, which may be
-    /// retried.
+    /// Aborts a session's transaction that is older than the retryable write of this number.
     pub(crate) fn abort_before(&self, lsid: &Lsid, number: i64) {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         if count(&self.started) == count(&self.committed) + count(&self.aborted) {
@@ -467,14 +477,14 @@ impl Transactions {
         }
     }
 
-    /// Whether a transaction of a session is open.
+    /// Returns whether a transaction of a session is open.
     pub fn is_open(&self, lsid: &Lsid, number: i64) -> bool {
         self.shard(lsid).lock().get(lsid).is_some_and(|entry| {
             entry.number == number && matches!(entry.state, State::Open { .. })
         })
     }
 
-    /// Aborts the transaction that a request names which could not be read.
+    /// Aborts the transaction of a request that could not be parsed.
     pub(crate) fn abort_misread(&self, body: Doc<'_>, own: &dyn Fn(Lsid) -> Lsid) {
         let is_inside = matches!(body.get("autocommit"), Some(Value::Boolean(false)));
         let number = body.get("txnNumber").and_then(|number| number.as_exact_i64());
@@ -487,7 +497,7 @@ impl Transactions {
         }
     }
 
-    /// Aborts transactions that have been open for too long, and forgets the ends of old ones.
+    /// Aborts transactions that have been open for too long, and removes the ends of old ones.
     pub fn expire(&self, is_known: &dyn Fn(&Lsid) -> bool) {
         let lifetime = self.lifetime();
         self.abort_where(&|_, entry| entry.clock.began.elapsed() >= lifetime);
@@ -498,7 +508,7 @@ impl Transactions {
         }
     }
 
-    /// What holds for a transaction that begins.
+    /// Returns the limits of a transaction that starts.
     pub(crate) fn limits(&self) -> Limits {
         let number = |value: &AtomicI64| u64::try_from(value.load(Ordering::Relaxed)).unwrap_or(0);
         Limits {
@@ -508,13 +518,13 @@ impl Transactions {
         }
     }
 
-    /// How long a transaction may stay open.
+    /// Returns the maximum duration of a transaction.
     fn lifetime(&self) -> Duration {
         let seconds = self.lifetime_seconds.load(Ordering::Relaxed);
         Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
     }
 
-    /// The open transactions.
+    /// Returns reports of the open transactions.
     pub fn told(&self) -> Vec<Told> {
         let lifetime = self.lifetime();
         let mut all = Vec::new();
@@ -524,12 +534,12 @@ impl Transactions {
         all
     }
 
-    /// The open transaction of a session.
+    /// Returns the report of a session's open transaction.
     pub fn told_of(&self, lsid: &Lsid) -> Option<Told> {
         self.shard(lsid).lock().get(lsid)?.told(*lsid, self.lifetime())
     }
 
-    /// Counts a write command with a number, of which an earlier attempt had done so many
+    /// Counts a write command with a number; an earlier attempt had executed `retried` of its
     /// statements.
     pub(crate) fn count_numbered(&self, retried: u64) {
         self.numbered_writes.fetch_add(1, Ordering::Relaxed);
@@ -539,39 +549,39 @@ impl Transactions {
         }
     }
 
-    /// Notes what the transaction was that has just been committed.
+    /// Records the transaction that has just been committed.
     pub(crate) fn note_committed(&self, committed: LastCommitted) {
         let has_written = u64::from(committed.operations > 0);
         self.committed_writes.fetch_add(has_written, Ordering::Relaxed);
         *self.last_committed.lock() = Some(committed);
     }
 
-    /// The transaction that was committed last.
+    /// Returns the transaction that was committed last.
     pub fn last_committed(&self) -> Option<LastCommitted> {
         self.last_committed.lock().clone()
     }
 
-    /// Sets how long a transaction may stay open.
+    /// Sets the maximum duration of a transaction.
     pub fn set_lifetime_seconds(&self, seconds: i64) {
         self.lifetime_seconds.store(seconds, Ordering::Relaxed);
     }
 
-    /// Sets how long a transaction waits for a change of the catalogue.
+    /// Sets the time that a transaction waits for a change of the catalogue.
     pub fn set_lock_timeout_ms(&self, ms: i64) {
         self.lock_timeout_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Sets how many bytes a transaction may write.
+    /// Sets the maximum size of a transaction's writes in bytes.
     pub fn set_bytes_max(&self, bytes: i64) {
         self.bytes_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// Sets how many bytes all open transactions may write together.
+    /// Sets the maximum size of the writes of all open transactions in bytes.
     pub fn set_total_bytes_max(&self, bytes: i64) {
         self.total_bytes_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// What is counted.
+    /// Returns the counters.
     pub fn statistics(&self) -> Statistics {
         let mut found = Statistics {
             started: self.started.load(Ordering::Relaxed),
@@ -597,8 +607,8 @@ impl Transactions {
 }
 
 impl Entered {
-    /// Checks that a request of the transaction takes the level at which that reads: the two that
-    /// change the catalogue read the newest state.
+    /// Checks that a request permits the read concern level of its transaction: the two that change
+    /// the catalogue read the newest state.
     ///
     /// Errors: `level_not_supported`.
     pub(crate) fn check_level(&self, request: &Request<'_>) -> Result<()> {
@@ -613,7 +623,7 @@ impl Entered {
         }
     }
 
-    /// Commits the transaction; does nothing where that has been done.
+    /// Commits the transaction; does nothing if that has been done.
     ///
     /// Errors: as of [`Transaction::commit`].
     pub(crate) fn commit(&self, records: &Records, now_ms: i64) -> Result<()> {

@@ -1,9 +1,9 @@
-//! The TTL monitor: a thread that removes what has expired, every `ttlMonitorSleepSecs` seconds.
+//! The TTL monitor: a thread that removes expired documents, every `ttlMonitorSleepSecs` seconds.
 //!
-//! One *pass* goes through every collection of every database; [`marula_db::ttl`] says what of it
-//! has expired. A pass stops between two batches when the server ends, when `ttlMonitorEnabled` is
-//! taken away, or when `fsync` holds writes off. A collection that fails is logged and tried again
-//! in the next pass.
+//! One *pass* covers every collection of every database; [`marula_db::ttl`] finds the expired
+//! documents. A pass stops between two batches when the server ends, when `ttlMonitorEnabled` is
+//! set to false, or when `fsync` locks writes. An error in a collection is logged, and the next
+//! pass tries it again.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -14,7 +14,7 @@ use marula_error::Result;
 
 use crate::server::Server;
 
-/// How soon a change of the monitor's parameters is seen.
+/// The interval at which the monitor's parameters are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Starts the monitor; it ends with the server.
@@ -41,7 +41,7 @@ fn may_delete(server: &Server) -> bool {
         && !server.shutdown.is_requested()
 }
 
-/// Goes through every collection once.
+/// Removes the expired documents of every collection once.
 fn pass(server: &Server) {
     match server.db.leads() {
         Ok(true) => {}
@@ -64,7 +64,7 @@ fn pass(server: &Server) {
                     server.counters.ttl_deleted.add(count);
                     tracing::debug!(%ns, count, "removed expired documents");
                 }
-                // Dropped while it was looked at: there is nothing to remove any more.
+                // Dropped in the meantime: there is nothing to remove.
                 Err(_) if collection.is_dropped() => {}
                 Err(error) => {
                     tracing::warn!(%ns, %error, "expired documents could not be removed; tried again later");

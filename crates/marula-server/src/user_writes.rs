@@ -1,8 +1,8 @@
-//! Blocking of users' writes, as `setUserWriteBlockMode` asks for it.
+//! Blocks users' writes, as `setUserWriteBlockMode` requests.
 //!
 //! The mode is a document of `config.user_writes_critical_sections`, as in mongod, so that it
-//! outlives a restart. Databases of the server's own stay writable, and who may
-//! `bypassWriteBlockingMode` writes on.
+//! survives a restart. The server's own databases stay writable, and users with the privilege
+//! `bypassWriteBlockingMode` may still write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ use crate::auth::check::Target;
 use crate::context::Context;
 
 const COLLECTION: &str = "user_writes_critical_sections";
-/// Blocks every namespace: the empty one has all below it.
+/// Blocks every namespace: the empty name is the parent of all.
 const ID: &str = "";
 
 /// Whether users' writes are blocked.
@@ -34,7 +34,7 @@ impl UserWriteBlock {
         Ok(())
     }
 
-    /// Stores the mode and has it count from now on.
+    /// Stores the mode and applies it from now on.
     pub fn set(&self, db: &Db, blocks: UserWrites, now_ms: i64) -> Result<()> {
         let ns = Namespace::new("config", COLLECTION)?;
         let blocks = blocks == UserWrites::Blocked;
@@ -49,7 +49,7 @@ impl UserWriteBlock {
         Ok(())
     }
 
-    /// Whether they are blocked.
+    /// Returns whether they are blocked.
     pub fn is_on(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -62,7 +62,7 @@ fn stored(db: &Db) -> Result<bool> {
 }
 
 impl Context<'_> {
-    /// Whether this client's writes are blocked.
+    /// Returns whether this client's writes are blocked.
     pub fn user_writes(&self) -> UserWrites {
         if !self.server.user_write_block.is_on() {
             return UserWrites::Allowed;

@@ -1,10 +1,10 @@
-//! Views: what a definition must obey when it is made or changed, and what an operation on one may
-//! not ask.
+//! Views: the rules for their definitions, and the limits of operations on them.
 //!
-//! The views of a database are a graph: a view depends on what it is defined on and on every
-//! collection that its pipeline reads (`$lookup`, `$graphLookup`, `$unionWith`, also inside
-//! `$facet`). The graph has no cycle, no chain of more than [`DEPTH_MAX`] views, and one collation
-//! along every edge.
+//! The views of a database are a graph: a view depends on the collection or view that it is defined
+//! on, and on every collection that its pipeline reads (`$lookup`, `$graphLookup`, `$unionWith`,
+//! also inside `$facet`). The graph has no cycle, no chain of more than [`DEPTH_MAX`] views, and
+//! one collation along every edge.
+//!
 //! Source: manual "Views"; errors recorded from mongod 6.0.
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use marula_query::stage::pipeline::Pipeline;
 
 use crate::server::Server;
 
-/// The most views that stand upon each other. Source: manual "Views".
+/// The maximum length of a chain of views. Source: manual "Views".
 pub(crate) const DEPTH_MAX: usize = 20;
 
 errors! {
@@ -33,16 +33,16 @@ errors! {
     conflicting_collation(view: &Namespace, with: &Namespace) = OptionNotSupportedOnView, "View {view} has conflicting collation with view {with}";
     other_collation() = OptionNotSupportedOnView, "Cannot override a view's default collation";
     joins_other_collation(view: &Namespace) = OptionNotSupportedOnView, "Cannot override a view's default collation{view}";
-    /// A view that is defined on nothing.
+    /// `viewOn` is empty.
     pub on_empty() = BadValue, "'viewOn' cannot be empty";
     on_invalid(on: &str) = InvalidNamespace, "invalid name for 'viewOn': {on}";
 }
 
-/// A view that is to be.
+/// The definition of a view.
 pub(crate) struct Definition<'a> {
     /// Its name.
     pub view: &'a Namespace,
-    /// What it is defined on.
+    /// The collection or view that it is defined on.
     pub on: &'a str,
     /// Its pipeline, an array.
     pub pipeline: Doc<'a>,
@@ -50,7 +50,7 @@ pub(crate) struct Definition<'a> {
     pub collation: Option<Collation>,
 }
 
-/// Checks a view's definition. `place` is the command that defines it.
+/// Checks a view's definition. `place` is the name of the command.
 pub(crate) fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Result<()> {
     let Definition { view, on, pipeline, .. } = definition;
     if on.is_empty() {
@@ -62,7 +62,7 @@ pub(crate) fn check(server: &Server, place: &str, definition: &Definition<'_>) -
     Namespace::new(view.db(), on)?;
     check_stages_are_documents(place, *pipeline)?;
     check_stages(definition, server.db.feature_version()).map_err(|error| match error.code() {
-        // A stage that nobody knows is told of before the view is.
+        // An unknown stage is reported before the view.
         codes::GraphContainsCycle => error,
         code if code.number() == 40_324 => error,
         _ => error.caused_by(&format!("Invalid pipeline for view {view}")),
@@ -70,7 +70,7 @@ pub(crate) fn check(server: &Server, place: &str, definition: &Definition<'_>) -
     Graph::new(&server.db, definition).check(definition)
 }
 
-/// Checks that each stage of a pipeline is a document. `place` is the command that has it.
+/// Checks that each stage of a pipeline is a document. `place` is the name of the command.
 pub(crate) fn check_stages_are_documents(place: &str, pipeline: Doc<'_>) -> Result<()> {
     let mut stages = pipeline.values().enumerate();
     match stages.find(|(_, stage)| stage.as_doc().is_none() && !stage.is_nullish()) {
@@ -97,7 +97,7 @@ fn check_stages(definition: &Definition<'_>, version: FeatureVersion) -> Result<
     Pipeline::parse_lazily(definition.pipeline, &context).map(|_| ())
 }
 
-/// The views of a database, by name, with what each depends on.
+/// The views of a database, by name, with their dependencies.
 struct Graph {
     views: HashMap<String, Node>,
 }
@@ -116,7 +116,7 @@ impl Node {
 }
 
 impl Graph {
-    /// The graph as it would be with this definition.
+    /// Returns the graph with this definition added.
     fn new(db: &Db, definition: &Definition<'_>) -> Self {
         let mut views = HashMap::new();
         for collection in db.catalog().collections(definition.view.db()) {
@@ -137,7 +137,7 @@ impl Graph {
         let full = |name: &str| format!("{}.{name}", definition.view.db());
         let mut path = vec![name];
         if self.find_cycle(name, &mut path) {
-            // mongod names the view that closes the cycle once more.
+            // mongod names the view that closes the cycle twice.
             path.push(name);
             let path: Vec<String> = path.into_iter().map(full).collect();
             return Err(cycle(&path.join(" => ")));
@@ -156,12 +156,12 @@ impl Graph {
         self.check_collations(definition)
     }
 
-    /// Walks what `at` depends on until the view itself comes again; `path` is the way there.
+    /// Follows the dependencies of `at` until they reach the view itself; `path` is the way there.
     fn find_cycle<'g>(&'g self, at: &str, path: &mut Vec<&'g str>) -> bool {
         let Some(node) = self.views.get(at) else { return false };
         for next in &node.depends_on {
-            // Only the definition that is new can close a cycle, and no chain is longer than there
-            // are views.
+            // Only the new definition can close a cycle, and no chain is longer than the number of
+            // views.
             if next == path[0] {
                 path.push(next);
                 return true;
@@ -178,7 +178,8 @@ impl Graph {
         false
     }
 
-    /// The views on the longest chain from `name`, itself included, in the direction of `next`.
+    /// Returns the number of views on the longest chain from `name`, itself included, in the
+    /// direction of `next`.
     fn height<'g>(
         &'g self,
         name: &'g str,
@@ -191,7 +192,7 @@ impl Graph {
         if let Some(height) = known.get(name) {
             return *height;
         }
-        // What is on the way already counts as nothing, so that the walk ends whatever the graph.
+        // A view on the current path counts as zero, so that the recursion ends for every graph.
         known.insert(name, 0);
         let further = next(name).unwrap_or_default();
         let longest = further.into_iter().map(|other| self.height(other, known, next)).max();
@@ -236,7 +237,7 @@ pub(crate) fn check_joined(
         let state = collection.state();
         let is_view = state.options.view.is_some() && state.options.time_series.is_none();
         if is_view && doc(state.options.collation.as_ref()) != doc(context.collation.as_ref()) {
-            // What is wrong with the pipeline itself is told before, but for its constants.
+            // Errors of the pipeline itself are reported first, except for those of its constants.
             Pipeline::parse_lazily(pipeline, context)?;
             return Err(joins_other_collation(&ns));
         }
@@ -245,7 +246,7 @@ pub(crate) fn check_joined(
 }
 
 /// Computes the constants of the views that a pipeline's `$unionWith`s read, as mongod does before
-/// it reads anything.
+/// it reads any document.
 ///
 /// Errors: those of the views' constant expressions.
 pub(crate) fn check_unions(
@@ -264,7 +265,7 @@ pub(crate) fn check_unions(
     Ok(())
 }
 
-/// Computes the constants of the views that a namespace stands for, those of the lowest first.
+/// Computes the constants of the views under a namespace, the lowest first.
 ///
 /// Errors: those of the constant expressions.
 pub(crate) fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -> Result<()> {
@@ -313,7 +314,7 @@ pub(crate) fn read_collections(pipeline: Doc<'_>, out: &mut Vec<String>) {
     }
 }
 
-/// Checks that no more views stand upon each other under `ns` than may be read.
+/// Checks that the chain of views under `ns` is not longer than permitted.
 pub(crate) fn check_depth(db: &Db, ns: &Namespace) -> Result<()> {
     let mut at = ns.clone();
     for _ in 0..DEPTH_MAX {
@@ -326,9 +327,9 @@ pub(crate) fn check_depth(db: &Db, ns: &Namespace) -> Result<()> {
     Err(too_deep())
 }
 
-/// Checks that an operation on a view does not ask for another collation than the view's.
+/// Checks that an operation on a view does not name another collation than the view's.
 ///
-/// Errors: `other_collation`, what the collation raises.
+/// Errors: `other_collation`, those of the collation.
 pub(crate) fn check_collation(
     collection: Option<&Collection>,
     asked: Option<Value<'_>>,

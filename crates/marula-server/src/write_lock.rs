@@ -12,13 +12,13 @@ use crate::operation::Operation;
 use crate::row::Outcome;
 use crate::server::Server;
 
-/// A write that waits looks again after this, in case its wake was for another.
+/// The interval after which a waiting write checks again, in case its wake was for another.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// How often writes are locked, and who waits.
+/// The number of locks, and the waiting writes.
 #[derive(Default)]
 pub struct WriteLock {
-    /// Whether the count is above zero: every write asks.
+    /// Whether the count is above zero: every write checks this.
     is_locked: AtomicBool,
     state: Mutex<State>,
 }
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl WriteLock {
-    /// Locks writes once more; answers how often they are locked.
+    /// Adds a lock; returns the number of locks.
     pub fn lock(&self) -> i64 {
         let mut state = self.state.lock();
         state.count += 1;
@@ -38,7 +38,7 @@ impl WriteLock {
         state.count
     }
 
-    /// Takes one lock back; answers how many are left, or `None` when there was none.
+    /// Removes a lock; returns the number that is left, or `None` if there was none.
     pub fn unlock(&self) -> Option<i64> {
         let mut state = self.state.lock();
         state.count = state.count.checked_sub(1).filter(|&left| left >= 0)?;
@@ -49,7 +49,7 @@ impl WriteLock {
         Some(state.count)
     }
 
-    /// Whether writes are locked.
+    /// Returns whether writes are locked.
     pub fn is_locked(&self) -> bool {
         self.is_locked.load(Ordering::Acquire)
     }

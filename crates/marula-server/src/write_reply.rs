@@ -1,9 +1,10 @@
-//! The errors of a batch of writes, as `insert`, `update` and `delete` answer them: `writeErrors`.
+//! The errors of a batch of writes, in the replies of `insert`, `update` and `delete`:
+//! `writeErrors`.
 
 use marula_bson::{ArrayWriter, DocWriter};
 use marula_error::{Error, Result, errors};
 
-/// The most statements of one command. Source: `hello.maxWriteBatchSize`.
+/// The maximum number of statements of one command. Source: `hello.maxWriteBatchSize`.
 pub(crate) const STATEMENTS_MAX: usize = 100_000;
 
 errors! {
@@ -15,8 +16,8 @@ pub(crate) fn check_batch_size(count: usize) -> Result<()> {
     if (1..=STATEMENTS_MAX).contains(&count) { Ok(()) } else { Err(batch_size(count)) }
 }
 
-/// Appends `writeErrors`, where there are any. An entry carries what its error adds (`keyPattern`,
-/// `errInfo`, …).
+/// Appends `writeErrors`, if there are any. An entry has the additional fields of its error
+/// (`keyPattern`, `errInfo`, …).
 pub(crate) fn write_errors(errors: &[(usize, Error)], reply: &mut DocWriter<'_>) {
     if errors.is_empty() {
         return;
@@ -35,7 +36,7 @@ fn write_error(index: usize, error: &Error, out: &mut ArrayWriter<'_>) {
     entry.append_elements(error.fields());
 }
 
-/// Appends `retriedStmtIds`: the statements that an earlier attempt had done, where there are any.
+/// Appends `retriedStmtIds`: the statements that an earlier attempt had executed, if there are any.
 pub(crate) fn retried(ids: &[i32], reply: &mut DocWriter<'_>) {
     if !ids.is_empty() {
         let mut out = reply.begin_array("retriedStmtIds");
@@ -45,7 +46,7 @@ pub(crate) fn retried(ids: &[i32], reply: &mut DocWriter<'_>) {
     }
 }
 
-/// A count as an int, which is what replies hold.
+/// Returns a count as an int, the type in replies.
 pub(crate) fn clamp(count: i64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

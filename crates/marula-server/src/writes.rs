@@ -1,4 +1,5 @@
-//! What the commands that write share: the session's number, the place, what may not be written.
+//! Shared parts of the commands that write: the session's number, the target, the permitted
+//! namespaces.
 
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{Namespace, WriteOp};
@@ -9,7 +10,7 @@ use crate::context::Context;
 use crate::fields::{Field, Types};
 use crate::request::Request;
 
-/// The field that keeps empty timestamps.
+/// The field that stores empty timestamps unchanged.
 pub(crate) const BYPASS_EMPTY_TS_REPLACEMENT: Field =
     Field::optional("bypassEmptyTsReplacement", Types::BOOLEAN).or(bypass_not_boolean);
 
@@ -21,7 +22,7 @@ errors! {
     not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
 }
 
-/// Starts a write: with the session's record where the request is numbered. `None` where an earlier
+/// Starts a write, with the session's record if the request is numbered. `None` if an earlier
 /// attempt still runs and this thread must not wait for it.
 ///
 /// Errors: a number older than the session's newest.
@@ -45,7 +46,7 @@ pub(crate) fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Opti
     Ok(Some(op))
 }
 
-/// What becomes of empty timestamps in the documents of a request.
+/// Returns the treatment of empty timestamps in the documents of a request.
 pub(crate) fn empty_timestamps(request: &Request<'_>) -> EmptyTimestamps {
     match request.flag("bypassEmptyTsReplacement") {
         true => EmptyTimestamps::Kept,
@@ -53,8 +54,8 @@ pub(crate) fn empty_timestamps(request: &Request<'_>) -> EmptyTimestamps {
     }
 }
 
-/// Checks that clients may write to `ns`, whether it is there or not: some collections are the
-/// server's own, and some names are those of none.
+/// Checks that clients may write to `ns`, whether it exists or not: some collections are the
+/// server's own, and some names are not permitted.
 pub(crate) fn check_writable(ns: &Namespace) -> Result<()> {
     match (ns.db(), ns.collection()) {
         (_, "system.views" | "system.profile") => Err(not_writable(ns.as_str())),
@@ -64,7 +65,8 @@ pub(crate) fn check_writable(ns: &Namespace) -> Result<()> {
     }
 }
 
-/// [`check_writable`], for documents: those of system collections are not written in a transaction.
+/// Like [`check_writable`], for documents: those of system collections are not written in a
+/// transaction.
 pub(crate) fn check_target(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
     if ctx.entered.is_some() && ns.collection().starts_with("system.") {
         return Err(system_in_transaction(ns));
@@ -72,7 +74,7 @@ pub(crate) fn check_target(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
     check_writable(ns)
 }
 
-/// Checks that a command which says that it names a time-series collection by its buckets does.
+/// Checks a command that claims to name a time-series collection by its buckets.
 pub(crate) fn check_names_buckets(request: &Request<'_>, ns: &Namespace) -> Result<()> {
     let is_of_buckets = ns.collection().starts_with(BUCKETS_PREFIX);
     match request.flag("isTimeseriesNamespace") && !is_of_buckets {
