@@ -340,9 +340,10 @@ impl Shared {
 
     /// Has the operation of this thread, which has read nothing yet, show a moment.
     ///
-    /// Errors: the operation must be repeated, for memory is of another epoch.
-    fn keep_first(&self, at: At) -> Result<()> {
-        if self.sharing.get().is_some_and(|sharing| sharing.accepted() != at.epoch) {
+    /// Errors: the operation must be repeated, for memory is of another epoch, or was read at a
+    /// later moment.
+    pub(crate) fn keep_first(&self, at: At) -> Result<()> {
+        if self.sharing.get().is_some_and(|sharing| !sharing.is_of(at)) {
             pin::set_repeats(self, Repeats::Yes);
         }
         self.check_repeats()?;

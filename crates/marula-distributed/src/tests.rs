@@ -652,6 +652,29 @@ mod nodes {
         b.end_operation();
     }
 
+    /// The layers above date a change by the moment at which they have read it: an operation of an
+    /// earlier moment would be refused, though the change was made before that.
+    #[test]
+    fn an_operation_older_than_what_is_in_memory_is_repeated() {
+        let sim = sim(Faults::default());
+        let [a, b] = ["a", "b"].map(|name| open(&sim, name, 1_000, 60_000));
+        write(&a, b"1", true).expect("it commits");
+        let at = b.shared().now().expect("a moment");
+        write(&a, b"2", false).expect("it commits");
+        // Another thread of this node reads the catalogue meanwhile.
+        let (_, epoch) = node(&b).view().expect("a moment");
+        assert_eq!(at.epoch, epoch);
+        node(&b).accept(epoch);
+        b.begin_repeatable().expect("it begins");
+        b.shared().keep_first(at).expect_err("memory is newer");
+        assert!(b.must_repeat().expect("it is known"));
+        b.end_operation();
+        b.begin_repeatable().expect("it begins");
+        let at = b.shared().now().expect("a moment");
+        b.shared().keep_first(at).expect("memory is older");
+        b.end_operation();
+    }
+
     #[test]
     fn one_at_a_time_holds_the_lock_and_its_end_frees_it() {
         let sim = sim(Faults::default());
