@@ -1,5 +1,5 @@
-//! Who does what is audited: the client of the connection whose request runs on this thread, or the
-//! server itself.
+//! The actor of audited events: the client of the connection whose request runs on this thread, or
+//! the server itself.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ thread_local! {
     static ACTOR: RefCell<Option<Arc<Actor>>> = const { RefCell::new(None) };
 }
 
-/// Who does something.
+/// The actor of an event.
 #[derive(Clone, Debug)]
 pub(crate) struct Actor {
     /// The identity of its connection.
@@ -40,7 +40,7 @@ impl Actor {
         Actor { uuid: uuid::generate(), from: Origin::System, users, roles }
     }
 
-    /// The client of a connection, who is nobody yet.
+    /// Returns the client of a connection, not authenticated yet.
     pub(crate) fn client(
         uuid: [u8; 16],
         local: Option<SocketAddr>,
@@ -50,7 +50,7 @@ impl Actor {
         Actor { uuid, from, users: Vec::new(), roles: Vec::new() }
     }
 
-    /// The same client as this user, who has these roles.
+    /// Returns the same client as this user, with these roles.
     pub(crate) fn as_user(&self, user: Option<(&Name, &[Name])>) -> Self {
         let (users, roles) = match user {
             Some((user, roles)) => (vec![user.clone()], roles.to_vec()),
@@ -64,7 +64,7 @@ impl Actor {
         &self.users
     }
 
-    /// Appends what an event says of it.
+    /// Appends its part of an event.
     pub(super) fn write(&self, out: &mut DocWriter<'_>) {
         self.write_end("local", out);
         self.write_end("remote", out);
@@ -102,10 +102,10 @@ pub(crate) fn write_names(field: &str, of: Of, names: &[Name], out: &mut DocWrit
     }
 }
 
-/// An actor acts on this thread until this is dropped.
+/// Sets the actor of this thread until this is dropped.
 pub(crate) struct Acting(Option<Arc<Actor>>);
 
-/// Has what this thread does be an actor's.
+/// Sets the actor of this thread.
 pub(crate) fn begin(actor: Arc<Actor>) -> Acting {
     Acting(ACTOR.replace(Some(actor)))
 }
@@ -116,7 +116,7 @@ impl Drop for Acting {
     }
 }
 
-/// Who acts on this thread.
+/// Returns the actor of this thread.
 pub(crate) fn current() -> Arc<Actor> {
     ACTOR.with_borrow(|actor| actor.clone().unwrap_or_else(|| Arc::new(Actor::system())))
 }

@@ -1,14 +1,14 @@
-//! Commands that change users, roles and the set as events.
+//! Events of commands that change users, roles and the replica set.
 
 use marula_bson::{DocWriter, Value};
 
 use super::{Audit, actor};
 use crate::request::Request;
 
-/// What the event of a command says.
+/// The event of a command.
 struct Row {
     command: &'static str,
-    /// What the command's first field names: a user, a role, or nothing.
+    /// The kind of name in the command's first field: a user, a role, or none.
     first: Option<&'static str>,
     fields: &'static [&'static str],
 }
@@ -26,7 +26,7 @@ const ROLE: Option<&str> = Some("role");
 const OF_USER: &[&str] = &["customData", "roles", "authenticationRestrictions"];
 const OF_ROLE: &[&str] = &["roles", "privileges", "authenticationRestrictions"];
 
-/// The commands; each is an event of its own name.
+/// The commands; each is an event with its own name.
 const ROWS: &[Row] = &[
     row("createUser", USER, OF_USER),
     row("updateUser", USER, OF_USER),
@@ -44,7 +44,7 @@ const ROWS: &[Row] = &[
     row("revokePrivilegesFromRole", ROLE, &["privileges"]),
 ];
 
-/// Writes the event of a request that was carried out or, by the error of this number, was not.
+/// Writes the event of a request; `result` is the number of its error, or zero.
 pub(crate) fn tell(audit: &Audit, request: &Request<'_>, result: i32) {
     let Some(row) = ROWS.iter().find(|row| row.command == request.command.name) else { return };
     audit.write(&actor::current(), row.command, result, |out| {
@@ -67,7 +67,7 @@ pub(crate) fn tell(audit: &Audit, request: &Request<'_>, result: i32) {
     });
 }
 
-/// Appends roles, each with its database: a name alone is one of the request's.
+/// Appends roles, each with its database: a string is a role of the request's database.
 fn write_roles(roles: Value<'_>, db: &str, out: &mut DocWriter<'_>) {
     let Some(roles) = roles.as_array() else { return };
     let mut array = out.begin_array("roles");

@@ -1,4 +1,4 @@
-//! Changes of the catalogue as events.
+//! Events of changes of the catalogue.
 
 use marula_bson::{DocWriter, Value};
 use marula_db::Collection;

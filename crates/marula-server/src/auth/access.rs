@@ -1,4 +1,4 @@
-//! Who a connection is: the user that it has proven to be, and what that user may do.
+//! The identity of a connection: its authenticated user, and that user's privileges.
 
 use marula_bson::ValueBuf;
 use marula_error::{Result, errors};
@@ -16,37 +16,37 @@ errors! {
     other_database(user: &Name) = 5_626_701, "Each client connection may only be authenticated once. Previously authenticated as: {user}";
 }
 
-/// A user, with all that its roles come to.
+/// A user, with the privileges of all its roles.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     /// The user.
     pub(crate) user: Name,
-    /// Tells the user from another of this name that was there before.
+    /// Distinguishes the user from an earlier one with this name.
     id: Option<ValueBuf>,
     /// Its roles and those that they inherit from.
     pub(crate) roles: Vec<Name>,
-    /// What it may do.
+    /// Its privileges.
     pub(crate) privileges: Vec<Privilege>,
-    /// The number of the state of users and roles that this was read from.
+    /// The revision of users and roles that this was read from.
     pub(crate) revision: u64,
 }
 
 impl Access {
-    /// Who is no user and may do this.
+    /// Returns the access of a client that is not authenticated, with these privileges.
     pub(crate) fn stand_in(privileges: Vec<Privilege>) -> Self {
         let user = Name::new("", "");
         Access { user, id: None, roles: Vec::new(), privileges, revision: 0 }
     }
 
-    /// Whether this stands for a client that is no user.
+    /// Returns whether this is the access of a client that is not authenticated.
     pub(crate) fn is_nobody(&self) -> bool {
         self.user.name.is_empty() && self.id.is_none()
     }
 
-    /// What a user may do who connects like this. `None` where there is no such user, or not from
-    /// there.
+    /// Returns the access of a user that connects from this peer. `None` if there is no such user,
+    /// or its restrictions exclude the peer.
     ///
-    /// Errors: a stored restriction that is none.
+    /// Errors: an invalid stored restriction.
     pub(crate) fn load(
         documents: &Documents<'_>,
         user: &Name,
@@ -74,23 +74,25 @@ impl Access {
         }))
     }
 
-    /// The same, read from this state of users and roles.
+    /// Returns the same access, read from this revision.
     pub(crate) fn of_revision(self, revision: u64) -> Self {
         Access { revision, ..self }
     }
 
-    /// What sessions of this user are told by.
+    /// Returns the digest that identifies this user's sessions.
     pub(crate) fn digest(&self) -> [u8; 32] {
         digest(&self.user)
     }
 
-    /// What the user may do now; `None` where it is gone, or may no longer come from there.
+    /// Returns the user's current access; `None` if the user was removed, or is now excluded by a
+    /// restriction.
     pub(crate) fn renewed(&self, documents: &Documents<'_>, peer: &Peer) -> Option<Access> {
         let now = Access::load(documents, &self.user, peer);
         now.ok().flatten().filter(|now| now.id == self.id)
     }
 
-    /// Checks that a connection of this user may become `user`: it is that already.
+    /// Checks that a connection of this user may authenticate as `user`: only if it is the same
+    /// one.
     pub(crate) fn check_same(&self, user: &Name) -> Result<()> {
         match &self.user {
             own if own == user => Ok(()),
@@ -100,7 +102,8 @@ impl Access {
     }
 }
 
-/// What sessions of a user are told by. Source: driver specification "Sessions", "uid".
+/// Returns the digest that identifies a user's sessions. Source: driver specification "Sessions",
+/// "uid".
 pub(crate) fn digest(user: &Name) -> [u8; 32] {
     Sha256::digest(user.to_string()).into()
 }

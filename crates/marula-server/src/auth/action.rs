@@ -1,8 +1,7 @@
-//! Actions: what a privilege allows.
+//! Actions: the operations that a privilege permits.
 //!
-//! [`ACTIONS`] holds every action's name in the order in which privileges are shown; a set of them
-//! is a few bits each. Source: manual "Privilege Actions"; names and order recorded from mongod
-//! 6.0.
+//! [`ACTIONS`] has every action's name in the order in which privileges are shown; a set of actions
+//! is a bit mask. Source: manual "Privilege Actions"; names and order recorded from mongod 6.0.
 
 use marula_bson::ArrayWriter;
 
@@ -161,7 +160,7 @@ pub(crate) static ACTIONS: &[&str] = &[
     "applyOps",
 ];
 
-/// Stands for every action; a set that holds it is shown as it alone.
+/// Includes every action; a set that contains it is shown as it alone.
 const ANY_ACTION: &str = "anyAction";
 
 const WORDS: usize = 3;
@@ -170,13 +169,13 @@ const WORDS: usize = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ActionSet([u64; WORDS]);
 
-/// Where an action stands in [`ACTIONS`].
+/// Returns the index of an action in [`ACTIONS`].
 fn place(name: &str) -> Option<usize> {
     ACTIONS.iter().position(|&action| action == name)
 }
 
 impl ActionSet {
-    /// Adds the action of this name; answers whether there is one.
+    /// Adds the action of this name; returns whether there is one.
     pub(crate) fn insert(&mut self, name: &str) -> bool {
         if name == ANY_ACTION {
             ACTIONS.iter().enumerate().for_each(|(at, _)| self.0[at / 64] |= 1 << (at % 64));
@@ -187,24 +186,25 @@ impl ActionSet {
         true
     }
 
-    /// Whether the action of this name is in the set.
+    /// Returns whether the action of this name is in the set.
     pub(crate) fn contains(&self, name: &str) -> bool {
         place(name).is_some_and(|at| self.0[at / 64] & (1 << (at % 64)) != 0)
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }
 
-    /// Adds all of `other`.
+    /// Adds all actions of `other`.
     pub(crate) fn add(&mut self, other: &ActionSet) {
         for (word, more) in self.0.iter_mut().zip(other.0) {
             *word |= more;
         }
     }
 
-    /// Takes away all of `other`. What is left of every action is no longer every action.
+    /// Removes all actions of `other`. If one of all actions is removed, `anyAction` is removed
+    /// too.
     pub(crate) fn remove(&mut self, other: &ActionSet) {
         for (word, less) in self.0.iter_mut().zip(other.0) {
             *word &= !less;

@@ -1,8 +1,7 @@
-//! What the commands about users and roles need.
+//! The privileges for the commands about users and roles.
 //!
-//! To give a role takes `grantRole` where the role lives; to see or change oneself takes less than
-//! to see or change others. A request whose form is wrong needs nothing here: the command refuses
-//! it.
+//! To grant a role takes `grantRole` on the role's database; to see or change one's own user takes
+//! less than for others. A malformed request needs no privileges here: the command rejects it.
 
 use marula_bson::Value;
 use marula_error::Result;
@@ -37,7 +36,7 @@ fn on_privileges(
 ) -> Result<()> {
     let Some(privileges) = args::array(request, "privileges")? else { return Ok(()) };
     for Privilege { resource, .. } in Privilege::parse_list(privileges)? {
-        // What is not one database's is `admin`'s to give.
+        // Privileges on more than one database are granted in `admin`.
         let db = match &resource {
             Resource::Collections { db, .. } | Resource::Buckets { db, .. } if !db.is_empty() => db,
             _ => "admin",
@@ -60,12 +59,12 @@ pub(crate) fn create_user(request: &Request<'_>, check: &mut Check<'_>) -> Resul
     on_roles(request, check, GRANT)
 }
 
-/// `updateUser`: one's own password and data may be one's own to change.
+/// `updateUser`: users may be permitted to change their own password and custom data.
 pub(crate) fn update_user(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let user = args::target(request)?;
     let db = Target::Database(user.db.clone());
     let is_own = |check: &Check<'_>, action: &str| check.is(&user) && check.may(&db, action);
-    // Which ways there are to prove a password is a matter of the password.
+    // The mechanisms belong to the password.
     let is_password = request.arg("pwd").is_some() || request.arg("mechanisms").is_some();
     if is_password && !is_own(check, "changeOwnPassword") {
         check.needs(db.clone(), &["changePassword"]);
@@ -98,7 +97,7 @@ pub(crate) fn create_role(request: &Request<'_>, check: &mut Check<'_>) -> Resul
     on_roles(request, check, GRANT)
 }
 
-/// `updateRole`: what it had is taken, what it has is given.
+/// `updateRole`: the old privileges are revoked, the new ones granted.
 pub(crate) fn update_role(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     check.needs(Target::EveryDatabase, REVOKE);
     on_restrictions(request, check);
@@ -116,7 +115,7 @@ pub(crate) fn revoke_privileges(request: &Request<'_>, check: &mut Check<'_>) ->
     on_privileges(request, check, REVOKE)
 }
 
-/// `usersInfo`: oneself one may see.
+/// `usersInfo`: users may see themselves.
 pub(crate) fn users_info(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let view = &["viewUser"];
     match request.first.value.get() {
@@ -135,7 +134,7 @@ pub(crate) fn users_info(request: &Request<'_>, check: &mut Check<'_>) -> Result
     Ok(())
 }
 
-/// `rolesInfo`: the roles one has one may see.
+/// `rolesInfo`: users may see their own roles.
 pub(crate) fn roles_info(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let view = &["viewRole"];
     match request.first.value.get() {

@@ -1,5 +1,5 @@
-//! What the commands about users and roles have in common: whom they name, and arrays that must be
-//! arrays.
+//! Shared arguments of the commands about users and roles: the user or role that they name, and
+//! checked arrays.
 
 use marula_bson::{ByteSlice, Doc, Type, Value};
 use marula_db::namespace;
@@ -13,15 +13,15 @@ use crate::fields::{self, Field, Types};
 use crate::request::Request;
 
 errors! {
-    /// A name that holds the byte 0.
+    /// A name contains the byte 0.
     pub(crate) embedded_nul() = InvalidNamespace, "namespaces cannot have embedded null characters";
-    /// A mechanism that the server has been told not to take.
+    /// A mechanism is disabled on this server.
     not_taken(mechanism: &str) = BadValue, "{mechanism} not supported in authMechanisms";
     not_an_object(field: &str) = 10_065, "invalid parameter: expected an object ({field})";
     nothing_given(command: &str, field: &str) = BadValue, "{command} command requires a non-empty \"{field}\" array";
 }
 
-/// The user or role that the first field names, in the database that the command is sent to.
+/// Returns the user or role that the first field names, in the database of the command.
 pub(crate) fn target(request: &Request<'_>) -> Result<Name> {
     let (place, first) = (request.command.name, request.first);
     fields::check(
@@ -42,7 +42,7 @@ pub(crate) fn target(request: &Request<'_>) -> Result<Name> {
     Ok(Name::new(&name.to_str_lossy(), request.db))
 }
 
-/// The array of this name; null is no array.
+/// Returns the array of this name; null is not an array.
 pub(crate) fn array<'a>(request: &Request<'a>, name: &str) -> Result<Option<Doc<'a>>> {
     match request.args.iter().find(|field| field.name == name).map(|field| field.value.get()) {
         None => Ok(None),
@@ -51,26 +51,26 @@ pub(crate) fn array<'a>(request: &Request<'a>, name: &str) -> Result<Option<Doc<
     }
 }
 
-/// The array of this name, which must be there.
+/// Returns the array of this name, which is required.
 fn required<'a>(request: &Request<'a>, name: &str) -> Result<Doc<'a>> {
     let missing = || fields::missing_field(request.command.name, name);
     array(request, name)?.ok_or_else(missing)
 }
 
-/// The field `roles`, which must be there.
+/// Returns the field `roles`, which is required.
 pub(crate) fn roles(request: &Request<'_>) -> Result<Vec<Name>> {
     Name::parse_roles(required(request, "roles")?, request.db)
 }
 
-/// The field `privileges`, which must be there.
+/// Returns the field `privileges`, which is required.
 pub(crate) fn privileges(request: &Request<'_>) -> Result<Vec<Privilege>> {
     let list = required(request, "privileges")?;
     check_elements(request, "privileges", list, Type::Document)?;
     Privilege::parse_list(list)
 }
 
-/// The fields `privileges` and `roles`, read in the order in which they stand; each only where it
-/// is there.
+/// Returns the fields `privileges` and `roles`, parsed in the order in which they occur; each only
+/// if it is present.
 pub(crate) fn role_parts(
     request: &Request<'_>,
 ) -> Result<(Option<Vec<Privilege>>, Option<Vec<Name>>)> {
@@ -85,7 +85,7 @@ pub(crate) fn role_parts(
     Ok((its_privileges, its_roles))
 }
 
-/// Checks that there is something in the array of this name.
+/// Checks that the array of this name is not empty.
 pub(crate) fn check_given<T>(request: &Request<'_>, name: &str, list: &[T]) -> Result<()> {
     match list.is_empty() {
         true => Err(nothing_given(request.command.name, name)),
@@ -93,14 +93,14 @@ pub(crate) fn check_given<T>(request: &Request<'_>, name: &str, list: &[T]) -> R
     }
 }
 
-/// The names in the field `mechanisms`, where it is there.
+/// Returns the names in the field `mechanisms`, if it is present.
 pub(crate) fn mechanisms<'a>(request: &Request<'a>) -> Result<Option<Doc<'a>>> {
     let Some(names) = array(request, "mechanisms")? else { return Ok(None) };
     check_elements(request, "mechanisms", names, Type::String)?;
     Ok(Some(names))
 }
 
-/// Checks that the field `mechanisms`, where it is there, names some.
+/// Checks that the field `mechanisms`, if it is present, is not empty.
 pub(crate) fn check_mechanisms_named(names: Option<Doc<'_>>) -> Result<()> {
     if names.is_some_and(|names| names.values().all(|name| name.is_nullish())) {
         Err(credentials::no_mechanism())
@@ -109,7 +109,7 @@ pub(crate) fn check_mechanisms_named(names: Option<Doc<'_>>) -> Result<()> {
     }
 }
 
-/// The mechanisms that new credentials are made for: those that are named, or all that are taken.
+/// Returns the mechanisms for new credentials: those that are named, or all enabled ones.
 pub(crate) fn wanted_mechanisms(
     names: Option<Doc<'_>>,
     is_taken: impl Fn(&Mechanism) -> bool,
@@ -127,7 +127,7 @@ pub(crate) fn wanted_mechanisms(
     }
 }
 
-/// The field `authenticationRestrictions`, where it is there.
+/// Returns the field `authenticationRestrictions`, if it is present.
 pub(crate) fn restrictions(request: &Request<'_>) -> Result<Option<Vec<Restriction>>> {
     let list = array(request, "authenticationRestrictions")?;
     list.map(|list| Restriction::parse_list(request.command.name, list)).transpose()
@@ -135,7 +135,7 @@ pub(crate) fn restrictions(request: &Request<'_>) -> Result<Option<Vec<Restricti
 
 fn check_elements(request: &Request<'_>, name: &str, list: Doc<'_>, expected: Type) -> Result<()> {
     for (at, element) in list.values().enumerate() {
-        // mongod passes over nulls in arrays.
+        // mongod ignores nulls in arrays.
         if element.kind() != expected && !element.is_nullish() {
             let (place, kind) = (request.command.name, element.kind().alias());
             return Err(fields::element_type(place, name, at, kind, expected.alias()));

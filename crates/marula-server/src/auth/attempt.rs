@@ -1,4 +1,4 @@
-//! An attempt to log in that has ended, as the log and the audit log tell of it.
+//! A completed login attempt, for the log and the audit log.
 
 use marula_bson::DocBuf;
 use marula_error::{Error, codes};
@@ -8,24 +8,24 @@ use crate::context::Context;
 use crate::dispatch::address_text;
 use crate::log::attributes;
 
-/// An attempt to log in that has ended.
+/// A completed login attempt.
 pub(crate) struct Attempt<'a> {
-    /// The way to log in.
+    /// The mechanism.
     pub(crate) mechanism: &'a str,
-    /// Who the client claims to be; the name is empty where it has not said so.
+    /// The user that the client claims to be; the name is empty if it is not known yet.
     pub(crate) user: &'a Name,
     /// Whether it began with the client's first `hello`.
     pub(crate) is_speculative: bool,
-    /// What was wrong, which the client is not told.
+    /// The reason for its failure, which the client does not see.
     pub(crate) cause: Option<&'a Error>,
 }
 
 impl Attempt<'_> {
-    /// Writes its line, and its event where there is an audit log.
+    /// Writes its line, and its event if there is an audit log.
     pub(crate) fn tell(&self, ctx: &Context<'_>) {
         self.log(ctx);
         if let (Some(audit), Some(actor)) = (&ctx.server.options.audit, &ctx.connection.actor) {
-            // Who is not there is told apart by nobody but the log.
+            // Only the log distinguishes unknown users.
             let result = self.cause.map_or(0, |cause| match cause.code() {
                 codes::UserNotFound => codes::AuthenticationFailed.number(),
                 code => code.number(),

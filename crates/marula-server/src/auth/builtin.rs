@@ -1,7 +1,8 @@
 //! The built-in roles: a row each.
 //!
-//! A row says which other rows a role includes and what it adds to them. `Own` roles are there in
-//! every database and are about that database; the others are in `admin` alone.
+//! A row has the rows that a role includes, and its further privileges. `Own` roles exist in every
+//! database, with privileges on that database; the others exist only in `admin`.
+//!
 //! Source: manual "Built-In Roles"; privileges recorded from mongod 6.0.
 
 use marula_db::namespace::is_database_name;
@@ -11,7 +12,7 @@ use super::name::Name;
 use super::privilege::{self, Privilege};
 use super::resource::Resource;
 
-/// Where a built-in role exists.
+/// The databases in which a built-in role exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Home {
     /// In every database.
@@ -20,7 +21,7 @@ enum Home {
     Admin,
 }
 
-/// What a row's privilege is for.
+/// The resource of a row's privilege.
 #[derive(Clone, Copy, Debug)]
 enum On {
     /// This collection of the role's own database; empty means all.
@@ -485,12 +486,12 @@ fn is_in(row: &Row, db: &str) -> bool {
     db == "admin" || row.home == Home::EveryDatabase && is_database_name(db)
 }
 
-/// Whether a role is built in.
+/// Returns whether a role is built in.
 pub(crate) fn is_builtin(name: &Name) -> bool {
     find(name).is_some()
 }
 
-/// What a built-in role allows; `None` for a role that is not built in.
+/// Returns the privileges of a built-in role; `None` for another role.
 pub(crate) fn privileges(name: &Name) -> Option<Vec<Privilege>> {
     let mut list = Vec::new();
     gather(find(name)?, &name.db, &mut list);
@@ -510,7 +511,7 @@ fn gather(row: &Row, db: &str, list: &mut Vec<Privilege>) {
     }
 }
 
-/// The built-in roles of a database.
+/// Returns the built-in roles of a database.
 pub(crate) fn of_database(db: &str) -> Vec<Name> {
     ROWS.iter().filter(|row| is_in(row, db)).map(|row| Name::new(row.name, db)).collect()
 }

@@ -1,9 +1,15 @@
-//! Whether a request may be carried out: what it needs, compared with what its user may do.
+//! Access control: compares the privileges that a request needs with those of its user.
 //!
-//! A command's row says what it needs ([`Auth`]); where that hangs on what the request holds, a
-//! function beside the command tells a [`Check`]. It is asked in one place, before the command's
-//! own code runs, and only where access control is on. Source: manual "Privilege Actions"; recorded
-//! from mongod 6.0, command by command.
+//! ```text
+//!   Request ─► the row's `auth` ─► Check: needs (actions on a target) ─┐
+//!                                                                      ├─► permitted, or refused
+//!   Connection ─► Access: privileges of all roles of the user ─────────┘
+//! ```
+//!
+//! A command's row has its needs ([`Auth`]); if they depend on the request's content, a function of
+//! the command adds them to a [`Check`]. The check is made in one place, before the command's own
+//! code runs, and only if access control is on. Source: manual "Privilege Actions"; recorded from
+//! mongod 6.0, command by command.
 
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
@@ -26,20 +32,20 @@ use crate::server::Server;
 use crate::session::Lsid;
 
 errors! {
-    /// A command that only users may send came from a client that is none.
+    /// A client that is not authenticated sent a command that requires it.
     pub(crate) requires_authentication(command: &str) = Unauthorized, "command {command} requires authentication";
     not_authorized(db: &str, command: &str) = Unauthorized, "not authorized on {db} to execute command {command}";
 }
 
-/// The longest command that is shown in full when it is refused.
+/// The size up to which a rejected command is shown in full.
 const SHOWN_BYTES_MAX: usize = 4096;
 
-/// What something is done to.
+/// The target of an action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     /// The server.
     Cluster,
-    /// Every database alike.
+    /// All databases.
     EveryDatabase,
     /// A database.
     Database(String),
@@ -48,7 +54,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// The collection of this name.
+    /// Returns the collection of this name.
     pub(crate) fn collection(db: &str, collection: &str) -> Self {
         Target::Collection(db.to_owned(), collection.to_owned())
     }
@@ -62,7 +68,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// Whether it may change who may do what.
+    /// Returns whether an action on it may change users or roles.
     fn touches_users(&self) -> bool {
         let is_of_admin = match &self.target {
             Target::Cluster | Target::EveryDatabase => true,
@@ -73,9 +79,9 @@ impl Need {
 }
 
 impl Resource {
-    /// Whether what is allowed on it is allowed on `target`.
+    /// Returns whether a privilege on it includes `target`.
     pub(crate) fn covers(&self, target: &Target) -> bool {
-        // "All databases" leaves out those that are the server's own.
+        // "All databases" excludes the server's own.
         let is_ordinary = |db: &str| !matches!(db, "local" | "config");
         match (self, target) {
             (Resource::Any, _) | (Resource::Cluster, Target::Cluster) => true,
@@ -101,7 +107,7 @@ impl Resource {
         }
     }
 
-    /// Whether it lies in a database.
+    /// Returns whether it is in a database.
     fn is_in(&self, db: &str) -> bool {
         match self {
             Resource::Any => true,
@@ -115,77 +121,78 @@ impl Resource {
     }
 }
 
-/// Whether a collection is the server's own, so that only a privilege that names it covers it.
+/// Returns whether a collection is the server's own, so that only a privilege that names it
+/// includes it.
 fn is_system(db: &str, collection: &str) -> bool {
     collection.starts_with("system.") || db == "local" && collection.starts_with("replset.")
 }
 
 impl Access {
-    /// Whether the user may do this.
+    /// Returns whether the user has a privilege for this action.
     pub(crate) fn may(&self, target: &Target, action: &str) -> bool {
         self.privileges
             .iter()
             .any(|own| own.actions.contains(action) && own.resource.covers(target))
     }
 
-    /// Whether the user may do anything at all to a collection.
+    /// Returns whether the user has any privilege on a collection.
     pub(crate) fn may_touch(&self, db: &str, collection: &str) -> bool {
         let target = Target::collection(db, collection);
         self.privileges.iter().any(|own| own.resource.covers(&target))
     }
 
-    /// Whether the user may do anything at all in a database.
+    /// Returns whether the user has any privilege in a database.
     pub(crate) fn may_enter(&self, db: &str) -> bool {
         self.privileges.iter().any(|own| own.resource.is_in(db))
     }
 }
 
-/// What a request needs, as it is found out.
+/// The needs of a request, as they are collected.
 pub struct Check<'a> {
-    /// What the user may do.
+    /// The user's access.
     access: &'a Access,
     needs: Vec<Need>,
     is_refused: bool,
 }
 
 impl Check<'_> {
-    /// The request needs these actions on `target`.
+    /// Adds a need for these actions on `target`.
     pub(crate) fn needs(&mut self, target: Target, actions: &[&'static str]) {
         self.is_refused |= !actions.iter().all(|action| self.access.may(&target, action));
         self.needs.push(Need { target, actions: actions.to_vec() });
     }
 
-    /// The request needs these actions on a collection.
+    /// Adds a need for these actions on a collection.
     pub(crate) fn needs_on(&mut self, db: &str, collection: &str, actions: &[&'static str]) {
         self.needs(Target::collection(db, collection), actions);
     }
 
-    /// The request is one that only users may make.
+    /// Requires an authenticated user.
     pub(crate) fn refuse_anonymous(&mut self) {
         self.is_refused |= self.access.is_nobody();
     }
 
-    /// Whether the user may do this; nothing is needed by asking.
+    /// Returns whether the user has a privilege for this action, without adding a need.
     pub(crate) fn may(&self, target: &Target, action: &str) -> bool {
         self.access.may(target, action)
     }
 
-    /// Whether it is this user who asks.
+    /// Returns whether this is the request's user.
     pub(crate) fn is(&self, user: &Name) -> bool {
         self.access.user == *user
     }
 
-    /// Whether the user has this role.
+    /// Returns whether the user has this role.
     pub(crate) fn has_role(&self, role: &Name) -> bool {
         self.access.roles.contains(role)
     }
 
-    /// Whether the user may do anything at all in a database.
+    /// Returns whether the user has any privilege in a database.
     pub(crate) fn may_enter(&self, db: &str) -> bool {
         self.access.may_enter(db)
     }
 
-    /// The request needs what its command's row says.
+    /// Adds the needs in the row of a request's command.
     pub(crate) fn request(&mut self, request: &Request<'_>) -> Result<()> {
         match request.command.auth {
             Auth::Anyone | Auth::User => {}
@@ -208,7 +215,7 @@ impl Check<'_> {
     }
 }
 
-/// Checks that a request may be carried out, where access control is on; notes what it needed.
+/// Checks that a request is permitted, if access control is on; records its needs.
 ///
 /// Errors: `requires_authentication`, `not_authorized`.
 pub(crate) fn check(ctx: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
@@ -242,7 +249,8 @@ pub(crate) fn check(ctx: &mut Context<'_>, request: &Request<'_>) -> Result<()> 
     Ok(())
 }
 
-/// What a client hears whose request never became one: nothing of why, unless it is somebody.
+/// Returns the error of a message that is not a valid request; a client that is not authenticated
+/// does not see details.
 pub(crate) fn hide(server: &Server, connection: &Connection, body: Doc<'_>, error: Error) -> Error {
     if !server.options.has_access_control || connection.access.is_some() {
         return error;
@@ -262,7 +270,7 @@ pub(crate) fn hide(server: &Server, connection: &Connection, body: Doc<'_>, erro
     }
 }
 
-/// Brings what a connection's user may do up to date.
+/// Updates the access of a connection's user.
 pub(crate) fn renew(server: &Server, connection: &mut Connection) {
     let Some(access) = &connection.access else { return };
     // Other nodes change users too.
@@ -274,7 +282,7 @@ pub(crate) fn renew(server: &Server, connection: &mut Connection) {
     }
 }
 
-/// Makes the session of a request its user's own; who is no user has none.
+/// Makes the session of a request its user's own; without a user there is none.
 pub(crate) fn own_session(connection: &Connection, request: &mut Request<'_>) {
     match (&connection.access, request.lsid) {
         (Some(access), Some(lsid)) => request.lsid = Some(lsid.of_user(access.digest())),
@@ -283,7 +291,7 @@ pub(crate) fn own_session(connection: &Connection, request: &mut Request<'_>) {
     }
 }
 
-/// A session's id as that of the user of a connection.
+/// Returns a session's id for the user of a connection.
 pub(crate) fn own_lsid(server: &Server, connection: &Connection, lsid: Lsid) -> Lsid {
     match &connection.access {
         Some(access) if server.options.has_access_control => lsid.of_user(access.digest()),
@@ -291,19 +299,19 @@ pub(crate) fn own_lsid(server: &Server, connection: &Connection, lsid: Lsid) -> 
     }
 }
 
-/// Notes that what was carried out may have changed users or roles.
+/// Updates the revision after a request that may have changed users or roles.
 pub(crate) fn note_changes(server: &Server, needs: &[Need]) {
     if needs.iter().any(Need::touches_users) {
         server.users.revision.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// Whether what opened a cursor would still be allowed.
+/// Returns whether the needs of opening a cursor are still permitted.
 pub(crate) fn still_allows(access: &Access, needs: &[Need]) -> bool {
     needs.iter().all(|need| need.actions.iter().all(|action| access.may(&need.target, action)))
 }
 
-/// The error for a request that its user may not make.
+/// Returns the error of a request that is not permitted.
 pub(crate) fn refusal(request: &Request<'_>) -> Error {
     let shown = request.with_shown_body(|body| {
         let is_short = body.as_bytes().len() <= SHOWN_BYTES_MAX;
@@ -312,7 +320,7 @@ pub(crate) fn refusal(request: &Request<'_>) -> Error {
     not_authorized(request.db, &shown)
 }
 
-/// Tells the audit log whether a request was allowed.
+/// Writes to the audit log whether a request was permitted.
 fn audit(ctx: &Context<'_>, request: &Request<'_>, result: i32) {
     let (Some(audit), Some(actor)) = (&ctx.server.options.audit, &ctx.connection.actor) else {
         return;
@@ -337,7 +345,7 @@ fn log_refusal(error: &Error) {
     tracing::info!(target: "ACCESS", id = 20_436, attr, "Checking authorization failed");
 }
 
-/// Whether a client may do what makes the first user: it is on this machine, and there is no user
+/// Returns whether a client may create the first user: it is on this machine, and there is no user
 /// yet.
 fn may_be_first(server: &Server, connection: &Connection) -> Result<bool> {
     let is_local =
@@ -355,7 +363,7 @@ fn may_be_first(server: &Server, connection: &Connection) -> Result<bool> {
     Ok(!has_one)
 }
 
-/// What a client may do while there is no user.
+/// The access of a client while there is no user.
 pub(crate) static FIRST_COMER: LazyLock<Access> = LazyLock::new(first_comer);
 
 fn first_comer() -> Access {
@@ -373,8 +381,8 @@ fn first_comer() -> Access {
     ])
 }
 
-/// The collections that a field names, of this database or, in a document, of another. Where a name
-/// stands twice, both count.
+/// Returns the collections that a field names, in this database or, if it is a document, in another
+/// one. If a name occurs twice, both values count.
 pub(crate) fn named(value: Value<'_>, db: &str) -> Vec<(String, String)> {
     match value {
         Value::String(collection) => vec![(db.to_owned(), collection.to_string())],
@@ -396,7 +404,7 @@ pub(crate) fn named(value: Value<'_>, db: &str) -> Vec<(String, String)> {
     }
 }
 
-/// The texts of every field of this name.
+/// Returns the strings of every field of this name.
 pub(crate) fn texts(doc: Doc<'_>, name: &str) -> Vec<String> {
     let fields = doc.iter().filter(|field| field.name == name);
     fields.filter_map(|field| Some(field.value.get().as_str()?.to_string())).collect()

@@ -1,8 +1,9 @@
-//! Credentials: what the server keeps instead of a password.
+//! Credentials, which the server stores instead of a password.
 //!
-//! SCRAM stores two keys that a password, a salt and a count of iterations lead to; neither leads
-//! back. For SHA-1 the password is first digested with MD5, as drivers do; for SHA-256 it is
-//! prepared by SASLprep.
+//! SCRAM stores two keys that are derived from a password, a salt and a number of iterations; the
+//! password cannot be derived from them. For SHA-1 the password is first digested with MD5, as
+//! drivers do; for SHA-256 it is prepared by SASLprep.
+//!
 //! Source: RFC 5802, RFC 7677, RFC 4013; manual "SCRAM"; errors recorded from mongod 6.0.
 
 use base64::Engine;
@@ -16,14 +17,14 @@ use stringprep::{saslprep, tables};
 
 errors! {
     unknown_mechanism(name: &str) = BadValue, "Unknown auth mechanism '{name}'";
-    /// An array of mechanisms names none.
+    /// An array of mechanisms is empty.
     pub(crate) no_mechanism() = BadValue, "mechanisms field must not be empty";
     digested() = BadValue, "Use of SCRAM-SHA-256 requires undigested passwords";
     empty_password() = 50_687, "Error preflighting UTF-8 conversion: U_STRING_NOT_TERMINATED_WARNING";
     not_prepared(why: &str) = 50_692, "Error preflighting normalization: {why}";
 }
 
-/// The hash that a mechanism is built on.
+/// The hash function of a mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Mechanism {
     /// SCRAM-SHA-1.
@@ -36,7 +37,7 @@ impl Mechanism {
     /// Every mechanism, in the order in which they are stored and shown.
     pub(crate) const ALL: [Mechanism; 2] = [Mechanism::Sha1, Mechanism::Sha256];
 
-    /// Its name.
+    /// Returns its name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Mechanism::Sha1 => "SCRAM-SHA-1",
@@ -44,12 +45,13 @@ impl Mechanism {
         }
     }
 
-    /// The mechanism of this name.
+    /// Returns the mechanism of this name.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name)
     }
 
-    /// Bytes of a new salt: with the counter that is put behind it, it fills a hash.
+    /// Returns the size of a new salt in bytes: with the counter that is appended to it, it fills a
+    /// hash.
     pub(super) fn salt_bytes(self) -> usize {
         match self {
             Mechanism::Sha1 => 16,
@@ -57,7 +59,7 @@ impl Mechanism {
         }
     }
 
-    /// The server parameter that says how many iterations new credentials get.
+    /// Returns the name of the server parameter with the iterations of new credentials.
     pub(crate) fn iterations_parameter(self) -> &'static str {
         match self {
             Mechanism::Sha1 => "scramIterationCount",
@@ -65,7 +67,7 @@ impl Mechanism {
         }
     }
 
-    /// The hash of some bytes.
+    /// Returns the hash of some bytes.
     pub(super) fn hash(self, bytes: &[u8]) -> Vec<u8> {
         match self {
             Mechanism::Sha1 => Sha1::digest(bytes).to_vec(),
@@ -73,7 +75,7 @@ impl Mechanism {
         }
     }
 
-    /// The keyed hash of some bytes.
+    /// Returns the keyed hash of some bytes.
     pub(super) fn hmac(self, key: &[u8], bytes: &[u8]) -> Vec<u8> {
         const ANY_KEY: &str = "HMAC takes keys of every length";
         match self {
@@ -102,7 +104,7 @@ impl Mechanism {
     }
 }
 
-/// Reads the field `mechanisms` of a command: each known, in the order in which they are stored.
+/// Parses the field `mechanisms` of a command; returns them in the order in which they are stored.
 pub(crate) fn parse_mechanisms(names: Doc<'_>) -> Result<Vec<Mechanism>> {
     let mut mechanisms = Vec::new();
     for name in names.values().filter(|name| !name.is_nullish()) {
@@ -117,7 +119,7 @@ pub(crate) fn parse_mechanisms(names: Doc<'_>) -> Result<Vec<Mechanism>> {
     Ok(mechanisms)
 }
 
-/// A password as a command brings it.
+/// A password in a command.
 #[derive(Clone, Copy)]
 pub(crate) struct Password<'p> {
     /// The user's name, which goes into the MD5 digest.
@@ -129,7 +131,7 @@ pub(crate) struct Password<'p> {
 }
 
 impl Password<'_> {
-    /// What a mechanism hashes.
+    /// Returns the string that a mechanism hashes.
     fn prepared(&self, mechanism: Mechanism) -> Result<String> {
         match mechanism {
             Mechanism::Sha1 if self.is_digested => Ok(self.text.to_owned()),
@@ -140,15 +142,15 @@ impl Password<'_> {
     }
 }
 
-/// The MD5 digest of a user's password, as SCRAM-SHA-1 takes it.
+/// Returns the MD5 digest of a user's password, for SCRAM-SHA-1.
 fn digest(user: &str, password: &str) -> String {
     use md5::Digest as _;
     hex::text(&md5::Md5::digest(format!("{user}:mongo:{password}")))
 }
 
-/// A password after SASLprep.
+/// Returns a password after SASLprep.
 ///
-/// Errors: characters that it forbids, told as ICU tells them; nothing left.
+/// Errors: characters that it forbids, with ICU's message; an empty result.
 pub(super) fn prepare(password: &str) -> Result<String> {
     if password.is_empty() {
         return Err(empty_password());
@@ -171,23 +173,23 @@ fn why_not_prepared(password: &str) -> Error {
     }
 }
 
-/// What is stored of a password for one mechanism.
+/// The stored credentials of one mechanism.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
-    /// How often the password is hashed.
+    /// The number of iterations of the hash.
     pub(super) iterations: u32,
     /// The salt.
     pub(super) salt: Vec<u8>,
-    /// The hash of the key by which the client proves itself.
+    /// The hash of the client's key.
     pub(super) stored_key: Vec<u8>,
-    /// The key by which the server proves itself.
+    /// The server's key.
     pub(super) server_key: Vec<u8>,
 }
 
 impl Credentials {
-    /// Credentials of a password with a new salt.
+    /// Creates credentials of a password with a new salt.
     ///
-    /// Errors: those of a password that the mechanism does not take.
+    /// Errors: those of a password that the mechanism does not permit.
     pub(crate) fn make(
         mechanism: Mechanism,
         password: Password<'_>,
@@ -209,7 +211,7 @@ impl Credentials {
         }
     }
 
-    /// Reads what a user's document has for a mechanism; `None` where it has nothing usable.
+    /// Reads a mechanism's credentials from a user's document; `None` if there are no valid ones.
     pub(crate) fn stored(mechanism: Mechanism, user: Doc<'_>) -> Option<Self> {
         let credentials = user.get("credentials")?.as_doc()?;
         let credentials = credentials.get(mechanism.name())?.as_doc()?;

@@ -1,8 +1,8 @@
 //! The documents of users and roles: `admin.system.users` and `admin.system.roles`.
 //!
-//! Both are collections like others, found by `_id`, which is `<database>.<name>`. Who changes them
-//! holds the lock of [`Users`](super::Users), so that what one command decides by does not change
-//! under it.
+//! Both are ordinary collections; `_id` is `<database>.<name>`. Changes hold the lock of
+//! [`Users`](super::Users), so that the documents that a command decides by do not change until it
+//! has written.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use marula_storage::Direction;
 use super::name::{Name, Of};
 
 impl Of {
-    /// The collection that holds the documents.
+    /// Returns the collection with the documents.
     fn namespace(self) -> Namespace {
         let collection = match self {
             Of::User => "system.users",
@@ -31,10 +31,10 @@ pub(crate) struct Documents<'s> {
     now_ms: i64,
 }
 
-/// A change of a field: its new value, or that it goes.
+/// A change of a field: its new value, or its removal.
 pub(crate) type Edit = (&'static str, Option<ValueBuf>);
 
-/// The value that is an array with these elements.
+/// Returns an array with these elements.
 pub(crate) fn array(fill: impl FnOnce(&mut ArrayWriter<'_>)) -> ValueBuf {
     let mut bytes = Vec::new();
     fill(&mut ArrayWriter::new(&mut bytes));
@@ -42,7 +42,7 @@ pub(crate) fn array(fill: impl FnOnce(&mut ArrayWriter<'_>)) -> ValueBuf {
 }
 
 impl<'s> Documents<'s> {
-    /// The documents in these databases, at this moment.
+    /// Returns the documents in these databases, at this time.
     pub(crate) fn new(db: &'s Db, now_ms: i64) -> Self {
         Documents { db, now_ms }
     }
@@ -55,7 +55,7 @@ impl<'s> Documents<'s> {
         Unit::new(self.db)
     }
 
-    /// The document of a user or a role.
+    /// Returns the document of a user or a role.
     pub(crate) fn find(&self, of: Of, name: &Name) -> Result<Option<DocBuf>> {
         let Some(collection) = self.collection(of) else { return Ok(None) };
         let (view, mut scratch) = (self.unit().view(), Vec::new());
@@ -69,7 +69,7 @@ impl<'s> Documents<'s> {
         Ok(found)
     }
 
-    /// Whether there is any user.
+    /// Returns whether there is any user.
     pub(crate) fn has_users(&self) -> Result<bool> {
         match self.collection(Of::User) {
             None => Ok(false),
@@ -77,7 +77,7 @@ impl<'s> Documents<'s> {
         }
     }
 
-    /// The documents that `is_wanted`, by name and then by database.
+    /// Returns the documents for which `is_wanted` is true, by name and then by database.
     pub(crate) fn list(&self, of: Of, is_wanted: &dyn Fn(&Name) -> bool) -> Result<Vec<DocBuf>> {
         let Some(collection) = self.collection(of) else { return Ok(Vec::new()) };
         let mut found = Vec::new();
@@ -91,7 +91,7 @@ impl<'s> Documents<'s> {
         Ok(found.into_iter().map(|(_, doc)| doc).collect())
     }
 
-    /// Inserts a document; answers `false` where its user or role exists already.
+    /// Inserts a document; returns false if its user or role exists already.
     pub(crate) fn insert(&self, of: Of, doc: Doc<'_>) -> Result<bool> {
         let collection = match self.collection(of) {
             Some(collection) => collection,
@@ -105,7 +105,7 @@ impl<'s> Documents<'s> {
         }
     }
 
-    /// Creates the collection with its index, and notes the version of the schema.
+    /// Creates the collection with its index, and stores the version of the schema.
     fn create(&self, of: Of) -> Result<Arc<Collection>> {
         let collection = self.db.collection_or_create(&of.namespace())?;
         let field = of.field();
@@ -131,8 +131,8 @@ impl<'s> Documents<'s> {
         }
     }
 
-    /// Changes fields of a document: each in its place, new ones behind. Answers whether there is
-    /// one.
+    /// Changes fields of a document: existing ones in their positions, new ones at the end. Returns
+    /// whether there is a document.
     pub(crate) fn edit(&self, of: Of, name: &Name, edits: &[Edit]) -> Result<bool> {
         let Some(collection) = self.collection(of) else { return Ok(false) };
         let id = name.id();
@@ -148,7 +148,7 @@ impl<'s> Documents<'s> {
         Ok(true)
     }
 
-    /// Removes a document; answers whether there was one.
+    /// Removes a document; returns whether there was one.
     pub(crate) fn remove(&self, of: Of, name: &Name) -> Result<bool> {
         let Some(collection) = self.collection(of) else { return Ok(false) };
         let id = name.id();
@@ -158,7 +158,7 @@ impl<'s> Documents<'s> {
         WriteOp::new(self.unit(), self.now_ms).delete(&collection, &record, &mut |_| Ok(true), None)
     }
 
-    /// Removes the documents of all users, or all roles, of a database; answers how many.
+    /// Removes the documents of all users, or all roles, of a database; returns their number.
     pub(crate) fn remove_all(&self, of: Of, db: &str) -> Result<i32> {
         let mut removed = 0;
         for doc in self.list(of, &|name| name.db == db)? {
@@ -170,7 +170,7 @@ impl<'s> Documents<'s> {
     }
 }
 
-/// The user or role that a document is of.
+/// Returns the user or role of a document.
 pub(crate) fn name_of(of: Of, doc: Doc<'_>) -> Option<Name> {
     let text = |field: &str| Some(doc.get(field)?.as_str()?.to_string());
     Some(Name { name: text(of.field())?, db: text("db")? })

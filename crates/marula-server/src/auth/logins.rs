@@ -1,13 +1,13 @@
-//! How often clients tried to log in, and managed to, for `serverStatus.security`.
+//! The numbers of login attempts, for `serverStatus.security`.
 
 use crate::counters::Counter;
 
-/// The attempts of one way to log in.
+/// The attempts by one mechanism in one way.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    /// Those that began.
+    /// Attempts that started.
     pub(crate) received: Counter,
-    /// Those that ended well.
+    /// Attempts that succeeded.
     pub(crate) successful: Counter,
 }
 
@@ -16,7 +16,7 @@ pub(crate) struct Attempts {
 pub(crate) struct Logins {
     /// All of them.
     pub(crate) all: Attempts,
-    /// Of these, those that came with a client's first `hello`.
+    /// Of these, the speculative ones in a client's first `hello`.
     pub(crate) speculative: Attempts,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct Logins {
 #[derive(Default)]
 pub(crate) struct LoginCounters {
     pub(crate) by_mechanism: [Logins; 3],
-    /// How often a `hello` asked for a user's mechanisms.
+    /// The number of `hello`s that asked for a user's mechanisms.
     pub(crate) mechanisms_asked: Counter,
 }
 
 impl LoginCounters {
-    /// The counters of a mechanism.
+    /// Returns the counters of a mechanism.
     pub(crate) fn of(&self, name: &str) -> Option<&Logins> {
         let at = crate::command::MECHANISMS.iter().position(|known| *known == name)?;
         self.by_mechanism.get(at)

@@ -1,10 +1,11 @@
-//! Users and roles: who they are, what they may do, and how they prove who they are.
+//! Users and roles: their documents, privileges, and authentication.
 //!
 //! They are documents in `admin.system.users` and `admin.system.roles` ([`documents`]). A role
-//! allows actions on resources ([`privilege`]) and inherits from others ([`roles`]); some roles are
-//! built in ([`builtin`]). A user has credentials instead of a password ([`credentials`]), by which
-//! a client proves who it is ([`scram`]); from then on its connection has that user's [`access`].
-//! Where access control is on, every request is compared with that before it runs ([`check`]).
+//! permits actions on resources ([`privilege`]) and inherits from others ([`roles`]); some roles
+//! are built in ([`builtin`]). A user has credentials instead of a password ([`credentials`]), by
+//! which a client authenticates ([`scram`]); from then on its connection has that user's
+//! [`access`]. If access control is on, every request is checked against it before it runs
+//! ([`check`]).
 
 pub(crate) mod access;
 pub(crate) mod action;
@@ -28,20 +29,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The database of users who prove themselves elsewhere.
+/// The database of users that are authenticated externally.
 pub(crate) const EXTERNAL: &str = "$external";
 
-/// What the server keeps of its users beside their documents.
+/// The server's state of users in addition to their documents.
 #[derive(Default)]
 pub struct Users {
     changes: Mutex<()>,
-    /// Counts the states of users and roles: what was read from another state is out of date.
+    /// Counts the revisions of users and roles: data read from another revision is out of date.
     revision: AtomicU64,
     /// Whether there has been a user since the start.
     had_one: AtomicBool,
 }
 
-/// Keeps others from changing users and roles.
+/// Prevents other changes of users and roles.
 pub(crate) struct ChangeGuard<'u> {
     users: &'u Users,
     _lock: MutexGuard<'u, ()>,
@@ -54,8 +55,8 @@ impl Drop for ChangeGuard<'_> {
 }
 
 impl Users {
-    /// Keeps others from changing users and roles meanwhile: what a change decides by must still
-    /// hold when it is written.
+    /// Prevents other changes of users and roles: the documents that a change decides by must still
+    /// be the same when it is written.
     pub(crate) fn lock(&self) -> ChangeGuard<'_> {
         ChangeGuard { users: self, _lock: self.changes.lock() }
     }

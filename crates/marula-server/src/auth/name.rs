@@ -15,7 +15,7 @@ errors! {
     unknown_field(kind: &str, field: &str) = BadValue, "{kind} contains an unknown field named: '{field}";
 }
 
-/// A user or a role: its name within its database.
+/// A user or a role: its name and its database.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Name {
     /// Its own name.
@@ -24,7 +24,7 @@ pub(crate) struct Name {
     pub(crate) db: String,
 }
 
-/// What a name is of: messages and fields say it.
+/// The kind of a name, for messages and fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Of {
     /// A user: `{ user, db }`.
@@ -41,7 +41,7 @@ impl Of {
         }
     }
 
-    /// The field that holds the name itself.
+    /// Returns the field with the name itself.
     pub(crate) fn field(self) -> &'static str {
         match self {
             Of::User => "user",
@@ -56,7 +56,7 @@ impl Name {
         Name { name: name.to_owned(), db: db.to_owned() }
     }
 
-    /// Reads a name that is a string, of the database `db`, or a document that names its own.
+    /// Parses a name: a string, for the database `db`, or a document with its own database.
     pub(crate) fn parse(of: Of, value: Value<'_>, db: &str) -> Result<Self> {
         let kind = of.kind();
         let doc = match value {
@@ -79,7 +79,7 @@ impl Name {
         Ok(Name { name: text(of.field())?, db: text("db")? })
     }
 
-    /// Reads an array of roles, each once, in the order in which they first stand.
+    /// Parses an array of roles, each once, in the order of their first occurrence.
     pub(crate) fn parse_roles(roles: Doc<'_>, db: &str) -> Result<Vec<Name>> {
         let mut names: Vec<Name> = Vec::new();
         for role in roles.values() {
@@ -94,18 +94,18 @@ impl Name {
         Ok(names)
     }
 
-    /// Reads the roles that a stored document has; what is no role is passed over.
+    /// Reads the roles of a stored document; invalid ones are ignored.
     pub(crate) fn stored_roles(doc: Doc<'_>) -> Vec<Name> {
         let roles = doc.get("roles").and_then(|roles| roles.as_array()).unwrap_or(Doc::EMPTY);
         roles.values().filter_map(|role| Name::parse(Of::Role, role, "").ok()).collect()
     }
 
-    /// The `_id` of the document that holds it.
+    /// Returns the `_id` of its document.
     pub(crate) fn id(&self) -> String {
         format!("{}.{}", self.db, self.name)
     }
 
-    /// The array of `{ role, db }` that stored documents have.
+    /// Returns the array of `{ role, db }` for stored documents.
     pub(crate) fn array_of_roles(roles: &[Name]) -> ValueBuf {
         array(|out| roles.iter().for_each(|role| role.write_role(out)))
     }
@@ -117,7 +117,7 @@ impl Name {
     }
 }
 
-/// The names as messages list them.
+/// Returns the names as messages list them.
 pub(crate) fn list<'n>(names: impl IntoIterator<Item = &'n Name>) -> String {
     let texts: Vec<String> = names.into_iter().map(Name::to_string).collect();
     texts.join(", ")

@@ -1,8 +1,8 @@
-//! What a pipeline needs: to read every collection that its stages name, and to write where it
-//! ends.
+//! The privileges for a pipeline: to read every collection that its stages name, and to write to
+//! its target.
 //!
-//! The stages are looked through as they are written, before they are parsed: every field that
-//! could name a collection counts, also one that stands twice.
+//! The stages are read before they are parsed: every field that could name a collection counts,
+//! even if it occurs twice.
 
 use marula_bson::{ByteSlice, Doc, Element, Value};
 use marula_db::Namespace;
@@ -23,7 +23,7 @@ pub(crate) fn aggregate(request: &Request<'_>, check: &mut Check<'_>) -> Result<
     Ok(())
 }
 
-/// A pipeline over a collection, or over none.
+/// The needs of a pipeline over a collection, or over none.
 pub(crate) fn pipeline(
     db: &str,
     collection: Option<&str>,
@@ -35,7 +35,7 @@ pub(crate) fn pipeline(
     let first = first.and_then(|stage| stage.iter().next());
     let starts_with = |name: &str| first.is_some_and(|first| first.name == name);
     if let Some(collection) = collection {
-        // Some stages tell of the collection instead of reading it.
+        // Some stages report on the collection instead of reading it.
         let actions: &[&str] = if starts_with("$collStats") {
             &["collStats"]
         } else if starts_with("$indexStats") {
@@ -47,7 +47,7 @@ pub(crate) fn pipeline(
         } else if starts_with("$listCatalog") {
             &["listCollections", "listIndexes"]
         } else if starts_with("$listSessions") {
-            // The stage gives the user's own, and asks for more where it is to give others'.
+            // The stage returns the user's own; it adds a need if it is to return others'.
             &[]
         } else {
             &["find"]
@@ -101,7 +101,7 @@ fn all_users(value: Value<'_>) -> bool {
     })
 }
 
-/// Whether a stage asks for sessions of others than the user who asks.
+/// Returns whether a stage asks for sessions of other users.
 fn of_others(value: Value<'_>, check: &Check<'_>) -> bool {
     let text = |of: Doc<'_>, name: &str| {
         of.get(name).and_then(|text| text.as_str()).unwrap_or_default().to_string()
@@ -116,7 +116,7 @@ fn of_others(value: Value<'_>, check: &Check<'_>) -> bool {
             .any(|list| list.value.get().as_array().is_none_or(|list| !list.values().all(is_own)))
 }
 
-/// A stage that reads another collection, and may do so through a pipeline of its own.
+/// The needs of a stage that reads another collection, perhaps through a pipeline of its own.
 fn read(db: &str, stage: Value<'_>, field: &str, request: &Request<'_>, check: &mut Check<'_>) {
     for element in stage.as_doc().into_iter().flatten() {
         let value = element.value.get();
@@ -139,7 +139,7 @@ fn merge(db: &str, stage: Value<'_>, bypasses: bool, check: &mut Check<'_>) {
     };
     let fields = |name: &'static str| stage.iter().filter(move |field| field.name == name);
     let says = |field: Element<'_>, text: &str| field.value.get() == Value::from(text);
-    // What is not said is to merge and to insert.
+    // The defaults are to merge and to insert.
     let mut matches = fields("whenMatched").peekable();
     let matched = matches.peek().is_none() || matches.any(|field| !says(field, "fail"));
     let mut others = fields("whenNotMatched").peekable();
@@ -155,7 +155,7 @@ fn merge(db: &str, stage: Value<'_>, bypasses: bool, check: &mut Check<'_>) {
     }
 }
 
-/// Writing to a collection, perhaps past its validator.
+/// The needs of writing to a collection, perhaps without its validator.
 pub(crate) fn write(
     db: &str,
     collection: &str,
@@ -169,8 +169,8 @@ pub(crate) fn write(
     }
 }
 
-/// A view that a request makes or changes: a user who may read the view must be one who may read
-/// what it shows, or the view would show what its maker may not see.
+/// The needs of creating or changing a view: a user who may read the view must also be permitted to
+/// read its collections, or the view would show data that its creator may not see.
 pub(crate) fn view(request: &Request<'_>, ns: &Namespace, check: &mut Check<'_>) {
     let Some(Value::String(shown)) = request.arg("viewOn") else { return };
     if check.may(&Target::collection(ns.db(), ns.collection()), "find") {

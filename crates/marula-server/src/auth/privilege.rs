@@ -1,4 +1,4 @@
-//! Privileges: actions on a resource, as a client writes them and as they are stored.
+//! Privileges: actions on a resource, in commands and as they are stored.
 //!
 //! Source: manual "Privileges"; errors recorded from mongod 6.0.
 
@@ -27,14 +27,14 @@ errors! {
 /// Actions on a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Privilege {
-    /// What they may be done to.
+    /// The resource.
     pub(crate) resource: Resource,
     /// The actions.
     pub(crate) actions: ActionSet,
 }
 
 impl Privilege {
-    /// Reads an array of privileges; those on one resource become one.
+    /// Parses an array of privileges; those on the same resource are merged.
     pub(crate) fn parse_list(privileges: Doc<'_>) -> Result<Vec<Privilege>> {
         let mut list = Vec::new();
         for privilege in privileges.values().filter_map(|privilege| privilege.as_doc()) {
@@ -43,7 +43,7 @@ impl Privilege {
         Ok(list)
     }
 
-    /// Reads the privileges that a stored document has; what is none is passed over.
+    /// Reads the privileges of a stored document; invalid ones are ignored.
     pub(crate) fn stored_list(doc: Doc<'_>) -> Vec<Privilege> {
         let stored = doc.get("privileges").and_then(|list| list.as_array()).unwrap_or(Doc::EMPTY);
         let mut list = Vec::new();
@@ -85,7 +85,7 @@ impl Privilege {
     }
 }
 
-/// Adds a privilege to a list that has one for each resource.
+/// Adds a privilege to a list with one entry for each resource.
 pub(crate) fn add(list: &mut Vec<Privilege>, privilege: Privilege) {
     match list.iter_mut().find(|known| known.resource == privilege.resource) {
         Some(known) => known.actions.add(&privilege.actions),
@@ -93,7 +93,7 @@ pub(crate) fn add(list: &mut Vec<Privilege>, privilege: Privilege) {
     }
 }
 
-/// Takes a privilege's actions away; a resource without actions goes.
+/// Removes a privilege's actions; a resource without actions is removed.
 pub(crate) fn remove(list: &mut Vec<Privilege>, privilege: &Privilege) {
     for known in list.iter_mut().filter(|known| known.resource == privilege.resource) {
         known.actions.remove(&privilege.actions);
@@ -101,7 +101,7 @@ pub(crate) fn remove(list: &mut Vec<Privilege>, privilege: &Privilege) {
     list.retain(|known| !known.actions.is_empty());
 }
 
-/// Checks the types of a privilege's fields, saying which is wrong as mongod does.
+/// Checks the types of a privilege's fields, with mongod's messages.
 fn check_types(privilege: Doc<'_>) -> std::result::Result<(), String> {
     for field in privilege {
         match field.name.as_bytes() {
@@ -144,7 +144,7 @@ fn wrong_type(field: Element<'_>, expected: &str) -> String {
     format!("wrong type for '{name}' field, expected {expected}, found {name}: {value}")
 }
 
-/// Reads a resource whose fields have the right types.
+/// Parses a resource whose fields have the right types.
 fn parse_resource(resource: Doc<'_>) -> Result<Resource> {
     let text = |name: &str| resource.get(name).and_then(|value| value.as_str());
     let text = |name: &str| text(name).map(|text| text.to_string());
@@ -183,7 +183,7 @@ fn parse_resource(resource: Doc<'_>) -> Result<Resource> {
 }
 
 fn check_database(db: String) -> Result<String, Error> {
-    // Unlike a client's commands, a privilege may name a database with a dollar: `$external`.
+    // Unlike a command, a privilege may name a database with a dollar sign: `$external`.
     match db.is_empty() || is_database_name(&db.replace('$', "_")) {
         true => Ok(db),
         false => Err(bad_database(&db)),
@@ -195,7 +195,7 @@ fn check_collection(collection: String) -> Result<String, Error> {
     if is_name { Ok(collection) } else { Err(bad_collection(&collection)) }
 }
 
-/// The array of privileges that stored roles have.
+/// Returns the array of privileges for stored roles.
 pub(crate) fn array_of(privileges: &[Privilege]) -> ValueBuf {
     array(|out| privileges.iter().for_each(|privilege| privilege.write(out)))
 }

@@ -1,4 +1,4 @@
-//! Resources: what a privilege's actions may be done to.
+//! Resources: the objects of a privilege's actions.
 //!
 //! A resource names a collection, a database, collections of this name in every database,
 //! time-series buckets, the cluster, or everything. Source: manual "Resource Document"; errors
@@ -6,38 +6,38 @@
 
 use marula_bson::{DocWriter, doc_fields};
 
-/// What a privilege is for.
+/// The resource of a privilege.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Resource {
-    /// Everything there is.
+    /// Everything.
     Any,
     /// The server itself.
     Cluster,
-    /// Collections. An empty database means every one, an empty collection all but the server's
-    /// own.
+    /// Collections. An empty database means all databases, an empty collection all collections
+    /// except the server's own.
     Collections {
         /// The database.
         db: String,
         /// The collection.
         collection: String,
     },
-    /// The buckets of time-series collections; what is empty means all.
+    /// The buckets of time-series collections; an empty name means all.
     Buckets {
         /// The database.
         db: String,
-        /// The collection that the buckets are of.
+        /// The collection of the buckets.
         collection: String,
     },
 }
 
 impl Resource {
-    /// Collections of this name in this database.
+    /// Returns the collections of this name in this database.
     pub(crate) fn collections(db: &str, collection: &str) -> Self {
         Resource::Collections { db: db.to_owned(), collection: collection.to_owned() }
     }
 
-    /// Whether a role of the database `db` may have a privilege on it: its own database's
-    /// collections alone.
+    /// Returns whether a role of the database `db` may have a privilege on it: only on its own
+    /// database's collections.
     pub(crate) fn is_of_database(&self, db: &str) -> bool {
         matches!(self, Resource::Collections { db: own, .. } if own == db)
     }

@@ -1,8 +1,8 @@
-//! Authentication restrictions: the addresses from which, and at which, a user may authenticate.
+//! Authentication restrictions: the client and server addresses with which a user may authenticate.
 //!
-//! A user, and each of its roles, may have a list of restrictions. One of each list must be met; a
-//! restriction is met when each address it speaks of lies in one of its ranges. Source: manual
-//! "Authentication Restrictions"; errors recorded from mongod 6.0.
+//! A user, and each of its roles, may have a list of restrictions. One of each list must be
+//! fulfilled; a restriction is fulfilled if each of its addresses is in one of its ranges. Source:
+//! manual "Authentication Restrictions"; errors recorded from mongod 6.0.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +31,7 @@ const FIELDS: &[Field] = &[
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Range {
     address: IpAddr,
-    /// How many leading bits count.
+    /// The number of significant leading bits.
     bits: u8,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// A restriction as it is written: what it does not speak of is `None`.
+/// A restriction as it is written; absent parts are `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Restriction {
     client_source: Option<Vec<String>>,
@@ -90,7 +90,7 @@ pub(crate) struct Restriction {
 }
 
 impl Restriction {
-    /// Reads the field `authenticationRestrictions` of a command. The addresses are not looked at.
+    /// Parses the field `authenticationRestrictions` of a command. The addresses are not checked.
     pub(crate) fn parse_list(command: &str, list: Doc<'_>) -> Result<Vec<Restriction>> {
         let place = format!("{command}.authenticationRestrictions");
         let mut restrictions = Vec::new();
@@ -110,14 +110,14 @@ impl Restriction {
         Ok(restrictions)
     }
 
-    /// Reads a stored list; `None` where it is no list of restrictions.
+    /// Reads a stored list; `None` if it is invalid.
     pub(crate) fn stored_list(list: Doc<'_>) -> Option<Vec<Restriction>> {
         Restriction::parse_list("", list).ok()
     }
 
-    /// The ranges that it speaks of.
+    /// Returns its ranges.
     ///
-    /// Errors: an address or a length that is none, or a restriction that speaks of nothing.
+    /// Errors: an invalid address or length, or a restriction without parts.
     pub(crate) fn check(&self) -> Result<Ranges> {
         if self.client_source.is_none() && self.server_address.is_none() {
             return Err(nothing_set());
@@ -157,20 +157,20 @@ pub(crate) struct Ranges {
     server_address: Option<Vec<Range>>,
 }
 
-/// The two ends of a connection; a Unix socket has no addresses.
+/// The two addresses of a connection; a Unix socket has none.
 pub(crate) struct Place {
     client: Option<IpAddr>,
     server: Option<IpAddr>,
 }
 
 impl Place {
-    /// The ends of this connection.
+    /// Returns the addresses of this connection.
     pub(crate) fn of(peer: &Peer) -> Self {
         let address = |end: Option<SocketAddr>| end.map(|end| end.ip().to_canonical());
         Place { client: address(peer.remote), server: address(peer.local) }
     }
 
-    /// Whether the connection meets a restriction.
+    /// Returns whether the connection fulfils a restriction.
     pub(crate) fn meets(&self, ranges: &Ranges) -> bool {
         let meets = |ranges: &Option<Vec<Range>>, address: Option<IpAddr>| match ranges {
             None => true,
@@ -183,7 +183,7 @@ impl Place {
 }
 
 impl Ranges {
-    /// Appends it; an address alone is shown as the range of one.
+    /// Appends it; a single address is shown as a range.
     pub(crate) fn write(&self, out: &mut ArrayWriter<'_>) {
         let mut restriction = out.begin_doc();
         let parts =
@@ -214,12 +214,13 @@ fn addresses(place: &str, restriction: Doc<'_>, name: &str) -> Result<Option<Vec
     Ok(Some(addresses))
 }
 
-/// The array of restrictions that stored users and roles have.
+/// Returns the array of restrictions for stored users and roles.
 pub(crate) fn array_of(restrictions: &[Restriction]) -> ValueBuf {
     array(|out| restrictions.iter().for_each(|one| one.write(out)))
 }
 
-/// The change of a stored user or role to these restrictions; without any, the field goes.
+/// Returns the change of a stored user or role to these restrictions; without any, the field is
+/// removed.
 pub(crate) fn edit(restrictions: &[Restriction]) -> Edit {
     let list = (!restrictions.is_empty()).then(|| array_of(restrictions));
     ("authenticationRestrictions", list)

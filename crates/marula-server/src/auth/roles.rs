@@ -1,4 +1,4 @@
-//! Roles and what comes with them: the graph of who inherits from whom.
+//! Roles and their inheritance.
 
 use marula_bson::{ArrayWriter, Doc, DocWriter};
 use marula_error::{Result, errors};
@@ -18,14 +18,14 @@ errors! {
     cycle(role: &Name) = InvalidRoleModification, "Granting roles to {role} would introduce a cycle in the role graph";
 }
 
-/// A role, as it is stored or built in.
+/// A role, stored or built in.
 #[derive(Default)]
 pub(crate) struct Role {
-    /// What it allows by itself.
+    /// Its own privileges.
     pub(crate) privileges: Vec<Privilege>,
     /// The roles that it inherits from.
     pub(crate) roles: Vec<Name>,
-    /// Where its users must come from, where it says so.
+    /// The restrictions on its users, if there are any.
     pub(crate) restrictions: Option<Vec<Restriction>>,
 }
 
@@ -40,13 +40,13 @@ impl Role {
     }
 }
 
-/// The restrictions that a stored user or role has.
+/// Returns the restrictions of a stored user or role.
 pub(crate) fn stored_restrictions(doc: Doc<'_>) -> Option<Vec<Restriction>> {
     let list = doc.get("authenticationRestrictions")?.as_array()?;
     Restriction::stored_list(list).filter(|list| !list.is_empty())
 }
 
-/// A role; `None` where there is none of this name.
+/// Returns a role; `None` if there is none of this name.
 pub(crate) fn find(documents: &Documents<'_>, name: &Name) -> Result<Option<Role>> {
     if let Some(privileges) = builtin::privileges(name) {
         return Ok(Some(Role { privileges, ..Role::default() }));
@@ -54,14 +54,14 @@ pub(crate) fn find(documents: &Documents<'_>, name: &Name) -> Result<Option<Role
     Ok(documents.find(Of::Role, name)?.map(|doc| Role::stored(doc.as_doc())))
 }
 
-/// What roles come to, with all that they inherit.
+/// The result of resolving roles, with everything that they inherit.
 #[derive(Default)]
 pub(crate) struct Resolved {
-    /// The roles, those that were asked for first; also those that do not exist.
+    /// The roles, the given ones first; includes those that do not exist.
     pub(crate) roles: Vec<Name>,
-    /// What they allow.
+    /// Their privileges.
     pub(crate) privileges: Vec<Privilege>,
-    /// Their restrictions: of each list, one must be met.
+    /// Their restrictions: one of each list must be fulfilled.
     pub(crate) restrictions: Vec<Vec<Ranges>>,
 }
 
@@ -103,9 +103,9 @@ impl Resolved {
     }
 }
 
-/// Follows `names` to all that they inherit from.
+/// Resolves `names` and all roles that they inherit from.
 ///
-/// Errors: a stored restriction that is none.
+/// Errors: an invalid stored restriction.
 pub(crate) fn resolve(documents: &Documents<'_>, names: &[Name]) -> Result<Resolved> {
     let mut resolved = Resolved { roles: names.to_vec(), ..Resolved::default() };
     let mut at = 0;
@@ -133,7 +133,7 @@ pub(crate) fn check_exist(documents: &Documents<'_>, names: &[Name]) -> Result<(
     missing(documents, names)?.map_or(Ok(()), |which| Err(roles_not_found(&which)))
 }
 
-/// Those of some roles that do not exist, as messages tell them.
+/// Returns those of some roles that do not exist, as messages list them.
 fn missing(documents: &Documents<'_>, names: &[Name]) -> Result<Option<String>> {
     let mut missing = Vec::new();
     for name in names {

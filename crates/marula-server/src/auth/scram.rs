@@ -1,9 +1,15 @@
-//! A conversation by which a client proves that it knows a password: SCRAM, the server's side.
+//! SCRAM, the server's side: a client proves that it knows a password.
 //!
-//! The client names a user and sends a nonce; the server adds to the nonce and tells salt and
-//! iterations; the client sends a proof made from the password and both messages; the server checks
-//! it and proves itself in turn. What was wrong is told to the log alone: a client sees every
-//! failure alike.
+//! ```text
+//!   client                                  server
+//!   n,,n=<user>,r=<nonce>            ──►
+//!                                    ◄──    r=<nonce + server's nonce>,s=<salt>,i=<iterations>
+//!   c=…,r=<nonces>,p=<proof>         ──►    checks the proof
+//!                                    ◄──    v=<server's proof>
+//!   (some clients: an empty message) ──►
+//! ```
+//!
+//! The cause of a failure is only logged: clients get the same error for every failure.
 //! Source: RFC 5802, RFC 7677; what is accepted beyond them recorded from mongod 6.0.
 
 use base64::Engine;
@@ -17,35 +23,35 @@ use super::documents::Documents;
 use super::name::{Name, Of};
 
 errors! {
-    /// A client has not proven who it is.
+    /// A client could not authenticate.
     pub(crate) failed() = AuthenticationFailed, "Authentication failed.";
-    /// For the log: there is no such user.
+    /// Only logged: there is no such user.
     unknown_user(user: &str, db: &str) = UserNotFound, "Could not find user \"{user}\" for db \"{db}\"";
-    /// For the log: the user has no such credentials.
+    /// Only logged: the user has no credentials for the mechanism.
     no_credentials(mechanism: &str) = AuthenticationFailed, "Unable to use {mechanism} based authentication for user without any {mechanism} credentials registered";
-    /// For the log: the client's message has another form.
+    /// Only logged: the client's message is malformed.
     bad_message() = AuthenticationFailed, "The SCRAM client message could not be parsed";
-    /// For the log: the client does not know the password.
+    /// Only logged: the client does not know the password.
     wrong_password() = AuthenticationFailed, "SCRAM authentication failed, storedKey mismatch";
 }
 
-/// The longest message of a client: a name, a nonce and a proof are far shorter.
+/// The maximum size of a client's message: a name, a nonce and a proof are far shorter.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// The shortest nonce of a client.
+/// The minimum length of a client's nonce.
 const NONCE_BYTES_MIN: usize = 4;
-/// Random bytes that the server adds to the nonce.
+/// The number of random bytes that the server adds to the nonce.
 const NONCE_BYTES: usize = 24;
 
-/// An attempt that has failed.
+/// A failed attempt.
 #[derive(Debug)]
 pub(crate) struct Rejected {
-    /// Who the client claims to be; the name is empty where it has not said so.
+    /// The user that the client claims to be; the name is empty if it is not known yet.
     pub(crate) user: Name,
-    /// What was wrong, for the log.
+    /// The cause, for the log.
     pub(crate) cause: Error,
 }
 
-/// What comes next in a conversation.
+/// The next message of a conversation.
 enum Next {
     /// The client's proof.
     Proof,
@@ -55,11 +61,11 @@ enum Next {
     Nothing,
 }
 
-/// A conversation that has begun.
+/// A conversation in progress.
 pub(crate) struct Conversation {
-    /// The user whom the client claims to be.
+    /// The user that the client claims to be.
     pub(crate) user: Name,
-    /// How it logs in.
+    /// The mechanism.
     pub(crate) mechanism: Mechanism,
     /// Whether it began with the client's first `hello`.
     pub(crate) is_speculative: bool,
@@ -73,9 +79,9 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// Begins with the client's first message; answers the server's.
+    /// Processes the client's first message; returns the server's.
     ///
-    /// Errors: what was wrong, which is not for the client.
+    /// Errors: the cause of the failure, which is not for the client.
     pub(crate) fn begin(
         documents: &Documents<'_>,
         mechanism: Mechanism,
@@ -125,10 +131,10 @@ impl Conversation {
         })
     }
 
-    /// Takes the client's next message; answers the server's. [`Conversation::is_done`] says
+    /// Processes the client's next message; returns the server's. [`Conversation::is_done`] returns
     /// whether it was the last.
     ///
-    /// Errors: what was wrong, which is not for the client.
+    /// Errors: the cause of the failure, which is not for the client.
     pub(crate) fn go_on(&mut self, message: &[u8]) -> Result<Vec<u8>> {
         match self.next {
             Next::Proof => {
@@ -144,12 +150,12 @@ impl Conversation {
         }
     }
 
-    /// Whether the client has proven who it is and nothing more is to come.
+    /// Returns whether the client is authenticated and no message is left.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.next, Next::Nothing)
     }
 
-    /// Checks `c=…,r=<nonce>,p=<proof>`; answers the server's proof.
+    /// Checks `c=…,r=<nonce>,p=<proof>`; returns the server's proof.
     fn check_proof(&self, message: &[u8]) -> Option<Vec<u8>> {
         let message = text(message)?;
         let (without_proof, proof) = message.rsplit_once(",p=")?;
@@ -175,7 +181,7 @@ impl Conversation {
 /// `n,,n=<user>,r=<nonce>`: the client's first message.
 struct ClientFirst {
     user: String,
-    /// What is behind the header.
+    /// The message after the header.
     bare: String,
     nonce: String,
 }
@@ -185,14 +191,14 @@ impl ClientFirst {
         let message = text(message)?;
         let (binding, rest) = message.split_once(',')?;
         let (identity, bare) = rest.split_once(',')?;
-        // Channel binding (`p=`) is not offered.
+        // Channel binding (`p=`) is not supported.
         if !matches!(binding, "n" | "y") {
             return None;
         }
         let mut parts = bare.split(',');
         let user = unescape(parts.next()?.strip_prefix("n=")?)?;
         let nonce = parts.next()?.strip_prefix("r=")?.to_owned();
-        // Nobody acts for another.
+        // Acting for another user is not supported.
         let is_other = !identity.is_empty() && unescape(identity.strip_prefix("a=")?)? != user;
         let is_whole = !user.is_empty() && nonce.len() >= NONCE_BYTES_MIN && !is_other;
         is_whole.then(|| ClientFirst { user, bare: bare.to_owned(), nonce })
@@ -204,7 +210,7 @@ fn text(message: &[u8]) -> Option<&str> {
     std::str::from_utf8(message).ok().filter(|_| is_short)
 }
 
-/// A name in which comma and equals sign were written as `=2C` and `=3D`.
+/// Decodes a name in which `=2C` is a comma and `=3D` an equals sign.
 fn unescape(name: &str) -> Option<String> {
     let mut parts = name.split('=');
     let mut text = parts.next()?.to_owned();
@@ -275,7 +281,7 @@ mod tests {
         let mut sha256 = converse(&doc, Mechanism::Sha256, nonces);
         let proof = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
         assert_eq!(sha256.go_on(proof).unwrap(), b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
-        // Another's mechanism has no credentials.
+        // There are no credentials for the other mechanism.
         assert!(Credentials::stored(Mechanism::Sha1, doc.as_doc()).is_none());
     }
 

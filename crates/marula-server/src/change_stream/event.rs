@@ -1,4 +1,4 @@
-//! From an operation of the oplog to the event that shows it.
+//! Converts an operation of the oplog to an event.
 //!
 //! Source: manual "Change Events"; order of fields and forms as mongod 6.0 has them.
 
@@ -21,11 +21,11 @@ errors! {
 pub(super) struct Operation<'e> {
     /// `op`, `ns`, `ui`, `o`, `o2`.
     pub(super) fields: Doc<'e>,
-    /// The entry, where the operation is one of a transaction.
+    /// The entry, if the operation belongs to a transaction.
     pub(super) transaction: Option<Doc<'e>>,
     pub(super) time: u64,
     pub(super) wall: Value<'e>,
-    /// Which operation of a transaction.
+    /// The number of the operation in its transaction.
     pub(super) number: u64,
 }
 
@@ -33,33 +33,33 @@ pub(super) struct Operation<'e> {
 pub(super) struct Event {
     pub(super) token: Token,
     pub(super) document: DocBuf,
-    /// Whether what the stream follows is gone with it.
+    /// Whether the stream ends with it, because its collection or database no longer exists.
     pub(super) ends: bool,
 }
 
-/// What events are made with.
+/// The settings for making events.
 pub(super) struct Maker<'m> {
     pub(super) stream: &'m ChangeStream,
     pub(super) scope: &'m Scope,
     pub(super) version: Version,
-    /// Looks the present document up: of this collection, with this `_id`.
+    /// Returns the current document of this collection with this `_id`.
     pub(super) look_up: &'m dyn Fn(&[u8; 16], Value<'_>) -> Result<Option<DocBuf>>,
-    /// Finds the document before a change.
+    /// Returns the document before a change.
     pub(super) image: &'m dyn Fn(PreImage) -> Result<Option<DocBuf>>,
 }
 
-/// What an operation of the catalogue is about.
+/// An operation on the catalogue.
 struct Command<'e> {
     kind: &'static str,
-    /// The collection; nothing where it is the database.
+    /// The collection; `None` for a database.
     collection: Option<&'e str>,
-    /// What is told of it where more is shown.
+    /// The description, for streams with `showExpandedEvents`.
     description: Option<DocBuf>,
-    /// Whether only those who ask for more are shown it.
+    /// Whether only streams with `showExpandedEvents` show it.
     is_expanded: bool,
-    /// The other name of a rename.
+    /// The new name of a rename.
     to: Option<(&'e str, &'e str)>,
-    /// What was there before.
+    /// The state before.
     before: Option<DocBuf>,
 }
 
@@ -145,7 +145,7 @@ impl<'e> Operation<'e> {
 }
 
 impl Maker<'_> {
-    /// The event that shows an operation; `None` where it is not shown.
+    /// Returns the event of an operation; `None` if the stream does not show it.
     pub(super) fn event(&self, operation: &Operation<'_>) -> Result<Option<Event>> {
         let (db, collection) = operation.text("ns").split_once('.').unwrap_or_default();
         if self.scope == &Scope::Everything && matches!(db, "admin" | "config" | "local") {
@@ -175,7 +175,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether a collection's changes are shown to those who do not follow it by name.
+    /// Returns whether a collection's changes are shown to streams that do not name it.
     fn is_shown(&self, collection: &str) -> bool {
         self.stream.shows_system || !collection.starts_with("system.")
     }
@@ -208,7 +208,7 @@ impl Maker<'_> {
                 Value::Timestamp(operation.time)
             )
         };
-        // What it shows of the document; `Some(None)` is null.
+        // The shown document; `Some(None)` is null.
         let full = match (kind, self.stream.full_document) {
             ("insert" | "replace", _) => Some(Some(o.to_buf())),
             ("delete", _) | (_, Shows::Nothing) => None,
@@ -265,7 +265,7 @@ impl Maker<'_> {
     fn of_command(&self, operation: &Operation<'_>, db: &str) -> Option<Event> {
         let command = operation.command()?;
         let is_of_source = match (self.scope, command.collection) {
-            // Of a dropped database only those who follow all of it are told.
+            // The drop of a database is shown only to streams on the whole database.
             (Scope::Collection(..), None) => false,
             (_, None) => self.is_in_scope(db, ""),
             (_, Some(collection)) => self.is_in_scope(db, collection) && self.is_shown(collection),
@@ -346,7 +346,7 @@ impl Maker<'_> {
         Some(Event { token, document, ends: false })
     }
 
-    /// The end that an event has brought about.
+    /// Returns the invalidate event that follows an event.
     pub(super) fn end(&self, event: &Event, operation: &Operation<'_>) -> Event {
         let place = Place { is_end: true, ..event.token.place };
         let token = Token::of_event(place, self.version, operation.uuid().as_ref(), None);
@@ -402,7 +402,7 @@ impl Maker<'_> {
     }
 }
 
-/// A document without one of its fields.
+/// Returns a document without one of its fields.
 fn without(doc: Doc<'_>, name: &str) -> DocBuf {
     DocBuf::build(|out| {
         for field in doc.iter().filter(|field| field.name != name) {
@@ -430,7 +430,7 @@ fn append_or_null(name: &str, document: Option<&DocBuf>, out: &mut DocWriter<'_>
     };
 }
 
-/// The document that an update of `before` has made.
+/// Returns the document after an update of `before`.
 fn updated(before: Doc<'_>, update: Doc<'_>) -> Result<Option<DocBuf>> {
     let context = QueryContext::default();
     let options = UpdateOptions { origin: Origin::OplogUpdate, ..UpdateOptions::default() };
@@ -440,7 +440,7 @@ fn updated(before: Doc<'_>, update: Doc<'_>) -> Result<Option<DocBuf>> {
     Ok(Some(if applied.changed { DocBuf::trusted(out) } else { before.to_buf() }))
 }
 
-/// Writes what an update did, from the difference that the oplog has.
+/// Writes the description of an update, from the difference in the oplog.
 fn describe(diff: Doc<'_>, out: &mut DocWriter<'_>) {
     let mut description = Description::default();
     description.document(diff, &mut String::new());

@@ -1,14 +1,14 @@
-//! Change streams: the oplog as events, one by one, to those who follow it.
+//! Change streams: the oplog as events, one by one.
 //!
 //! ```text
 //!   local.oplog.rs ──▶ operations ──▶ Maker ──▶ events ──▶ the rest of the pipeline ──▶ batch
 //!        entries        in scope       event                                 its token ──┘
 //! ```
 //!
-//! A stream is a cursor over a pipeline whose input is [`Events`]. It holds its [`Place`] in the
-//! oplog and nothing of the store, so a reader that stays away costs nothing; a `getMore` that
-//! finds nothing is parked and woken by the next change in scope. Where it has come to, the reply
-//! tells as `postBatchResumeToken`.
+//! A stream is a cursor over a pipeline whose input is [`Events`]. It stores its [`Place`] in the
+//! oplog and holds no resources of the store, so that an absent reader costs nothing. A `getMore`
+//! without events is parked and woken by the next change in scope. The reply has the position as
+//! `postBatchResumeToken`.
 
 mod event;
 mod token;
@@ -37,48 +37,48 @@ errors! {
     of_time_series(ns: &Namespace) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
 }
 
-/// What a client must not try again.
+/// The label of errors after which a client must not resume.
 const LABEL: &str = "NonResumableChangeStreamError";
 
-/// Bytes of events that are made ahead of the pipeline.
+/// The maximum size of events that are made ahead of the pipeline.
 const AHEAD_BYTES: usize = 256 * 1024;
-/// Entries that are read in one go before it is looked whether the operation must end.
+/// The maximum number of entries that are read between two checks for an interruption.
 const AHEAD_ENTRIES: usize = 1_000;
 
-/// The token of the event that a stream has given last, or of the place behind it.
+/// The token of the last event that a stream returned, or of the position after it.
 type Progress = Arc<Mutex<String>>;
 
-/// What the cursor of a stream knows of it.
+/// The cursor's part of a stream.
 pub(crate) struct Followed {
     progress: Progress,
-    /// The token behind the batches so far.
+    /// The token after the batches so far.
     token: String,
-    /// What it follows.
+    /// The scope of the stream.
     pub(crate) scope: Scope,
-    /// Whether the end has come.
+    /// Whether the stream has ended.
     is_over: bool,
 }
 
 impl Followed {
-    /// Of these events.
+    /// Returns that of these events.
     pub(crate) fn of(events: &Events) -> Self {
         let progress = events.progress.clone();
         let token = progress.lock().clone();
         Followed { progress, token, scope: events.scope.clone(), is_over: false }
     }
 
-    /// There is no event for now.
+    /// Records that there is no event for now.
     pub(crate) fn pause(&mut self) {
         self.token.clone_from(&self.progress.lock());
     }
 
-    /// There is no event any more.
+    /// Records that there are no more events.
     pub(crate) fn end(&mut self) {
         self.pause();
         self.is_over = true;
     }
 
-    /// An event goes out.
+    /// Records that an event is returned.
     pub(crate) fn pass(&mut self, event: Doc<'_>) {
         if let Some(data) = data_of(event) {
             self.token.clear();
@@ -86,13 +86,13 @@ impl Followed {
         }
     }
 
-    /// Checks that an event has come through the pipeline with its token.
+    /// Checks that the pipeline has not changed an event's token.
     ///
     /// Errors: `id_changed`.
     pub(crate) fn check(&self, event: Doc<'_>) -> Result<()> {
         let expected = self.progress.lock();
         let body = expected.strip_suffix("04").unwrap_or(&expected);
-        // A fragment's token goes on where the event's ends.
+        // A fragment's token has the event's token as its prefix.
         match data_of(event) {
             Some(data) if data.starts_with(body.as_bytes()) => Ok(()),
             _ => {
@@ -103,7 +103,7 @@ impl Followed {
         }
     }
 
-    /// Appends to a reply's cursor where the stream has come to.
+    /// Appends the stream's position to a reply's cursor.
     pub(crate) fn append_to(&self, cursor: &mut DocWriter<'_>) {
         cursor.begin_doc("postBatchResumeToken").append("_data", self.token.as_str());
         if self.is_over {
@@ -123,21 +123,21 @@ pub(crate) struct Events {
     scope: Scope,
     version: Version,
     interrupt: Option<Interrupt>,
-    /// Behind which events are given.
+    /// The position after which events are returned.
     place: Place,
-    /// The newest entry when the end was reached last: until there is another, nothing is read.
+    /// The newest entry when the end was last reached: nothing is read until there is a newer one.
     read_to: u64,
-    /// The event behind which the stream goes on, until it has been seen.
+    /// The event after which the stream continues, until it has been found.
     awaited: Option<Token>,
     ahead: VecDeque<Event>,
     ahead_bytes: usize,
     current: DocBuf,
-    /// Whether the end has come, as an event of its own.
+    /// Whether the stream has ended, with an event of its own.
     is_over: bool,
     progress: Progress,
 }
 
-/// What a pipeline on `ns` follows.
+/// Returns the scope of a pipeline on `ns`.
 pub(crate) fn scope_of(stream: &ChangeStream, ns: &Namespace) -> Scope {
     match stream.is_of_cluster {
         true => Scope::Everything,
@@ -147,9 +147,9 @@ pub(crate) fn scope_of(stream: &ChangeStream, ns: &Namespace) -> Scope {
 }
 
 impl Events {
-    /// Begins a stream on `ns`. The oplog is written from now on.
+    /// Starts a stream on `ns`. The oplog is written from now on.
     ///
-    /// Errors: of a token that cannot be gone on from.
+    /// Errors: those of a token that cannot be resumed from.
     pub(crate) fn start(
         db: Arc<Db>,
         ns: &Namespace,
@@ -201,7 +201,7 @@ impl Events {
         self.progress.lock().clone_from(&token.data);
     }
 
-    /// Checks that the oplog still has what comes behind its place.
+    /// Checks that the oplog still has the entries after its position.
     ///
     /// Errors: `history_lost`.
     fn check_history(&self) -> Result<()> {
@@ -212,7 +212,7 @@ impl Events {
         }
     }
 
-    /// Makes the next events; whether the end of the oplog was reached.
+    /// Makes the next events; returns whether the end of the oplog was reached.
     fn make_ahead(&mut self) -> Result<bool> {
         self.check_history()?;
         let Some(collection) = self.db.oplog().collection() else {
@@ -245,23 +245,23 @@ impl Events {
                 return Ok(false);
             }
         }
-        // What was trimmed meanwhile may be missing.
+        // Entries that were trimmed in the meantime may be missing.
         self.check_history()?;
         self.read_to = newest;
-        // Between the events, where none has come since the last.
+        // Between the events, if there was none since the last.
         if self.ahead.is_empty() && newest > self.place.time {
             self.place = Place::before(newest);
         }
         Ok(true)
     }
 
-    /// Whether no more events are to be made ahead: there are enough, or the last.
+    /// Returns whether no more events need be made ahead: there are enough, or the last one.
     fn is_full(&self) -> bool {
         let is_ending = self.ahead.back().is_some_and(|event| event.token.place.is_end);
         is_ending || self.ahead_bytes >= AHEAD_BYTES
     }
 
-    /// Makes the events of an entry; of a large one those that come next.
+    /// Makes the events of an entry; for a large one, the next ones.
     fn take(&mut self, view: &dyn View, entry: Doc<'_>, get: Get<'_>) -> Result<()> {
         let Some(Value::Timestamp(time)) = entry.get("ts") else { return Ok(()) };
         let wall = entry.get("wall").unwrap_or(Value::Null);
@@ -270,7 +270,7 @@ impl Events {
             let operation = Operation { fields: entry, transaction: None, time, wall, number: 0 };
             return self.add(view, &operation);
         }
-        // It is told of with the last of its entries.
+        // Its events are made with the last of its entries.
         if entry.get("o").and_then(|o| o.as_doc()?.get("partialTxn")).is_some() {
             return Ok(());
         }
@@ -294,7 +294,7 @@ impl Events {
         take_list(entry)
     }
 
-    /// Makes the event of an operation, where it is shown and stands behind the stream's place.
+    /// Makes the event of an operation, if it is shown and is after the stream's position.
     fn add(&mut self, view: &dyn View, operation: &Operation<'_>) -> Result<()> {
         if self.is_full() {
             return Ok(());
@@ -324,7 +324,7 @@ impl Events {
             if !awaited.is_of(&event.token) {
                 return Err(not_found(&event.token.data).with_label(LABEL));
             }
-            // Behind a fragment, the event is split anew.
+            // After a fragment, the event is split again.
             if awaited.data.len() > event.token.data.len() {
                 self.push(event);
             }
@@ -341,15 +341,15 @@ impl Events {
     }
 }
 
-/// Finds the entry of a time.
+/// Returns the entry of a time.
 type Get<'g> = &'g mut dyn FnMut(u64, &mut dyn FnMut(Doc<'_>)) -> Result<bool>;
 
-/// The operations of a transaction's entry.
+/// Returns the operations of a transaction's entry.
 fn list_of(entry: Doc<'_>) -> Option<Doc<'_>> {
     entry.get("o")?.as_doc()?.get("applyOps")?.as_array()
 }
 
-/// The times of the entries before the last of a transaction, in order.
+/// Returns the times of a transaction's entries before the last one, in order.
 fn earlier_parts(last: Doc<'_>, get: Get<'_>) -> Result<Vec<u64>> {
     let previous = |entry: Doc<'_>| match entry.get("prevOpTime")?.as_doc()?.get("ts") {
         Some(Value::Timestamp(time)) if time > 0 => Some(time),
@@ -365,7 +365,7 @@ fn earlier_parts(last: Doc<'_>, get: Get<'_>) -> Result<Vec<u64>> {
     Ok(parts)
 }
 
-/// The document that has this `_id` now, in the collection that the operation was on.
+/// Returns the current document with this `_id`, in the collection of the operation.
 fn look_up(db: &Db, uuid: &[u8; 16], operation: Doc<'_>, id: Value<'_>) -> Result<Option<DocBuf>> {
     let ns = operation.get("ns").and_then(|ns| ns.as_str()).map(|ns| ns.to_string());
     let Some(ns) = ns.and_then(|ns| Namespace::parse(&ns).ok()) else { return Ok(None) };
@@ -410,7 +410,7 @@ impl Source for Events {
     }
 }
 
-/// Checks what a change stream may be read with.
+/// Checks that a namespace can have a change stream.
 ///
 /// Errors: `of_view`, `of_time_series`: those cannot be followed.
 pub(crate) fn check(db: &Db, ns: &Namespace) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Resume tokens: where in the oplog an event stands, as a string that orders as the events do.
+//! Resume tokens: the position of an event in the oplog, as a string that sorts in the order of the
+//! events.
 //!
 //! ```text
 //! 82 time(8)           when
@@ -11,9 +12,10 @@
 //! number               version 2: which fragment
 //! 04
 //! ```
-//! All in hexadecimal. A high-water mark stands before all events of its time. Clients may read the
-//! time; the rest is for the server, and of the same shape as mongod's.
-//! Source: tokens that mongod 6.0 gives.
+//! All in hexadecimal. A high-water mark sorts before all events of its time. Clients may read the
+//! time; the rest is for the server, with mongod's layout.
+//!
+//! Source: tokens of mongod 6.0.
 
 use marula_bson::{DocBuf, Value, key_string};
 use marula_error::{Result, errors};
@@ -35,52 +37,53 @@ const END: u8 = 0x04;
 /// The kind of an event's token.
 const EVENT: u64 = 128;
 
-/// Where an event stands in the oplog.
+/// The position of an event in the oplog.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Place {
     /// The time of its commit.
     pub(super) time: u64,
-    /// False of a high-water mark, which stands before all events of its time.
+    /// False for a high-water mark, which is before all events of its time.
     pub(super) is_event: bool,
-    /// Which operation of a transaction.
+    /// The number of the operation in its transaction.
     pub(super) operation: u64,
-    /// Whether it is the end that another event brought about.
+    /// Whether it is the invalidate event that follows another event.
     pub(super) is_end: bool,
 }
 
 impl Place {
-    /// The place before all events of a time.
+    /// Returns the position before all events of a time.
     pub(super) fn before(time: u64) -> Self {
         Place { time, is_event: false, operation: 0, is_end: false }
     }
 }
 
-/// Which tokens a stream gives.
+/// The version of a stream's tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Version {
-    /// Those of whole events.
+    /// Tokens of whole events.
     Whole,
-    /// Those that may say which fragment of an event.
+    /// Tokens that may contain the number of a fragment.
     Split,
 }
 
-/// A token, taken apart.
+/// A parsed token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Token {
-    /// Where it stands.
+    /// The position.
     pub(super) place: Place,
-    /// All of it, in hexadecimal.
+    /// The whole token, in hexadecimal.
     pub(super) data: String,
 }
 
 impl Token {
-    /// The token between the events.
+    /// Returns the token of a position between events.
     pub(super) fn high_water(time: u64, version: Version) -> Token {
         let place = Place::before(time);
         Token { place, data: data(place, version, &[]) }
     }
 
-    /// The token of an event on this collection; `what` tells it from others of the same place.
+    /// Returns the token of an event on this collection; `what` distinguishes it from others at the
+    /// same position.
     pub(super) fn of_event(
         place: Place,
         version: Version,
@@ -98,7 +101,7 @@ impl Token {
         Token { place, data: data(place, version, &tail) }
     }
 
-    /// Reads a token that a client has kept.
+    /// Parses a client's token.
     ///
     /// Errors: all of this module's.
     pub(super) fn parse(data: &str) -> Result<Token> {
@@ -125,7 +128,7 @@ impl Token {
         Ok(Token { place, data: data.to_uppercase() })
     }
 
-    /// Whether it is the token of the same event, or of a fragment of it.
+    /// Returns whether it is the token of the same event, or of one of its fragments.
     pub(super) fn is_of(&self, event: &Token) -> bool {
         let body = event.data.strip_suffix("04").unwrap_or(&event.data);
         self.place == event.place && self.data.starts_with(body)
@@ -147,8 +150,8 @@ fn data(place: Place, version: Version, tail: &[u8]) -> String {
     data
 }
 
-/// Appends a number so that greater ones have greater bytes: how many bytes it has, and twice the
-/// number.
+/// Appends a number so that greater numbers have greater bytes: its length in bytes, doubled, then
+/// the number.
 fn append_number(number: u64, out: &mut Vec<u8>) {
     if number == 0 {
         return out.push(ZERO);

@@ -1,10 +1,10 @@
-//! What reads asked for: their read concerns and read preferences, for `serverStatus`.
+//! The read concerns and read preferences of reads, for `serverStatus`.
 
 use super::Counter;
 use crate::concern::{ReadConcern, ReadLevel};
 use crate::read_preference::{NAMES, ReadPreference};
 
-/// What is counted of read concerns, inside of transactions or outside.
+/// The counters of read concerns, inside or outside transactions.
 #[derive(Default)]
 #[allow(missing_docs)]
 pub struct Concerns {
@@ -37,22 +37,22 @@ impl Concerns {
 /// The counters.
 #[derive(Default)]
 pub struct ReadCounters {
-    /// Of reads outside of transactions.
+    /// Reads outside transactions.
     pub outside: Concerns,
-    /// Of the first commands of transactions, which say the concern for all.
+    /// The first commands of transactions, which set the concern for all.
     pub inside: Concerns,
-    /// Of each read preference, in the order of [`NAMES`].
+    /// Reads by read preference, in the order of [`NAMES`].
     pub by_preference: [Counter; NAMES.len()],
 }
 
 impl ReadCounters {
-    /// Counts a read outside of transactions.
+    /// Counts a read outside transactions.
     pub fn note(&self, concern: &ReadConcern, preference: ReadPreference) {
         self.outside.note(concern);
         self.note_preference(preference);
     }
 
-    /// Counts a command in a transaction, which says a concern only where it begins one.
+    /// Counts a command in a transaction, which has a concern only if it starts the transaction.
     pub fn note_in_transaction(&self, begins: Option<&ReadConcern>, preference: ReadPreference) {
         if let Some(concern) = begins {
             self.inside.note(concern);

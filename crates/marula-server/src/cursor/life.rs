@@ -1,11 +1,11 @@
-//! How long cursors live and how often they are read, for `serverStatus.metrics.cursor`.
+//! The lifetimes of cursors and the number of their batches, for `serverStatus.metrics.cursor`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::counters::Counter;
 
-/// The lives that `serverStatus` tells apart: each name with the time that they are shorter than.
+/// The lifetimes in `serverStatus`: each name with its upper limit.
 pub(crate) const LIFESPANS: [(&str, Duration); 7] = [
     ("greaterThanOrEqual10Minutes", Duration::MAX),
     ("lessThan10Minutes", Duration::from_secs(600)),
@@ -21,7 +21,7 @@ pub(crate) const LIFESPANS: [(&str, Duration); 7] = [
 pub struct Lives {
     /// In the order of [`LIFESPANS`].
     pub by_lifespan: [Counter; LIFESPANS.len()],
-    /// Those that gave more than their first batch.
+    /// Those that returned more than their first batch.
     pub more_than_one_batch: Counter,
 }
 
@@ -37,7 +37,7 @@ impl Lives {
     }
 }
 
-/// The life of one cursor; counted when it is dropped. One that was never opened has none.
+/// The lifetime of one cursor, counted when it is dropped. A cursor that was never opened has none.
 #[derive(Default)]
 pub struct Life(Option<Begun>);
 
@@ -48,12 +48,12 @@ struct Begun {
 }
 
 impl Life {
-    /// Begins.
+    /// Starts it.
     pub fn begin(lives: &Arc<Lives>) -> Self {
         Life(Some(Begun { at: Instant::now(), has_gone_on: false, lives: lives.clone() }))
     }
 
-    /// Notes that the cursor is read again.
+    /// Records that the cursor is read again.
     pub fn go_on(&mut self) {
         if let Some(begun) = &mut self.0 {
             begun.has_gone_on = true;

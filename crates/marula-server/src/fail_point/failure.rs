@@ -1,4 +1,4 @@
-//! What fail points make of one request.
+//! The effect of fail points on one request.
 
 use std::time::Duration;
 
@@ -16,37 +16,37 @@ errors! {
     out_of_time() = MaxTimeMSExpired, "operation exceeded time limit";
 }
 
-/// The command that no fail point concerns.
+/// The command that no fail point affects.
 const CONFIGURE: &str = "configureFailPoint";
-/// The longest that `blockTimeMS` may hold a request up: a test that says more waits no longer.
+/// The maximum delay by `blockTimeMS`: a test with more waits no longer.
 const BLOCK_MAX: Duration = Duration::from_secs(600);
 
-/// How a request is made to fail.
+/// The failure of a request.
 #[derive(Default, Debug)]
 pub(crate) struct Failure {
-    /// How long it is held up before anything else is done.
+    /// The delay before anything else.
     pub(crate) delay: Option<Duration>,
-    /// Whether it is being held up.
+    /// Whether it is being delayed.
     pub(crate) is_held_up: bool,
-    /// How it ends in place of its own way.
+    /// The end that replaces its own.
     pub(crate) ending: Option<Ending>,
-    /// The labels of the error, in place of those that it would have.
+    /// The labels that replace those of the error.
     pub(crate) labels: Option<Vec<String>>,
     /// The `writeConcernError` of its reply.
     pub(crate) write_concern_error: Option<DocBuf>,
 }
 
-/// How a request ends that is made to fail.
+/// The end of a request that a fail point causes.
 #[derive(Debug)]
 pub(crate) enum Ending {
-    /// Nothing is done, and the connection is closed.
+    /// The connection is closed without executing the request.
     Close,
-    /// Nothing is done, and this is the reply.
+    /// This error is the reply; the request is not executed.
     Error(Error),
 }
 
 impl Failure {
-    /// How a request that has just come is to fail, if it is.
+    /// Returns the failure of a new request, if there is one.
     pub(crate) fn of(
         points: &FailPoints,
         connection: &Connection,
@@ -74,7 +74,7 @@ impl Failure {
         Failure { ending: Some(ending), ..Failure::default() }
     }
 
-    /// What `failCommand` makes of a request.
+    /// Returns the failure of a request by `failCommand`.
     ///
     /// Shape of its data: `{ failCommands: [<name>], errorCode: <code>, errorLabels: [<label>],
     /// closeConnection: <bool>, blockConnection: <bool>, blockTimeMS: <ms>, writeConcernError: {},
@@ -113,8 +113,8 @@ impl Failure {
         Some(failure)
     }
 
-    /// Whether `onPrimaryTransactionalWrite` closes the connection of a request that has been done:
-    /// of a write that a driver may send again, or of a commit.
+    /// Returns whether `onPrimaryTransactionalWrite` closes the connection after a request: a
+    /// retryable write, or a commit.
     pub(crate) fn closes_after(points: &FailPoints, request: &Request<'_>) -> bool {
         let enter =
             |data: Doc<'_>| (closes(data) && data.get(BEFORE_COMMIT).is_none()).then_some(());
@@ -122,7 +122,7 @@ impl Failure {
     }
 }
 
-/// The field that has `onPrimaryTransactionalWrite` keep a write from being done.
+/// The field with which `onPrimaryTransactionalWrite` prevents a write.
 const BEFORE_COMMIT: &str = "failBeforeCommitExceptionCode";
 
 fn closes(data: Doc<'_>) -> bool {
@@ -136,7 +136,7 @@ fn is_numbered_write(request: &Request<'_>) -> bool {
     is_retryable || request.command.name == "commitTransaction"
 }
 
-/// Whether the data names the request's command.
+/// Returns whether the data names the request's command.
 fn names(data: Doc<'_>, request: &Request<'_>) -> bool {
     let Some(Value::Array(commands)) = data.get("failCommands") else { return false };
     let command = request.command;
@@ -145,7 +145,7 @@ fn names(data: Doc<'_>, request: &Request<'_>) -> bool {
     })
 }
 
-/// Whether the data is about the client of this connection.
+/// Returns whether the data matches the client of this connection.
 fn is_client(data: Doc<'_>, connection: &Connection) -> bool {
     let application = || {
         let metadata = connection.metadata.as_ref()?.as_doc();
@@ -155,11 +155,11 @@ fn is_client(data: Doc<'_>, connection: &Connection) -> bool {
         None => true,
         Some(wanted) => application().is_some_and(|name| name.get() == wanted),
     };
-    // Threads of a server have no names by which a test could ask for one.
+    // The server's threads have no names that a test could use.
     is_named && data.get("threadName").is_none()
 }
 
-/// Whether the data is about the request's collection.
+/// Returns whether the data matches the request's collection.
 fn is_on(data: Doc<'_>, request: &Request<'_>) -> bool {
     match data.get("namespace") {
         None => true,

@@ -1,8 +1,9 @@
-//! Fail points: named places at which a server for tests fails, as drivers' tests ask it to.
+//! Fail points: named places at which a test server fails, as drivers' tests request.
 //!
-//! They exist on a server that was started with the parameter `enableTestCommands`, and nowhere
-//! else. `configureFailPoint` sets one; [`Failure`] is what `failCommand` and its kin make of a
-//! request, which the frame carries out.
+//! They exist only on a server that was started with the parameter `enableTestCommands`.
+//! `configureFailPoint` sets one; [`Failure`] is the effect of `failCommand` and similar fail
+//! points on a request, which the frame applies.
+//!
 //! Source: manual "configureFailPoint"; driver specifications "Transactions" (fail points) and
 //! "Unified test format"; numbers and errors recorded from mongod 6.0.
 
@@ -31,14 +32,14 @@ errors! {
     data_type() = TypeMismatch, "the 'data' option must be a JSON object";
 }
 
-/// The parameter without which there are no fail points.
+/// The parameter that enables fail points.
 pub(crate) const PARAMETER: &str = "enableTestCommands";
 
-/// Fails commands by their names.
+/// Fails commands by name.
 pub(crate) const FAIL_COMMAND: &str = "failCommand";
 /// Fails a `getMore` once it has its cursor.
 pub(crate) const FAIL_GET_MORE: &str = "failGetMoreAfterCursorCheckout";
-/// Has whatever says `maxTimeMS` run out of time.
+/// Makes every operation with `maxTimeMS` time out.
 pub(crate) const TIME_OUT: &str = "maxTimeAlwaysTimeOut";
 /// Closes the connection of a retryable write.
 pub(crate) const RETRYABLE_WRITE: &str = "onPrimaryTransactionalWrite";
@@ -63,40 +64,40 @@ struct State {
     times_entered: i64,
 }
 
-/// When a fail point is entered.
+/// The condition under which a fail point is active.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(crate) enum Mode {
     /// Never.
     #[default]
     Off,
-    /// Whenever it is come by.
+    /// Always.
     AlwaysOn,
     /// With this probability.
     Random(f64),
-    /// So often, and never after.
+    /// This number of times.
     Times(u32),
-    /// Whenever, but for the first times.
+    /// Always, except for this number of first times.
     Skip(u32),
 }
 
 impl FailPoints {
-    /// Whether this is a server for tests.
+    /// Returns whether this is a test server.
     pub fn are_enabled(&self) -> bool {
         self.are_enabled.load(Ordering::Relaxed)
     }
 
-    /// Makes this a server for tests, or an ordinary one.
+    /// Sets whether this is a test server.
     pub fn set_enabled(&self, are_enabled: bool) {
         self.are_enabled.store(are_enabled, Ordering::Relaxed);
     }
 
-    /// The fail point with this name.
+    /// Returns the fail point with this name.
     pub(crate) fn find(&self, name: &str) -> Option<&FailPoint> {
         let at = NAMES.iter().position(|known| *known == name)?;
         self.are_enabled().then(|| &self.points[at])
     }
 
-    /// Enters a fail point, if it is on and `concerns` returns something of its data.
+    /// Enters a fail point, if it is active and `concerns` returns a result for its data.
     pub(crate) fn enter<T>(
         &self,
         name: &str,
@@ -107,7 +108,7 @@ impl FailPoints {
 }
 
 impl FailPoint {
-    /// Sets mode and data; returns how often it was entered so far.
+    /// Sets mode and data; returns the number of times it was entered so far.
     pub(crate) fn set(&self, mode: Mode, data: DocBuf) -> i64 {
         let mut state = self.0.lock();
         state.mode = mode;
@@ -134,7 +135,7 @@ impl FailPoint {
         Some(found)
     }
 
-    /// What `getParameter` shows of it.
+    /// Returns its form in `getParameter`.
     pub(crate) fn shown(&self) -> DocBuf {
         let state = self.0.lock();
         let mode = match state.mode {
@@ -149,7 +150,7 @@ impl FailPoint {
 }
 
 impl Mode {
-    /// Reads the mode that `configureFailPoint` is given.
+    /// Parses the mode of `configureFailPoint`.
     ///
     /// Shape: `"off"`, `"alwaysOn"`, `{ times: <n> }`, `{ skip: <n> }` or
     /// `{ activationProbability: <p> }`.
@@ -178,7 +179,7 @@ impl Mode {
     }
 }
 
-/// Reads how often a fail point is entered, or passed by.
+/// Parses the number of times that a fail point is entered, or skipped.
 fn count(name: &str, value: Value<'_>) -> Result<u32> {
     if value.as_f64().is_none() {
         return Err(count_type(name, value.kind().alias()));
@@ -191,9 +192,9 @@ fn count(name: &str, value: Value<'_>) -> Result<u32> {
     }
 }
 
-/// Reads the data that `configureFailPoint` is given.
+/// Parses the data of `configureFailPoint`.
 ///
-/// Errors: it is no document.
+/// Errors: it is not a document.
 pub(crate) fn data_of(value: Option<Value<'_>>) -> Result<DocBuf> {
     match value {
         None => Ok(DocBuf::new()),

@@ -1,4 +1,4 @@
-//! The replies of requests that fail points have fail.
+//! Replies of requests that fail points affect.
 
 use marula_bson::DocWriter;
 use marula_error::{Code, Error};
@@ -26,7 +26,7 @@ impl Failure {
         write_error(body, error);
     }
 
-    /// Writes the labels of a write concern that has failed.
+    /// Writes the labels of a failed write concern.
     pub(crate) fn label_concern(&self, request: &Request<'_>, body: &mut DocWriter<'_>) {
         let Some(error) = &self.write_concern_error else { return };
         let code = error.as_doc().get("code").and_then(|code| code.as_exact_i64());
@@ -35,7 +35,7 @@ impl Failure {
         self.write_labels(is_retryable.then_some(RETRYABLE), body);
     }
 
-    /// Writes the labels that the fail point says, or else the request's own.
+    /// Writes the labels of the fail point, or else the request's own.
     fn write_labels(&self, own: Option<&str>, body: &mut DocWriter<'_>) {
         let said = self.labels.iter().flatten().map(String::as_str);
         let labels: Vec<&str> = match self.labels {

@@ -1,8 +1,8 @@
-//! The components of the log, and how much each says: `logComponentVerbosity`.
+//! The components of the log, and their verbosity: `logComponentVerbosity`.
 //!
-//! The components are mongod's, those of parts that this server does not have among them: their
-//! levels are kept and shown. A component without a level of its own says as much as the one it is
-//! part of.
+//! The components are mongod's, including those of parts that this server does not have: their
+//! levels are stored and shown. A component without its own level has that of its parent.
+//!
 //! Source: manual "Log Messages"; components and errors recorded from mongod 6.0.
 
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value};
@@ -13,17 +13,17 @@ use tracing::level_filters::LevelFilter;
 use super::STARTUP_WARNING;
 
 errors! {
-    /// It is set to something else than a document.
+    /// The value is not a document.
     pub not_a_document(value: &Value<'_>) = TypeMismatch, "log component verbosity is not a BSON object: logComponentVerbosity: {value}";
     level_type(place: &str, kind: &str) = BadValue, "Expected {place}.verbosity to be a number, but found {kind}";
     part_type(kind: &str, place: &str, name: &str) = BadValue, "Invalid type {kind}for component {place}.{name}";
     unknown_part(place: &str, name: &str) = BadValue, "Invalid component name {place}.{name}";
 }
 
-/// The most that can be said.
+/// The maximum level.
 pub(crate) const LEVEL_MAX: i32 = 5;
 
-/// A component and its own.
+/// A component and its children.
 struct Part {
     name: &'static str,
     parts: &'static [Part],
@@ -37,12 +37,12 @@ const fn of(name: &'static str, parts: &'static [Part]) -> Part {
     Part { name, parts }
 }
 
-/// A component that this server logs under.
+/// A component that this server uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Component(usize);
 
-/// Tags in lines, the names of the components, and the modules that log under them without saying
-/// so. Of two modules that fit, the first row's counts.
+/// The tags in lines, the names of the components, and the modules that belong to them by default.
+/// If two modules fit, the first row counts.
 const LOGGED: &[(&str, &str, &[&str])] = &[
     ("ACCESS", "accessControl", &["marula_server::auth"]),
     ("NETWORK", "network", &["marula_server::net"]),
@@ -59,7 +59,7 @@ const LOGGED: &[(&str, &str, &[&str])] = &[
 ];
 
 impl Component {
-    /// The component that an event belongs to: its target is a tag, or the module that raised it.
+    /// Returns the component of an event: its target is a tag, or the module that raised it.
     pub(super) fn of_target(target: &str) -> Self {
         let target = if target == STARTUP_WARNING { "CONTROL" } else { target };
         let by_tag = LOGGED.iter().position(|(tag, ..)| *tag == target);
@@ -70,18 +70,18 @@ impl Component {
         Component(by_tag.or_else(by_module).unwrap_or(LOGGED.len() - 1))
     }
 
-    /// What lines call it.
+    /// Returns its name in lines.
     pub(super) fn tag(self) -> &'static str {
         LOGGED[self.0].0
     }
 }
 
-/// How much the components say.
+/// The levels of the components.
 #[derive(Default)]
 pub(super) struct Levels([i32; LOGGED.len()]);
 
 impl Levels {
-    /// The levels of a value of `logComponentVerbosity`.
+    /// Returns the levels of a value of `logComponentVerbosity`.
     pub(super) fn of(verbosity: Doc<'_>) -> Self {
         let mut levels = Levels::default();
         for (found, (_, path, _)) in levels.0.iter_mut().zip(LOGGED) {
@@ -96,12 +96,12 @@ impl Levels {
         levels
     }
 
-    /// Whether a component says what is of this level.
+    /// Returns whether a component logs events of this level.
     pub(super) fn allow(&self, Component(at): Component, level: Level) -> bool {
         level <= filter(self.0[at])
     }
 
-    /// The most that any says.
+    /// Returns the maximum level of any component.
     pub(super) fn most(&self) -> LevelFilter {
         filter(self.0.iter().copied().max().unwrap_or(0))
     }
@@ -115,7 +115,7 @@ fn filter(level: i32) -> LevelFilter {
     }
 }
 
-/// The whole log; messages call it so.
+/// The whole log, with its name in messages.
 const ROOT: Part = of(
     "default",
     &[
@@ -178,12 +178,12 @@ const ROOT: Part = of(
     ],
 );
 
-/// The levels before any is set.
+/// Returns the initial levels.
 pub(crate) fn initial() -> DocBuf {
     DocBuf::build(|out| ROOT.write(Doc::EMPTY, Doc::EMPTY, "", out))
 }
 
-/// The levels that stand after `change`.
+/// Returns the levels after `change`.
 ///
 /// Errors: this module's rows.
 pub(crate) fn changed(current: Doc<'_>, change: Value<'_>) -> Result<DocBuf> {
@@ -194,8 +194,8 @@ pub(crate) fn changed(current: Doc<'_>, change: Value<'_>) -> Result<DocBuf> {
     Ok(DocBuf::build(|out| ROOT.write(current, change, "", out)))
 }
 
-/// A level as an int, as mongod reads one: of a long the lower half, of what has no place in an int
-/// the least.
+/// Returns a level as an int, converted as in mongod: the lower half of a long, the minimum for
+/// values that do not fit.
 pub(crate) fn level(number: Value<'_>) -> Option<i32> {
     #[allow(clippy::cast_possible_truncation)]
     match number {
@@ -234,7 +234,7 @@ impl Part {
     }
 
     fn write(&self, current: Doc<'_>, change: Doc<'_>, name: &str, out: &mut DocWriter<'_>) {
-        // The log as a whole has a level; its parts may go with what they are part of.
+        // The whole log has a level; its components may inherit theirs.
         let least = if name.is_empty() { 0 } else { -1 };
         let new = change.get("verbosity").and_then(level);
         let level = match new {

@@ -1,4 +1,4 @@
-//! An event as a line.
+//! An event as a line of the log.
 
 use std::fmt::Write as _;
 
@@ -9,17 +9,17 @@ use tracing::{Level, Metadata};
 use super::components::Component;
 use super::{STARTUP_WARNING, worker};
 
-/// Ids of messages that MongoDB does not have begin here; its own have up to seven digits.
+/// The ids of messages that MongoDB does not have start here; its own have up to seven digits.
 const OWN_IDS: u32 = 80_000_000;
 
-/// What an event says.
+/// The fields of an event.
 #[derive(Default)]
 pub(super) struct Fields {
     message: String,
     id: Option<u64>,
     /// Names and JSON values.
     others: Vec<(&'static str, String)>,
-    /// All attributes at once, as JSON.
+    /// All attributes together, as JSON.
     attr: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Visit for Fields {
 }
 
 impl Fields {
-    /// The event as JSON, its parts in columns as mongod writes them.
+    /// Returns the event as JSON, in columns as mongod writes them.
     pub(super) fn json_line(&self, now: &Zoned, metadata: &Metadata<'_>) -> String {
         let severity = match *metadata.level() {
             Level::ERROR => "E",
@@ -109,7 +109,7 @@ impl Fields {
         line
     }
 
-    /// The event as a line for eyes.
+    /// Returns the event as a line for people.
     pub(super) fn readable_line(&self, now: &Zoned, metadata: &Metadata<'_>) -> String {
         let mut line = format!(
             "{} {:>5} {:<8} [{}] {}",
@@ -129,7 +129,7 @@ impl Fields {
         line
     }
 
-    /// MongoDB's number for the message, or one that stays the same for the same message.
+    /// Returns MongoDB's id of the message, or one that is always the same for the same message.
     fn id(&self, target: &str) -> u64 {
         self.id.unwrap_or_else(|| {
             let bytes = target.bytes().chain(self.message.bytes());

@@ -2,7 +2,7 @@
 //!
 //! Stdout may be a pipe whose reader has stopped, or a terminal that is paused. A line is written
 //! at once if there is room. Otherwise lines collect in memory, up to a limit, and a thread writes
-//! them; beyond the limit they are dropped, and a line later tells how many.
+//! them; beyond the limit they are dropped, and a later line reports their number.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The bytes of lines that wait.
+/// The maximum size of waiting lines.
 const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The number of bytes that a pipe takes at once if it takes any: `PIPE_BUF` of Linux.
 const AT_ONCE_BYTES: usize = 4096;
@@ -23,7 +23,7 @@ const AT_ONCE_BYTES: usize = 4096;
 struct Waiting {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Lines that were dropped and not told of.
+    /// The number of dropped lines that were not reported yet.
     dropped: u64,
     /// Whether the thread is writing a line.
     is_writing: bool,
@@ -55,13 +55,13 @@ impl Write for Unblocked {
         Ok(line.len())
     }
 
-    /// Lines are not held back longer than stdout has no room for them.
+    /// Lines are held back only while stdout has no room for them.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Waits until the lines that wait are written, for at most `patience`: before the process ends.
+/// Waits until the waiting lines are written, for at most `patience`: before the process ends.
 pub fn drain(patience: Duration) {
     let until = Instant::now() + patience;
     let mut waiting = STDOUT.waiting.lock();
@@ -94,7 +94,7 @@ impl Stdout {
         Ok(())
     }
 
-    /// The thread.
+    /// Runs the thread.
     fn write_lines(&self) {
         let mut waiting = self.waiting.lock();
         loop {
@@ -112,7 +112,7 @@ impl Stdout {
             waiting.bytes -= line.len();
             waiting.is_writing = true;
             drop(waiting);
-            // There is nobody to tell that the log cannot be written.
+            // A log that cannot be written has no other place to report it.
             let _ = write_out(&line);
             waiting = self.waiting.lock();
             waiting.is_writing = false;
@@ -136,7 +136,7 @@ fn write_out(mut line: &[u8]) -> io::Result<()> {
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => {
                 let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];
-                // If it fails, the next write tells why.
+                // If it fails, the next write returns the error.
                 let _ = poll(&mut fds, None);
             }
             Err(error) => return Err(error.into()),

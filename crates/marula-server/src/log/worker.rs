@@ -1,7 +1,7 @@
-//! Who is at work on this thread, as lines name it (`ctx`).
+//! The context of log lines on this thread (`ctx`).
 //!
-//! A network worker or pool thread runs requests of many connections; while it does, its lines are
-//! that connection's. All others are named by their thread.
+//! A network worker or pool thread runs requests of many connections; during a request its lines
+//! have that connection's name. Other lines have the thread's name.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ thread_local! {
     static WORKER: Cell<Worker> = const { Cell::new(Worker::Thread) };
 }
 
-/// Who is at work.
+/// The context of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Worker {
     /// The thread, by its name.
@@ -20,10 +20,10 @@ pub enum Worker {
     Part(&'static str),
 }
 
-/// Lines name a worker until this is dropped.
+/// Sets the context until this is dropped.
 pub struct AtWork(Worker);
 
-/// Has lines of this thread name `worker`.
+/// Sets the context of this thread's lines.
 #[inline]
 pub fn begin(worker: Worker) -> AtWork {
     AtWork(WORKER.replace(worker))
@@ -35,7 +35,7 @@ impl Drop for AtWork {
     }
 }
 
-/// The worker's name.
+/// Returns the name of the context.
 pub(super) fn name() -> String {
     match WORKER.get() {
         Worker::Connection(id) => format!("conn{id}"),

@@ -1,9 +1,9 @@
 //! The thread that serves `/metrics`, `/healthz` and `/readyz`.
 //!
-//! It polls its few connections, so that a slow client holds nobody up. What clients can make it
-//! hold is bounded: [`CONNECTIONS_MAX`] connections, of which the one that is idle for longest
-//! makes way for a new one; a head of [`HEAD_BYTES_MAX`](super::http::HEAD_BYTES_MAX) bytes and one
-//! response for each; [`REQUEST_MAX`] from the first byte of a request to the last of its response.
+//! It polls its few connections, so that a slow client delays no other. Its resources are limited:
+//! [`CONNECTIONS_MAX`] connections, of which the one that is idle for longest is replaced by a new
+//! one; a head of [`HEAD_BYTES_MAX`](super::http::HEAD_BYTES_MAX) bytes and one response for each;
+//! [`REQUEST_MAX`] from the first byte of a request to the last of its response.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -19,13 +19,13 @@ use parking_lot::Mutex;
 use super::http::{HEAD_BYTES_MAX, Parsed, Response, parse};
 use crate::server::Server;
 
-/// The most connections at one time.
+/// The maximum number of connections.
 const CONNECTIONS_MAX: usize = 32;
-/// How long a request and its response may take together.
+/// The maximum time of a request and its response together.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
-/// How long a connection may be silent between two requests. Scrapes come every 15 to 60 seconds.
+/// The maximum time of silence between two requests. Scrapes come every 15 to 60 seconds.
 const IDLE_MAX: Duration = Duration::from_secs(180);
-/// How soon accepting is tried again after it failed, with too many open files for example.
+/// The pause before accepting is tried again after a failure, for example too many open files.
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
 const LISTENER: Token = Token(CONNECTIONS_MAX);
@@ -39,7 +39,7 @@ pub struct Endpoint {
 }
 
 struct Shared {
-    /// The server, once it is there. It ends before the endpoint does.
+    /// The server, once it exists. It ends before the endpoint does.
     server: Mutex<Weak<Server>>,
     is_stopping: AtomicBool,
     bell: Waker,
@@ -48,7 +48,7 @@ struct Shared {
 impl Endpoint {
     /// Listens at an address; port 0 lets the system choose.
     ///
-    /// Errors: the address cannot be listened on; the system refuses a thread or a poll.
+    /// Errors: the address cannot be listened on; the system cannot create a thread or a poll.
     pub fn start(address: SocketAddr) -> io::Result<Endpoint> {
         let mut listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
@@ -72,7 +72,7 @@ impl Endpoint {
         Ok(Endpoint { address, shared, thread })
     }
 
-    /// The address that it listens on.
+    /// Returns the address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -95,30 +95,30 @@ struct Worker {
     shared: Arc<Shared>,
     poll: Poll,
     listener: TcpListener,
-    /// When accepting goes on after the system refused.
+    /// The time at which accepting continues after a failure.
     accept_at: Option<Instant>,
-    /// Connections that have sent more than one request, which others come between.
+    /// Connections with more than one request, which take turns with others.
     waiting: Vec<usize>,
     connections: [Option<Connection>; CONNECTIONS_MAX],
 }
 
 struct Connection {
     stream: TcpStream,
-    /// What has been received and not been answered.
+    /// Received bytes without a response yet.
     received: Vec<u8>,
-    /// The response, and how much of it is sent.
+    /// The response, and the number of bytes sent.
     response: Vec<u8>,
     sent: usize,
     stays_open: bool,
-    /// Since when it waits: for a request, or for the rest of one or of a response.
+    /// The start of its wait: for a request, or for the rest of a request or a response.
     since: Instant,
 }
 
-/// How a connection's turn has ended.
+/// The end of a connection's turn.
 enum Turn {
-    /// Its socket has nothing to read, or takes nothing more: an event tells when it does.
+    /// Its socket has nothing to read, or no room: an event reports a change.
     Blocked,
-    /// One request was answered; there may be another.
+    /// One request was served; there may be another one.
     Answered,
 }
 
@@ -154,7 +154,7 @@ impl Worker {
         }
     }
 
-    /// How long the poll may sleep.
+    /// Returns the maximum sleep of the poll.
     fn timeout(&self) -> Option<Duration> {
         if !self.waiting.is_empty() {
             return Some(Duration::ZERO);
@@ -162,7 +162,7 @@ impl Worker {
         let connections = self.connections.iter().flatten();
         let deadlines = connections.map(|connection| connection.since + connection.patience());
         let next = deadlines.chain(self.accept_at).min()?;
-        // A millisecond more than the poll rounds down to.
+        // A millisecond more, because the poll rounds down.
         Some(next.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
@@ -180,14 +180,15 @@ impl Worker {
             };
             let slot = self.free_slot();
             let interest = Interest::READABLE | Interest::WRITABLE;
-            // What cannot be polled is closed again.
+            // A connection that cannot be polled is closed.
             if self.poll.registry().register(&mut stream, Token(slot), interest).is_ok() {
                 self.connections[slot] = Some(Connection::new(stream));
             }
         }
     }
 
-    /// A slot without a connection: of the one that has waited longest, where there is no other.
+    /// Returns a slot without a connection; if there is none, that of the one that has waited
+    /// longest.
     fn free_slot(&mut self) -> usize {
         let since = |slot: &usize| self.connections[*slot].as_ref().map(|held| held.since);
         let slot = (0..CONNECTIONS_MAX).min_by_key(since).expect("there are slots");
@@ -219,7 +220,7 @@ impl Connection {
         }
     }
 
-    /// How long it may wait.
+    /// Returns the maximum time of the wait.
     fn patience(&self) -> Duration {
         let is_idle = self.received.is_empty() && self.response.is_empty();
         if is_idle { IDLE_MAX } else { REQUEST_MAX }
@@ -229,8 +230,8 @@ impl Connection {
         self.since.elapsed() >= self.patience()
     }
 
-    /// Goes on as far as the socket lets it, but answers one request at most: sends, reads,
-    /// answers.
+    /// Continues as far as the socket permits, but serves at most one request: sends, reads, writes
+    /// a response.
     ///
     /// Errors: the connection is to be closed.
     fn turn(&mut self, answer: &dyn Fn(&str) -> Response) -> io::Result<Turn> {
@@ -257,7 +258,7 @@ impl Connection {
         }
     }
 
-    /// Sends what is left of the response; answers whether nothing is.
+    /// Sends the rest of the response; returns whether all is sent.
     fn send(&mut self) -> io::Result<bool> {
         if self.response.is_empty() {
             return Ok(true);
@@ -276,15 +277,15 @@ impl Connection {
         match self.stays_open {
             true => Ok(true),
             false => {
-                // What the client has sent beyond is read no more; a reset would take the response
-                // from it.
+                // Further input is not read; a reset could discard the response before the client
+                // reads it.
                 let _ = self.stream.shutdown(Shutdown::Write);
                 Err(io::ErrorKind::ConnectionAborted.into())
             }
         }
     }
 
-    /// Reads once; answers whether something came.
+    /// Reads once; returns whether there was input.
     fn receive(&mut self) -> io::Result<bool> {
         let mut bytes = [0; HEAD_BYTES_MAX];
         let room = HEAD_BYTES_MAX - self.received.len();

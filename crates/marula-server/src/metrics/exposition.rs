@@ -6,10 +6,10 @@ use marula_storage::times::{LIMITS_US, TimesReading};
 
 use super::reading::Reading;
 
-/// What a family's numbers are.
+/// The kind of a family's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// They only grow, and begin anew with the process.
+    /// They only grow, and restart with the process.
     Counter,
     /// They go up and down.
     Gauge,
@@ -31,9 +31,9 @@ impl Kind {
 pub(super) struct Family {
     /// The name; that of a counter ends with `_total`.
     pub(super) name: &'static str,
-    /// What its numbers are.
+    /// The kind of its numbers.
     pub(super) kind: Kind,
-    /// What they count, as a sentence without its stop.
+    /// A description, as a sentence without the full stop.
     pub(super) help: &'static str,
     /// Writes the samples; a family without any is left out.
     pub(super) write: fn(&Reading<'_>, &mut Samples<'_>),
@@ -43,14 +43,14 @@ pub(super) struct Family {
 #[derive(Default)]
 pub(super) struct Exposition(String);
 
-/// Where a family writes its samples.
+/// The place for a family's samples.
 pub(super) struct Samples<'t> {
     text: &'t mut String,
     name: &'static str,
 }
 
-/// Names and values of labels. Both are the server's own words, without a quote or a backslash,
-/// but for values given to [`Samples::named`].
+/// Names and values of labels. Both are constants of the server, without a quote or a backslash,
+/// except for values passed to [`Samples::named`].
 pub(super) type Labels<'l> = &'l [(&'static str, &'l str)];
 
 impl Exposition {
@@ -73,24 +73,24 @@ impl Exposition {
 }
 
 impl Samples<'_> {
-    /// The only sample of a family.
+    /// Adds the only sample of a family.
     pub(super) fn one(&mut self, value: impl Number) {
         self.labelled(&[], value);
     }
 
-    /// The only sample, where there is one.
+    /// Adds the only sample, if there is one.
     pub(super) fn maybe(&mut self, value: Option<impl Number>) {
         if let Some(value) = value {
             self.one(value);
         }
     }
 
-    /// A sample with labels.
+    /// Adds a sample with labels.
     pub(super) fn labelled(&mut self, labels: Labels<'_>, value: impl Number) {
         self.line("", labels, value);
     }
 
-    /// A histogram of durations.
+    /// Adds a histogram of durations.
     pub(super) fn times(&mut self, labels: Labels<'_>, times: &TimesReading) {
         let mut count = 0;
         let limits = LIMITS_US.iter().map(|&us| seconds(us).to_string());
@@ -132,12 +132,12 @@ impl Samples<'_> {
     }
 }
 
-/// Microseconds in seconds, the unit of every duration here.
+/// Converts microseconds to seconds, the unit of all durations here.
 pub(super) fn seconds(us: u64) -> f64 {
     us as f64 / 1_000_000.0
 }
 
-/// What a sample may be.
+/// The type of a sample.
 pub(super) trait Number {
     /// Writes it in the text format.
     fn write(self, text: &mut String);

@@ -1,19 +1,19 @@
 //! As much of HTTP/1.1 as a scraper needs: GET and HEAD without a body, connections that stay open.
 //!
-//! A request is the lines up to the first empty one. The rest of what a client may send is refused:
-//! a head that is too long, a body, a line that is none of HTTP's. The crates for HTTP bring an
-//! asynchronous runtime (hyper) or a thread for each connection (tiny_http) for what is two hundred
-//! lines here, and leave the bounds to be set around them.
+//! A request is the lines up to the first empty one. Anything else is rejected: a head that is too
+//! long, a body, a malformed line. The crates for HTTP have an asynchronous runtime (hyper) or a
+//! thread for each connection (tiny_http) for what takes two hundred lines here, and the limits
+//! would still have to be added.
 //!
 //! Source: RFC 9112, sections 2, 3, 6 and 9.
 
-/// The longest head of a request.
+/// The maximum size of a request's head.
 pub(super) const HEAD_BYTES_MAX: usize = 8 * 1024;
 
-/// What a client asks for.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Request {
-    /// The path, without the query behind it.
+    /// The path, without the query string.
     pub(super) path: String,
     /// Whether only the head of the response is wanted.
     pub(super) is_head: bool,
@@ -21,14 +21,14 @@ pub(super) struct Request {
     pub(super) stays_open: bool,
 }
 
-/// What the bytes of a client are.
+/// The result of parsing a client's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Parsed {
     /// The head has not ended yet.
     Incomplete,
-    /// A request, and how many bytes it takes.
+    /// A request, and its size.
     Request(Request, usize),
-    /// Nothing that is served, and the response that says so; the connection ends with it.
+    /// An invalid request, and the response to it, after which the connection is closed.
     Refused(Response),
 }
 
@@ -41,12 +41,13 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// One with a line of text.
+    /// Returns a response with a line of text.
     pub(super) fn plain(status: u16, body: impl Into<String>) -> Self {
         Response { status, kind: "text/plain; charset=utf-8", body: body.into() }
     }
 
-    /// Its bytes; `is_head` leaves the body out, `stays_open` says what comes after it.
+    /// Returns its bytes; `is_head` leaves the body out, `stays_open` determines the connection
+    /// header.
     pub(super) fn bytes(&self, is_head: bool, stays_open: bool) -> Vec<u8> {
         let connection = if stays_open { "keep-alive" } else { "close" };
         let allow = if self.status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
@@ -82,7 +83,7 @@ fn refused(status: u16, text: &str) -> Parsed {
     Parsed::Refused(Response::plain(status, format!("{text}\n")))
 }
 
-/// Reads what a client has sent so far.
+/// Parses the bytes that a client has sent so far.
 pub(super) fn parse(bytes: &[u8]) -> Parsed {
     let window = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
     let Some(end) = window.windows(4).position(|four| four == b"\r\n\r\n") else {
@@ -112,8 +113,7 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
             return refused(400, "a header has no colon");
         };
         let value = value.trim_matches([' ', '\t']);
-        // A line that goes on from the one before, or a blank before the colon, is how requests are
-        // smuggled past others.
+        // Folded lines, and blanks before the colon, are used to smuggle requests past proxies.
         if name.is_empty() || !name.bytes().all(is_of_token) {
             return refused(400, "a header's name is not a token");
         }
@@ -139,7 +139,7 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     Parsed::Request(Request { path, is_head, stays_open }, end + 4)
 }
 
-/// Whether a byte may stand in a header's name.
+/// Returns whether a byte is permitted in a header's name.
 fn is_of_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

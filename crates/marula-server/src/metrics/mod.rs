@@ -6,9 +6,9 @@
 //! | `/healthz` | 200: the process is up |
 //! | `/readyz` | 200 while commands are accepted and the engine takes writes, else 503 and why |
 //!
-//! One thread of its own serves all of it ([`endpoint`]), over a responder that bounds what a
-//! client can make it hold ([`http`]); no network worker and no pool thread takes part. It listens
-//! before the data folder is opened, so that a long recovery shows as "not ready".
+//! A thread of its own serves all of it ([`endpoint`]), with a parser that limits the resources of
+//! clients ([`http`]); network workers and pool threads take no part. It listens before the data
+//! folder is opened, so that a long recovery is visible as "not ready".
 //!
 //! Source: Prometheus' documentation, "Exposition formats" and "Metric and label naming".
 
@@ -30,8 +30,8 @@ use crate::server::Server;
 /// The media type of [`text`].
 const TEXT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers a GET of `path`. `server` is missing until the data folder is open, and after the end
-/// has begun.
+/// Returns the response to a GET of `path`. `server` is absent until the data folder is open, and
+/// after the shutdown has started.
 fn answer(path: &str, server: Option<&Server>) -> Response {
     match (path, server) {
         ("/healthz", _) => Response::plain(200, "ok\n"),
@@ -46,7 +46,7 @@ fn answer(path: &str, server: Option<&Server>) -> Response {
     }
 }
 
-/// Why commands would not be served; `None` where they are.
+/// Returns the reason for which commands would not be served; `None` if they are.
 fn unreadiness(server: Option<&Server>) -> Option<String> {
     let Some(server) = server else { return Some("the data folder is not open".to_owned()) };
     if server.shutdown.is_requested() {
@@ -58,7 +58,7 @@ fn unreadiness(server: Option<&Server>) -> Option<String> {
     server.db.engine_fault().map(|fault| format!("the engine refuses writes: {fault}"))
 }
 
-/// Every family with its samples.
+/// Returns every family with its samples.
 fn text(server: &Server) -> String {
     let reading = Reading::take(server);
     let mut exposition = Exposition::default();

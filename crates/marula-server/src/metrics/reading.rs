@@ -1,4 +1,4 @@
-//! The server's numbers at one moment, as far as several families share the work of reading them.
+//! A snapshot of the server's numbers that several families use.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Reading<'s> {
     engine: HashMap<String, i64>,
 }
 
-/// What is in the catalogue.
+/// The numbers of the catalogue.
 #[derive(Default)]
 pub(super) struct Catalogued {
     pub(super) databases: u64,
@@ -31,7 +31,7 @@ pub(super) struct Catalogued {
     pub(super) index_builds: u64,
 }
 
-/// What the kernel says of the process.
+/// The kernel's numbers of the process.
 pub(super) struct Process {
     pub(super) cpu_seconds: f64,
     pub(super) resident_bytes: Option<u64>,
@@ -41,7 +41,7 @@ pub(super) struct Process {
 }
 
 impl<'s> Reading<'s> {
-    /// Reads the numbers now.
+    /// Reads the numbers.
     pub(super) fn take(server: &'s Server) -> Self {
         let network = server.network.get();
         Reading {
@@ -56,13 +56,13 @@ impl<'s> Reading<'s> {
         }
     }
 
-    /// A number of the engine by the name that `serverStatus` shows in `marula.engine`; `None`
-    /// where this engine has none of that name.
+    /// Returns a number of the engine by its name in `serverStatus.marula.engine`; `None` if this
+    /// engine does not have it.
     pub(super) fn engine(&self, name: &str) -> Option<i64> {
         self.engine.get(name).copied()
     }
 
-    /// A duration of the engine that is counted in microseconds, in seconds.
+    /// Returns a duration of the engine in seconds; its counter is in microseconds.
     pub(super) fn engine_seconds(&self, name: &str) -> Option<f64> {
         self.engine(name).map(|us| us as f64 / 1_000_000.0)
     }

@@ -1,8 +1,8 @@
-//! One connection as its worker keeps it: the stream, what has come and is not yet read, what is
-//! not yet sent.
+//! A connection's state in its worker: the stream, unprocessed input, unsent output.
 //!
-//! A connection at rest has no buffers: requests are read into a buffer of the worker and replies
-//! written from one. Only what is incomplete, or what the client does not take, is kept here.
+//! An idle connection has no buffers: requests are read into a buffer of the worker, and replies
+//! are written from one. Only incomplete input, and output that the client does not accept yet, is
+//! stored here.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;
@@ -13,41 +13,40 @@ use super::listen::Stream;
 use super::per_address::AddressPlace;
 use super::service::{Disconnected, Lane, Service};
 
-/// The least room that is made for the rest of a message; more as more has come.
+/// The minimum space for the rest of a message; it grows with the received size.
 const GROWTH_BYTES_MIN: usize = 64 * 1024;
-/// The most that is read of one message before others have their turn.
+/// The maximum number of bytes of one message that are read in one turn.
 const GROWTH_BYTES_MAX: usize = 1024 * 1024;
-/// The most that is sent to one client before others have their turn.
+/// The maximum number of bytes that are sent to one client in one turn.
 const SEND_BYTES_MAX: usize = 1024 * 1024;
 
 pub(super) struct Connection<S: Service> {
     pub(super) id: u64,
     pub(super) stream: Stream,
-    /// What the service keeps; `None` while a pool thread has it.
+    /// The service's state; `None` while a pool thread has it.
     pub(super) state: Option<S::Connection>,
     pub(super) disconnected: Disconnected,
-    /// Its place among the connections of its address, where those are bounded.
+    /// Its entry among the connections of its address, if those are limited.
     _place: Option<AddressPlace>,
     pub(super) parked: Parked,
     /// The number of the parked request, which a wake must name.
     pub(super) ticket: u64,
-    /// Bytes that have come and are not yet used: an incomplete message, or whole ones behind a
-    /// parked one.
+    /// Unprocessed input: an incomplete message, or messages after a parked one.
     pub(super) input: Vec<u8>,
-    /// Bytes that are not yet sent, from `sent` on.
+    /// Unsent output, from `sent` on.
     output: Vec<u8>,
     sent: usize,
-    /// Whether the socket may take more of them. A full one makes an event once it does.
+    /// Whether the socket may accept more output. A full one causes an event once it does.
     pub(super) writable: bool,
-    /// Whether the socket may have bytes to read. Edge-triggered polls say it once.
+    /// Whether the socket may have input. Edge-triggered polls report it once.
     pub(super) readable: bool,
-    /// Whether the client has closed its side: reading goes on until it says so too.
+    /// Whether the client has closed its side: reading continues up to the end of the stream.
     pub(super) peer_closed: bool,
-    /// Whether the connection closes once all is sent.
+    /// Whether the connection closes once all output is sent.
     pub(super) closing: bool,
-    /// Whether a reply of its waits for the end of the worker's round.
+    /// Whether one of its replies waits for the end of the worker's round.
     pub(super) in_round: bool,
-    /// Whether the worker will come back to it without an event.
+    /// Whether it has a further turn without an event.
     pub(super) queued: bool,
 }
 
@@ -74,15 +73,15 @@ pub(super) enum Parked {
     Stream { message: OwnedMessage, arrived: Instant, lane: Lane },
 }
 
-/// What reading brought.
+/// The result of a read.
 pub(super) enum Received {
     /// Nothing, for now.
     Nothing,
-    /// So many bytes in the worker's buffer.
+    /// This number of bytes in the worker's buffer.
     Fresh(usize),
     /// More bytes in the connection's own buffer.
     Buffered,
-    /// The end, or an error, which is the same.
+    /// The end of the stream, or an error, which is treated in the same way.
     End,
 }
 
@@ -118,7 +117,7 @@ impl<S: Service> Connection<S> {
         !matches!(self.parked, Parked::No)
     }
 
-    /// Whether there may be something to do for it without another event.
+    /// Returns whether there may be work for it without another event.
     pub(super) fn has_more(&self) -> bool {
         self.readable
             || !self.input.is_empty()
@@ -128,18 +127,17 @@ impl<S: Service> Connection<S> {
             || self.can_send()
     }
 
-    /// Whether there is something to send that the socket may take.
+    /// Returns whether there is output that the socket may accept.
     pub(super) fn can_send(&self) -> bool {
         self.writable && !self.is_drained()
     }
 
-    /// Whether the client has taken all that was sent.
+    /// Returns whether all output is sent.
     pub(super) fn is_drained(&self) -> bool {
         self.output.is_empty()
     }
 
-    /// Reads once: into `fresh` while nothing is buffered, else what is missing of the buffered
-    /// message.
+    /// Reads once: into `fresh` if nothing is buffered, else the rest of the buffered message.
     pub(super) fn receive(&mut self, fresh: &mut [u8]) -> Received {
         if !self.input.is_empty() {
             return self.receive_rest();
@@ -148,7 +146,7 @@ impl<S: Service> Connection<S> {
             return match self.stream.read(fresh) {
                 Ok(0) => Received::End,
                 Ok(count) => {
-                    // A short read has emptied the socket: the next bytes make a new event.
+                    // A short read has emptied the socket: further input causes a new event.
                     if count < fresh.len() && !self.peer_closed {
                         self.readable = false;
                     }
@@ -164,12 +162,13 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Room grows with what has come, not with what is claimed.
+    /// Reads the rest of a message. The buffer grows with the received size, not with the claimed
+    /// size.
     fn receive_rest(&mut self) -> Received {
         let missing = match frame_length(&self.input) {
             Ok(Some(length)) => length.saturating_sub(self.input.len()),
             Ok(None) => marula_wire::Header::SIZE.saturating_sub(self.input.len()),
-            // The caller finds the same and closes.
+            // The caller finds the same error and closes.
             Err(_) => 0,
         };
         let room = missing.min(self.input.len().clamp(GROWTH_BYTES_MIN, GROWTH_BYTES_MAX));
@@ -188,7 +187,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Sends `bytes` behind what is not yet sent; what the client does not take is kept.
+    /// Sends `bytes` after the unsent output; the rest that the client does not accept is stored.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.output.is_empty() {
             self.output.extend_from_slice(bytes);
@@ -199,7 +198,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// As [`Connection::send`], and keeps the buffer itself where much of it is left.
+    /// Like [`Connection::send`], but takes over the buffer if much of it is left.
     pub(super) fn send_owned(&mut self, bytes: Vec<u8>) -> io::Result<()> {
         if !self.output.is_empty() {
             return self.send(&bytes);
@@ -208,32 +207,30 @@ impl<S: Service> Connection<S> {
         self.flush()
     }
 
-    /// Notes that nothing can be sent any more: the connection ends without waiting for what is
-    /// unsent.
+    /// Ends the connection without waiting for unsent output.
     pub(super) fn give_up(&mut self) {
         self.closing = true;
         self.peer_closed = true;
     }
 
-    /// Sends what is not yet sent, as far as the client takes it.
+    /// Sends unsent output as far as the client accepts it.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let output = std::mem::take(&mut self.output);
         let taken = self.write_now(output.get(self.sent..).unwrap_or_default());
         self.output = output;
         self.sent += taken?;
         if self.sent == self.output.len() {
-            // A slow client's buffer is not kept: it may never be slow again.
+            // The buffer is freed: the client may never be slow again.
             self.output = Vec::new();
             self.sent = 0;
         }
         Ok(())
     }
 
-    /// Writes until all is written, the socket is full, or others should have their turn; returns
-    /// how much was.
+    /// Writes until everything is written, the socket is full, or the turn is over; returns the
+    /// number of bytes.
     ///
-    /// A partial write is followed by another: only a write that would block makes the poll tell of
-    /// room.
+    /// A partial write is followed by another: only a write that would block causes an event.
     fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut written = 0;
         self.writable = true;

@@ -1,7 +1,6 @@
-//! What the network counts, for `serverStatus`.
+//! The network's counters, for `serverStatus`.
 //!
-//! Each worker counts in a place of its own, so that counting costs no contention; reading adds
-//! them up.
+//! Each worker has its own counters, without contention; readers add them up.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,15 +11,15 @@ use marula_wire::Compressor;
 /// `serverStatus.connections`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Connections {
-    /// Connections that are open.
+    /// Open connections.
     pub current: u64,
     /// Connections that may still be opened.
     pub available: u64,
-    /// Connections that were opened since the start.
+    /// Connections opened since the start.
     pub total_created: u64,
-    /// Connections that were closed at once, because there were too many.
+    /// Connections closed at once because of a limit.
     pub rejected: u64,
-    /// Connections that have a request in work.
+    /// Connections with a request in progress.
     pub active: u64,
 }
 
@@ -31,17 +30,17 @@ pub struct Network {
     pub bytes_in: u64,
     /// Bytes of replies, uncompressed.
     pub bytes_out: u64,
-    /// Bytes of requests as they were received.
+    /// Bytes of requests as received, compressed or not.
     pub physical_bytes_in: u64,
-    /// Bytes of replies as they were sent.
+    /// Bytes of replies as sent, compressed or not.
     pub physical_bytes_out: u64,
     /// Messages received.
     pub requests: u64,
-    /// How often a worker was found to be with one connection for too long.
+    /// The number of times that a worker was busy with one connection for too long.
     pub late: u64,
-    /// Requests that were refused because too many waited for a pool thread.
+    /// Requests rejected because too many waited for a pool thread.
     pub overloads: u64,
-    /// Threads that wait for all connections.
+    /// Network workers.
     pub workers: u64,
     /// Per compressor, by its id.
     pub compression: [Compression; Compressor::ALL.len()],
@@ -50,23 +49,23 @@ pub struct Network {
 /// `serverStatus.network.compression.<name>`; all in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Compression {
-    /// What went into compressing replies.
+    /// Bytes of replies before compression.
     pub compressor_in: u64,
-    /// What came out of compressing replies.
+    /// Bytes of replies after compression.
     pub compressor_out: u64,
-    /// What went into decompressing requests.
+    /// Bytes of requests before decompression.
     pub decompressor_in: u64,
-    /// What came out of decompressing requests.
+    /// Bytes of requests after decompression.
     pub decompressor_out: u64,
 }
 
-/// The counters of one worker; only that worker writes, so that a plain load and store count.
+/// The counters of one worker. Only that worker writes, so that a plain load and store suffice.
 ///
 /// Aligned so that no two workers share a cache line.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct WorkerCounters {
-    /// Connections that it has or that are on their way to it; the accepting worker adds.
+    /// Connections that it has or will get; the accepting worker adds them.
     pub(super) placed: AtomicU64,
     pub(super) busy: Busy,
     pub(super) active: Count,
@@ -86,13 +85,13 @@ struct CompressionCounts {
     decompressor_out: Count,
 }
 
-/// The moment that others are counted from.
+/// The start of relative times.
 static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// What a worker is busy with, for the one who watches it.
+/// The connection that a worker is busy with, for the watch.
 #[derive(Default)]
 pub(super) struct Busy {
-    /// Microseconds since the epoch, and one more; zero while it is with no connection.
+    /// Microseconds since the epoch, plus one; zero if there is no connection.
     since: AtomicU64,
     connection: AtomicU64,
 }
@@ -108,7 +107,8 @@ impl Busy {
         self.since.store(0, Ordering::Release);
     }
 
-    /// When it began with its connection, as a number, the connection, and how long that is ago.
+    /// Returns the start of the work for its connection, the connection, and the time since the
+    /// start.
     pub(super) fn look(&self) -> Option<(u64, u64, Duration)> {
         let since = self.since.load(Ordering::Acquire);
         let began = Duration::from_micros(since.checked_sub(1)?);
@@ -117,7 +117,7 @@ impl Busy {
     }
 }
 
-/// A number that one thread changes and any reads.
+/// A number that one thread changes and any thread reads.
 #[derive(Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -136,7 +136,7 @@ impl Count {
 }
 
 impl WorkerCounters {
-    /// Counts a message: its bytes as they came, uncompressed, and by what they were compressed.
+    /// Counts a message: its size as received, its uncompressed size, and its compressor.
     pub(super) fn received(&self, physical: usize, logical: usize, compressor: Option<Compressor>) {
         self.requests.add(1);
         self.physical_bytes_in.add(physical);
@@ -160,16 +160,16 @@ impl WorkerCounters {
     }
 }
 
-/// The counters of all workers, and those of accepting, which the first worker writes.
+/// The counters of all workers, and those of accepting connections, which the first worker writes.
 pub(super) struct Counters {
     pub(super) workers: Vec<WorkerCounters>,
     pub(super) total_created: Count,
     pub(super) rejected: Count,
-    /// How often a worker was found to be with one connection for too long.
+    /// The number of times that a worker was busy with one connection for too long.
     pub(super) late: Count,
-    /// Requests that were refused because too many waited for a pool thread.
+    /// Requests rejected because too many waited for a pool thread.
     pub(super) overloads: AtomicU64,
-    /// Connections that were accepted and not yet closed, those on their way to a worker included.
+    /// Connections accepted and not yet closed, including those on their way to a worker.
     pub(super) current: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! One call to the service: a panic inside it ends the call, not the process.
+//! A call of the service: a panic inside it ends the call, not the process.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -13,12 +13,12 @@ use marula_wire::{Message, ReplyBuffer};
 use super::service::{Arm, Call, Lane, Order, Service, Step};
 
 errors! {
-    /// The server has a mistake; the log has the rest.
+    /// A bug in the server; the log has details.
     panicked() = InternalError, "the operation failed inside the server; its log says where";
-    /// More requests wait for a thread than may: nothing has been done, and the client may try
-    /// again later.
+    /// More requests wait for a thread than the limit: nothing has been done, and the client may
+    /// retry later.
     too_many_queued() = IngressRequestRateLimitExceeded, "Request rejected: too many requests wait to be served. Throttling the workload is recommended.";
-    /// A command said it had replied and had not.
+    /// A command claimed to have replied and had not.
     no_reply_written() = InternalError, "the operation ended without a reply";
 }
 
@@ -27,22 +27,22 @@ thread_local! {
     static TRACE: RefCell<Option<Backtrace>> = const { RefCell::new(None) };
 }
 
-/// What became of a call; replies are finished.
+/// The result of a call; replies are complete.
 pub(super) enum Verdict {
-    /// The reply, if the request wanted one, is in the buffer.
+    /// The reply, if the request wants one, is in the buffer.
     Done,
-    /// As `Done`, and it is sent when woken.
+    /// Like `Done`, but it is sent when woken.
     Hold(Arm),
     Retry(Arm, Instant, Lane),
-    /// The reply is in the buffer, and another follows.
+    /// The reply is in the buffer, and another one follows.
     Stream(Lane),
     ToPool(Order),
-    /// As `Done`, and the connection closes.
+    /// Like `Done`, and the connection closes.
     Close,
 }
 
-/// Keeps the backtrace of a panic inside a call for its log line; other panics are reported as
-/// before.
+/// Stores the backtrace of a panic inside a call for its log line; other panics are reported as
+/// usual.
 pub(super) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -57,8 +57,8 @@ pub(super) fn install() {
     });
 }
 
-/// Calls the service and finishes its reply in `reply`; returns the verdict and the reply's
-/// uncompressed bytes.
+/// Calls the service and completes its reply in `reply`; returns the verdict and the reply's
+/// uncompressed size.
 pub(super) fn call<S: Service>(
     service: &S,
     connection: &mut S::Connection,
@@ -86,7 +86,7 @@ pub(super) fn call<S: Service>(
             reply.abandon();
             (Verdict::Done, 0)
         }
-        // What nobody waits for need not be held.
+        // A reply that the client does not want is not held.
         Step::Reply | Step::Hold(_) | Step::Stream(_) if silent => {
             reply.abandon();
             (Verdict::Done, 0)
@@ -104,9 +104,9 @@ pub(super) fn call<S: Service>(
     }
 }
 
-/// Refuses a request that has asked for a pool thread where too many wait for one: the service
-/// gives it up, and the client is told. Returns the reply's uncompressed bytes; there are none
-/// where no reply is wanted.
+/// Rejects a request that asked for a pool thread if too many wait for one: the service gives it
+/// up, and the client gets an error. Returns the reply's uncompressed size; zero if no reply is
+/// wanted.
 ///
 /// Source: MongoDB's driver specification "Client Backpressure", for the labels.
 pub(super) fn refuse_overload<S: Service>(
@@ -133,7 +133,7 @@ fn finish(reply: &mut ReplyBuffer, more_to_come: bool) -> usize {
     reply.finish(more_to_come)
 }
 
-/// Runs code of the service; `None` when it panicked, which is logged with the name of what ran.
+/// Runs code of the service; `None` after a panic, which is logged with `what`.
 pub(super) fn protect<T>(what: &str, run: impl FnOnce() -> T) -> Option<T> {
     IN_CALL.set(true);
     let result = panic::catch_unwind(AssertUnwindSafe(run));

@@ -1,5 +1,5 @@
-//! A watch over the workers: one that is with a connection for too long keeps all its others
-//! waiting, and is told of.
+//! A watch over the workers: a worker that is busy with one connection for too long delays all its
+//! others, and is logged.
 
 use std::io;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::counters::Counters;
 use super::service::Service;
 
-/// How often the workers are looked at.
+/// The interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A worker that is with one connection for so long is late.
+/// The time with one connection after which a worker is late.
 const LATE: Duration = Duration::from_secs(1);
 
-/// The thread that watches.
+/// The thread.
 pub(super) struct Watch {
     thread: JoinHandle<()>,
     /// Dropped to end it.
@@ -23,13 +23,13 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Starts to watch.
+    /// Starts the watch.
     ///
-    /// Errors: the operating system refuses a thread.
+    /// Errors: the operating system cannot create a thread.
     pub(super) fn start<S: Service>(service: Arc<S>, counters: Arc<Counters>) -> io::Result<Watch> {
         let (end, ended) = mpsc::channel();
         let thread = thread::Builder::new().name("net-watch".to_owned()).spawn(move || {
-            // What each worker was last told of for.
+            // The last reported work of each worker.
             let mut told = vec![0; counters.workers.len()];
             while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
                 look(&*service, &counters, &mut told);
@@ -38,7 +38,7 @@ impl Watch {
         Ok(Watch { thread, end })
     }
 
-    /// Ends it.
+    /// Ends the watch.
     pub(super) fn stop(self) {
         drop(self.end);
         if self.thread.join().is_err() {

@@ -1,4 +1,4 @@
-//! Listening sockets and the streams they accept, over TCP or a Unix socket.
+//! Listening sockets and their streams, over TCP or a Unix socket.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,9 +15,9 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::tls::{Seen, Tls, TlsStream};
 
-/// How long a silent client may be gone before the system asks; what mongod sets at most.
+/// The idle time after which the system probes a silent client; mongod's maximum.
 const KEEPALIVE: Duration = Duration::from_secs(300);
-/// How many connections may wait to be accepted; the system has its own limit below or above.
+/// The maximum number of connections that wait to be accepted; the system has its own limit too.
 const BACKLOG: i32 = 4096;
 
 /// A socket that accepts connections.
@@ -33,12 +33,12 @@ impl Listener {
     pub fn tcp(address: SocketAddr) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         if address.is_ipv6() {
-            // So that `::` and `0.0.0.0` can be listened on side by side.
+            // So that a process can listen on `::` and `0.0.0.0` at the same time.
             socket.set_only_v6(true)?;
         }
         socket.set_reuse_address(true)?;
-        // Connections inherit both: a reply is one write, which waiting to join it with another
-        // only delays, and a client whose machine is gone is noticed.
+        // Connections inherit both options: a reply is one write, which would only be delayed by
+        // waiting for more; and a client whose machine has failed is noticed.
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
         socket.bind(&address.into())?;
@@ -47,7 +47,7 @@ impl Listener {
         Ok(Listener(Kind::Tcp(mio::net::TcpListener::from_std(socket.into()))))
     }
 
-    /// Listens on a Unix socket whose file has this mode; a socket that lies there is replaced.
+    /// Listens on a Unix socket whose file has this mode; an existing socket is replaced.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Listener> {
         if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
             fs::remove_file(path)?;
@@ -59,7 +59,7 @@ impl Listener {
         Ok(Listener(Kind::Unix { listener, path: path.to_path_buf() }))
     }
 
-    /// The address; `None` for a Unix socket.
+    /// Returns the address; `None` for a Unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         match &self.0 {
             Kind::Tcp(listener) => listener.local_addr().ok(),
@@ -67,7 +67,7 @@ impl Listener {
         }
     }
 
-    /// The next connection that waits, and the client's address.
+    /// Accepts the next connection; returns it and the client's address.
     pub(super) fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         match &self.0 {
             Kind::Tcp(listener) => {
@@ -103,13 +103,13 @@ impl Drop for Listener {
 /// The byte stream of one connection.
 pub(super) enum Stream {
     Tcp(mio::net::TcpStream),
-    /// Over TCP, where it may be encrypted; apart, so that others cost nothing more.
+    /// Over TCP with TLS, perhaps; boxed, so that others need no space for it.
     Tls(Box<TlsStream>),
     Unix(mio::net::UnixStream),
 }
 
 impl Stream {
-    /// The same stream, which may be encrypted if it is one over TCP and the server does TLS.
+    /// Returns the same stream, which may use TLS if it is over TCP and the server has TLS.
     pub(super) fn with_tls(self, tls: Option<&Arc<Tls>>) -> Stream {
         match (self, tls) {
             (Stream::Tcp(socket), Some(tls)) => {
@@ -119,7 +119,7 @@ impl Stream {
         }
     }
 
-    /// Where it will be told what TLS has shown of the client.
+    /// Returns the place for the client's identity in TLS.
     pub(super) fn seen(&self) -> Option<Seen> {
         match self {
             Stream::Tls(stream) => Some(Arc::clone(stream.seen())),
@@ -135,7 +135,7 @@ impl Stream {
         }
     }
 
-    /// Registers once for both directions; edge-triggered, so that it never has to be changed.
+    /// Registers once for both directions; edge-triggered, so that the registration never changes.
     pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         self.source().register(registry, token, Interest::READABLE | Interest::WRITABLE)
     }

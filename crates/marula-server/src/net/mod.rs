@@ -1,4 +1,4 @@
-//! Sockets, threads, and the border to commands.
+//! Sockets, threads, and the interface to commands.
 //!
 //! ```text
 //!            accept            message            Step::ToPool
@@ -9,10 +9,10 @@
 //! ```
 //!
 //! A few *workers* own the connections and poll them, edge-triggered; each request costs one read
-//! and one write. What may be long runs in the *pool*, which grows with the time that work waits.
-//! While a request is out (in the pool, or parked until it is woken) its connection is not read,
-//! only watched for the client's leaving. Nothing here ticks while nothing happens, but for one
-//! thread that looks twice a second whether a worker is held up. Start with [`service`].
+//! and one write. Requests that may be long run in the *pool*, which grows with the time that work
+//! waits. While a request is in the pool, or parked until it is woken, its connection is not read,
+//! only watched for a disconnection. No thread runs periodically while nothing happens, except one
+//! that checks twice a second whether a worker is delayed. Start with [`service`].
 
 mod connection;
 mod counters;
@@ -48,37 +48,37 @@ use service::Service;
 use wake::Mailbox;
 use worker::{Mail, Worker};
 
-/// How many operations may run on threads of the pool at once.
+/// The maximum number of operations that run on pool threads at a time.
 pub const POOL_THREADS_MAX: usize = 256;
 
-/// How many requests may wait for a pool thread unless told otherwise. A thousand wait for seconds
-/// already where each takes some milliseconds.
+/// The default maximum of requests that wait for a pool thread. A thousand wait for seconds if each
+/// takes some milliseconds.
 const QUEUED_MAX: usize = 16_384;
 
-/// How long the calls that shutdown interrupts may take to notice it.
+/// The time that interrupted calls have at shutdown to notice it.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
 
-/// How the network is laid out.
+/// The options of the network.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Network workers; one per core is the most that is of use.
+    /// The number of network workers; more than one per core are of no use.
     pub workers: usize,
-    /// The most connections at one time; further ones are closed as they come.
+    /// The maximum number of connections; further ones are closed at once.
     pub connections_max: usize,
-    /// The most connections of one address at one time; `None` is as many as there may be.
+    /// The maximum number of connections of one address; `None` is unlimited.
     pub connections_per_address_max: Option<usize>,
-    /// The most requests that wait for a pool thread; further ones are refused.
+    /// The maximum number of requests that wait for a pool thread; further ones are rejected.
     pub queued_max: usize,
-    /// The most threads of the pool, those with long calls left out.
+    /// The maximum number of pool threads without long calls.
     pub pool_threads_max: usize,
     /// The compressors that a message may use.
     pub compressors: Compressors,
-    /// TLS, where connections over TCP may use it.
+    /// TLS, if connections over TCP may use it.
     pub tls: Option<Arc<tls::Tls>>,
 }
 
 impl Options {
-    /// MongoDB's limits and as many workers as there are cores.
+    /// Returns MongoDB's limits and a worker for each core.
     pub fn for_this_machine() -> Self {
         Options {
             workers: thread::available_parallelism().map_or(1, usize::from),
@@ -92,7 +92,7 @@ impl Options {
     }
 }
 
-/// What all workers share.
+/// The state that all workers share.
 struct Shared<S: Service> {
     service: Arc<S>,
     options: Options,
@@ -116,18 +116,18 @@ pub struct NetHandle {
     late: late::Watch,
 }
 
-/// When the connections end.
+/// The times of a shutdown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
-    /// Until here, requests that are out may finish.
+    /// Until then, requests in progress may finish.
     interrupt_at: Instant,
-    /// From here on nothing is waited for.
+    /// After that, nothing is waited for.
     leave_at: Instant,
 }
 
 /// Serves `listeners` with `service`.
 ///
-/// Errors: the operating system refuses a thread or a poll.
+/// Errors: the operating system cannot create a thread or a poll.
 pub fn start<S: Service>(
     listeners: Vec<Listener>,
     service: Arc<S>,
@@ -165,7 +165,7 @@ pub fn start<S: Service>(
     let mut listeners = Some(listeners);
     let mut threads = Vec::with_capacity(workers);
     for (index, poll) in polls.into_iter().enumerate() {
-        // The first worker accepts for all: it hands each connection to the worker that has the
+        // The first worker accepts for all: it passes each connection to the worker with the
         // fewest.
         let listeners = listeners.take().unwrap_or_default();
         let worker = Worker::new(Arc::clone(&shared), index, poll, listeners)?;
@@ -191,22 +191,22 @@ pub fn start<S: Service>(
 }
 
 impl NetHandle {
-    /// The addresses that are listened on, with the ports that the system chose.
+    /// Returns the listening addresses, with the ports that the system chose.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.local_addrs
     }
 
-    /// The counters of `serverStatus.connections`.
+    /// Returns the counters of `serverStatus.connections`.
     pub fn connections(&self) -> Connections {
         self.counters.connections(self.connections_max)
     }
 
-    /// The counters of `serverStatus.network`.
+    /// Returns the counters of `serverStatus.network`.
     pub fn network(&self) -> Network {
         self.counters.network()
     }
 
-    /// A way to read the counters that outlives the borrow of this handle.
+    /// Returns a reader of the counters that outlives the borrow of this handle.
     pub fn counters(&self) -> CounterReader {
         CounterReader {
             counters: Arc::clone(&self.counters),
@@ -214,8 +214,8 @@ impl NetHandle {
         }
     }
 
-    /// Stops: no connection is accepted any more, idle ones are closed, requests that are out may
-    /// finish for `grace` and are interrupted then.
+    /// Stops the network: no connection is accepted, idle ones are closed, and requests in progress
+    /// may finish within `grace`, after which they are interrupted.
     pub fn shutdown(self, grace: Duration) {
         let interrupt_at = Instant::now() + grace;
         let leave_at = interrupt_at + INTERRUPT_GRACE;
@@ -230,8 +230,8 @@ impl NetHandle {
     }
 }
 
-/// Reads the network's counters, for `serverStatus`: a service is made before its network, and is
-/// given this after.
+/// Reads the network's counters, for `serverStatus`: a service is created before its network, and
+/// receives this reader later.
 #[derive(Clone)]
 pub struct CounterReader {
     counters: Arc<Counters>,
@@ -239,12 +239,12 @@ pub struct CounterReader {
 }
 
 impl CounterReader {
-    /// The counters of `serverStatus.connections`.
+    /// Returns the counters of `serverStatus.connections`.
     pub fn connections(&self) -> Connections {
         self.counters.connections(self.connections_max)
     }
 
-    /// The counters of `serverStatus.network`.
+    /// Returns the counters of `serverStatus.network`.
     pub fn network(&self) -> Network {
         self.counters.network()
     }

@@ -1,5 +1,5 @@
-//! How many connections one address may have, where that is bounded: one client that opens more
-//! and more of them must not take those of all others.
+//! The limit of connections for each address, if there is one: a client that opens ever more
+//! connections must not use up those of all others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -13,20 +13,19 @@ pub(super) struct PerAddress {
     counts: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// The place of one connection. Dropping it makes room for another.
+/// The entry of one connection. Dropping it permits another one.
 pub(super) struct AddressPlace {
     owner: Arc<PerAddress>,
     address: IpAddr,
 }
 
 impl PerAddress {
-    /// At most `max` connections for each address.
+    /// Returns a limit of `max` connections for each address.
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(PerAddress { max, counts: Mutex::default() })
     }
 
-    /// Takes a place for a connection from `remote`; `None` where the address has as many as it
-    /// may.
+    /// Adds a connection from `remote`; `None` if the address has reached its limit.
     pub(super) fn take(self: &Arc<Self>, remote: SocketAddr) -> Option<AddressPlace> {
         let address = counted_as(remote.ip());
         let mut counts = self.counts.lock();
@@ -50,8 +49,8 @@ impl Drop for AddressPlace {
     }
 }
 
-/// The address by which a client is counted: a network of IPv6 is one, since each machine has as
-/// many addresses of it as it likes.
+/// Returns the address by which a client is counted: a network of IPv6 counts as one, since each
+/// machine in it can have any number of addresses.
 fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,4 +1,4 @@
-//! Threads for what may be long.
+//! Threads for calls that may be long.
 //!
 //! ```text
 //!            reserved ─┐                        ┌─ kept free, for the reserved lane alone
@@ -7,16 +7,16 @@
 //! ```
 //!
 //! A call that finds no idle thread waits in its lane. A thread is added at once while there are
-//! fewer than cores, and after that each time the oldest call has waited [`WAIT_MAX`]: short work
-//! then does not queue behind long work for more than that, and a burst of short work does not make
-//! threads that it does not need. There are usually at most `threads_max` of them. One that has
-//! been at its call for [`LONG`] does not count there, so that long calls do not lock everybody
-//! else out; but all together are at most [`TIMES_MAX`] times as many, and the last [`RESERVED`] of
-//! these take calls of the reserved lane alone. An idle thread ends after [`IDLE_MAX`]; the one
-//! that became idle last is used first, so that the others may end.
+//! fewer than cores, and after that each time the oldest call has waited [`WAIT_MAX`]: so short
+//! work waits for long work at most for that time, and a burst of short work does not create
+//! threads that it does not need. There are usually at most `threads_max` threads. One whose call
+//! has run for [`LONG`] does not count, so that long calls do not exclude others; but all together
+//! are at most [`TIMES_MAX`] times that number, and the last [`RESERVED`] of these run only calls
+//! of the reserved lane. An idle thread ends after [`IDLE_MAX`]; the one that became idle last is
+//! used first, so that the others may end.
 //!
-//! A call whose deadline has passed, or whose client has left, does not wait for its turn: it moves
-//! to the reserved lane, where it finds that it must end.
+//! A call whose deadline has passed, or whose client has disconnected, does not wait for its turn:
+//! it moves to the reserved lane, where it finds that it must end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,22 +33,23 @@ use super::service::{Call, Lane, Order, Place, Reason, Service};
 use super::wake::Mailbox;
 use super::worker::Mail;
 
-/// How long a call waits before a thread is added.
+/// The time that a call waits before a thread is added.
 const WAIT_MAX: Duration = Duration::from_millis(10);
-/// How often the calls that wait are looked through for those that must end.
+/// The interval at which waiting calls that must end are searched for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a thread waits for work before it ends.
+/// The time that a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// A call that has run for so long is a long one.
+/// The time after which a call counts as long.
 const LONG: Duration = Duration::from_millis(200);
-/// So many times as many threads as usual there may be while long calls run.
+/// The maximum number of threads while long calls run, as a multiple of the usual maximum.
 const TIMES_MAX: usize = 4;
-/// So many threads are kept for the reserved lane.
+/// The number of threads for the reserved lane.
 const RESERVED: usize = 16;
-/// Where so many long calls run, one more thread is added at a time: what comes is not short work.
+/// The number of long calls for each thread that is added later: after long calls, new ones are
+/// probably not short.
 const LONG_CALLS_PER_THREAD: usize = 8;
 
-/// One call to be made on a pool thread, and where its outcome goes.
+/// A call on a pool thread, and the worker that receives its outcome.
 pub(super) struct Job<S: Service> {
     pub(super) slot: usize,
     pub(super) state: S::Connection,
@@ -58,11 +59,11 @@ pub(super) struct Job<S: Service> {
     pub(super) home: Arc<Mailbox<Mail<S>>>,
 }
 
-/// What is to be called for.
+/// The input of a call.
 pub(super) enum Work {
     /// A message.
     Message(OwnedMessage),
-    /// A frame that is so large that reading it is work too.
+    /// A frame so large that parsing it takes long too.
     Frame(Vec<u8>),
 }
 
@@ -72,15 +73,15 @@ pub(super) struct Outcome<S: Service> {
     pub(super) state: S::Connection,
     pub(super) message: OwnedMessage,
     pub(super) arrived: Instant,
-    /// The finished reply; empty when there is none.
+    /// The complete reply; empty if there is none.
     pub(super) reply: Vec<u8>,
-    /// The reply's bytes uncompressed.
+    /// The reply's uncompressed size.
     pub(super) reply_logical_bytes: usize,
     pub(super) reply_id: i32,
     pub(super) verdict: Verdict,
 }
 
-/// A frame that was read here: its bytes as they came, and uncompressed.
+/// A frame that was parsed in the pool: its size as received, and uncompressed.
 #[derive(Clone, Copy)]
 pub(super) struct Read {
     pub(super) physical: usize,
@@ -88,7 +89,7 @@ pub(super) struct Read {
     pub(super) compressor: Option<marula_wire::Compressor>,
 }
 
-/// A frame that holds no message.
+/// A frame that is not a valid message.
 pub(super) struct Refused<S: Service> {
     pub(super) slot: usize,
     pub(super) state: S::Connection,
@@ -99,43 +100,43 @@ pub(super) struct Refused<S: Service> {
 pub(super) struct Pool<S: Service> {
     service: Arc<S>,
     compressors: Compressors,
-    /// The most threads, those with long calls left out.
+    /// The maximum number of threads without long calls.
     threads_max: usize,
-    /// The most calls of the ordinary lane that wait.
+    /// The maximum number of waiting calls of the ordinary lane.
     queued_max: usize,
     counters: Arc<Counters>,
-    /// Threads that are added without waiting.
+    /// The number of threads that are added without waiting.
     threads_eager: usize,
     state: Mutex<State<S>>,
-    /// Wakes the thread that watches the queue's age.
+    /// Wakes the thread that watches the age of the queue.
     queued: Condvar,
-    /// Wakes who waits for the pool to end.
+    /// Wakes the thread that waits for the end of the pool.
     ended: Condvar,
 }
 
 struct State<S: Service> {
     reserved: VecDeque<(Instant, Job<S>)>,
     ordinary: VecDeque<(Instant, Job<S>)>,
-    /// The bells of the idle threads; the last became idle last.
+    /// The bells of the idle threads; the last one became idle last.
     idle: Vec<Arc<Condvar>>,
     threads: usize,
-    /// Since when each thread has been at its call, by the thread's number, and the lane of that.
+    /// The start and the lane of each thread's call, by the thread's number.
     running: Vec<Option<(Instant, Lane)>>,
-    /// The numbers that no thread has.
+    /// Numbers without a thread.
     free: Vec<usize>,
-    /// How many calls of the ordinary lane run.
+    /// The number of running calls of the ordinary lane.
     ordinary_running: usize,
     watcher: Watcher,
     stopping: bool,
 }
 
-/// The thread that adds threads.
+/// The state of the thread that adds threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watcher {
     None,
-    /// It waits to be told that something is queued.
+    /// It waits for a queued call.
     Asleep,
-    /// It looks at the queue by itself.
+    /// It checks the queue periodically.
     Awake,
 }
 
@@ -148,7 +149,7 @@ impl<S: Service> State<S> {
         queue.push_back((Instant::now(), job));
     }
 
-    /// How many calls have run for long.
+    /// Returns the number of long calls.
     fn long_running(&self, now: Instant) -> usize {
         let since = self.running.iter().flatten().map(|&(since, _)| since);
         since.filter(|&since| now.saturating_duration_since(since) >= LONG).count()
@@ -200,7 +201,7 @@ impl<S: Service> Pool<S> {
         }
     }
 
-    /// How many calls of the ordinary lane may run now.
+    /// Returns the number of calls of the ordinary lane that may run now.
     fn ordinary_max(&self, state: &State<S>) -> usize {
         if state.ordinary_running < self.threads_max {
             return self.threads_max;
@@ -213,7 +214,7 @@ impl<S: Service> Pool<S> {
         lane == Lane::Reserved || state.ordinary_running < self.ordinary_max(state)
     }
 
-    /// The most threads that there may be for what waits in a lane.
+    /// Returns the maximum number of threads for calls in a lane.
     fn threads_max(&self, state: &State<S>, lane: Lane) -> usize {
         match lane {
             Lane::Ordinary => self.ordinary_max(state),
@@ -221,8 +222,8 @@ impl<S: Service> Pool<S> {
         }
     }
 
-    /// Whether a call of this lane that has not begun yet may wait. What operators need, and what
-    /// ends or goes on, always may.
+    /// Returns whether a new call of this lane may wait. Calls of the reserved lane, and those that
+    /// end or continue, always may.
     pub(super) fn has_room(&self, lane: Lane) -> bool {
         let has_room = lane == Lane::Reserved || self.state.lock().ordinary.len() < self.queued_max;
         if !has_room {
@@ -277,7 +278,7 @@ impl<S: Service> Pool<S> {
         let work = move || Thread { pool, number }.work();
         match thread::Builder::new().name("pool".to_owned()).spawn(work) {
             Ok(_) => state.threads += 1,
-            // The threads that there are go on; with none the request waits for the next attempt.
+            // Existing threads go on; if there are none, the request waits for the next attempt.
             Err(error) => {
                 state.free.push(number);
                 tracing::error!(%error, "could not start a pool thread");
@@ -314,7 +315,7 @@ impl<S: Service> Pool<S> {
         }
     }
 
-    /// Adds threads for what has waited too long, or wakes one that may take it now.
+    /// Adds threads for calls that have waited too long, or wakes one that may run them now.
     fn add_threads(self: &Arc<Self>, state: &mut State<S>, now: Instant) {
         let is_late = |queue: &VecDeque<(Instant, Job<S>)>| {
             queue.front().is_some_and(|&(since, _)| now.duration_since(since) >= WAIT_MAX)
@@ -337,7 +338,7 @@ impl<S: Service> Pool<S> {
         }
     }
 
-    /// Has those calls end that wait for their turn and must end.
+    /// Moves waiting calls that must end to the reserved lane.
     fn hasten(&self, state: &mut State<S>, now: Instant) {
         let must_end = |job: &Job<S>| {
             job.order.deadline.is_some_and(|deadline| deadline <= now)
@@ -358,7 +359,7 @@ impl<S: Service> Pool<S> {
     }
 }
 
-/// One thread. Dropping it takes it off the pool's count.
+/// A thread. Dropping it removes it from the pool's count.
 struct Thread<S: Service> {
     pool: Arc<Pool<S>>,
     number: usize,
@@ -390,7 +391,7 @@ impl<S: Service> Thread<S> {
         }
     }
 
-    /// The next job; `None` when the thread should end.
+    /// Returns the next job; `None` if the thread should end.
     fn next(&self, bell: &Arc<Condvar>) -> Option<Job<S>> {
         let pool = &*self.pool;
         let mut state = pool.state.lock();
@@ -416,7 +417,7 @@ impl<S: Service> Thread<S> {
         }
     }
 
-    /// A call that has come to be known by reading its frame: it goes on here, or waits in its
+    /// A call whose request is known after parsing its frame: it continues here, or waits in its
     /// lane.
     fn go_on(&self, job: Job<S>) -> Option<Job<S>> {
         let pool = &*self.pool;
@@ -431,7 +432,7 @@ impl<S: Service> Thread<S> {
         None
     }
 
-    /// Makes the call; answers what is left to be called.
+    /// Executes the call; returns the call that remains.
     fn run(&self, job: Job<S>, reply: &mut ReplyBuffer) -> Option<Job<S>> {
         let Job { slot, mut state, work, mut call, home, .. } = job;
         let message = match work {

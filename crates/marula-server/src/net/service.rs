@@ -1,9 +1,9 @@
-//! The border between sockets and commands.
+//! The interface between sockets and commands.
 //!
-//! The network calls a [`Service`] with one message at a time per connection and is told by a
-//! [`Step`] what to do next. A call on a network worker ([`Place::Inline`]) must be short and must
-//! not wait; what may be long says [`Step::ToPool`] and is called again on a thread where it may
-//! take its time.
+//! The network calls a [`Service`] with one message at a time per connection; the returned [`Step`]
+//! determines what happens next. A call on a network worker ([`Place::Inline`]) must be short and
+//! must not wait. A call that may be long returns [`Step::ToPool`] and is called again on a pool
+//! thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ pub use super::wake::Wake;
 
 use super::tls::Seen;
 
-/// What answers messages.
+/// Executes messages.
 pub trait Service: Send + Sync + 'static {
-    /// What the service keeps of one connection: sessions, metadata, who is authenticated.
+    /// The service's state of one connection: sessions, metadata, the authenticated user.
     ///
-    /// It is with one thread at a time, which is the one that calls.
+    /// Only one thread has it at a time: the one that calls.
     type Connection: Send + 'static;
 
-    /// A client has connected. `id` is the connection's number in the log and in `hello`, from 1
-    /// upwards.
+    /// A client has connected. `id` is the connection's number in the log and in `hello`, starting
+    /// at 1.
     fn open(&self, peer: Peer, id: u64) -> Self::Connection;
 
-    /// Answers one message into `reply`, which the network has begun.
+    /// Executes one message and writes the reply into `reply`, which the network has started.
     ///
-    /// When the message wants no reply ([`Message::more_to_come`]) what is written is not sent,
-    /// whatever the step. A panic is logged and answered by an `InternalError`; the connection is
-    /// used further.
+    /// If the message wants no reply ([`Message::more_to_come`]), the reply is not sent, whatever
+    /// the step. A panic is logged and replaced by the reply `InternalError`; the connection stays
+    /// open.
     fn call(
         &self,
         connection: &mut Self::Connection,
@@ -40,40 +40,41 @@ pub trait Service: Send + Sync + 'static {
         reply: &mut ReplyBuffer,
     ) -> Step;
 
-    /// The connection is gone, and no call for it is out.
+    /// The connection is closed, and no call for it is in progress.
     fn close(&self, connection: Self::Connection);
 
-    /// The longest message that the connection may send now, uncompressed. A longer one closes it
-    /// before it is read.
+    /// Returns the maximum size of a message from the connection now, uncompressed. A larger one
+    /// closes it before it is read.
     fn message_bytes_max(&self, connection: &Self::Connection) -> usize;
 
-    /// Whether a call that waits for a pool thread must end: its client has gone, or it was told
-    /// to. Such a call does not wait any longer: it is made at once, to say so.
+    /// Returns whether a call that waits for a pool thread must end: its client has disconnected,
+    /// or it was killed. It then does not wait longer, but is called at once to end.
     fn is_ended(&self, connection: &Self::Connection) -> bool;
 
-    /// A network worker has been busy with this connection for so long, and others wait for it.
+    /// A network worker has been busy with this connection for this time, and others wait for it.
     fn note_late(&self, connection: u64, late: Duration);
 
-    /// A call that was answered [`Step::ToPool`] is not made: its request is refused.
+    /// A call that returned [`Step::ToPool`] is not made again: its request is rejected.
     fn give_up(&self, connection: &mut Self::Connection);
 }
 
-/// How a call waits for a pool thread.
+/// The conditions of waiting for a pool thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Order {
-    /// Which threads it waits for.
+    /// The threads that it waits for.
     pub lane: Lane,
-    /// When it is called at the latest, to say that its time is over.
+    /// The time at which it is called at the latest, to report that its time is over.
     pub deadline: Option<Instant>,
 }
 
-/// Which threads of the pool a call waits for.
+/// The threads of the pool that a call waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Lane {
-    /// Those that are for everything.
+    /// The threads for all calls.
     #[default]
     Ordinary,
-    /// Also those that are kept free for what operators need when everything else is busy.
+    /// Also the threads that are reserved for commands that operators need when everything else is
+    /// busy.
     Reserved,
 }
 
@@ -84,18 +85,18 @@ pub struct Peer {
     pub remote: Option<SocketAddr>,
     /// The address it connected to; `None` on a Unix socket.
     pub local: Option<SocketAddr>,
-    /// Set once the client has gone away; what runs for it should end.
+    /// Set once the client has disconnected; its work should end.
     pub disconnected: Disconnected,
-    /// What TLS has shown of the client; `None` where the server does none.
+    /// The client's identity in TLS; `None` if the server has no TLS.
     pub tls: Option<Seen>,
 }
 
-/// Whether the client of a connection has gone away.
+/// Whether the client of a connection has disconnected.
 #[derive(Clone, Debug, Default)]
 pub struct Disconnected(Arc<AtomicBool>);
 
 impl Disconnected {
-    /// Whether it has.
+    /// Returns whether it has.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -105,17 +106,17 @@ impl Disconnected {
     }
 }
 
-/// Where a call runs.
+/// The thread of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Where others wait for the thread: on a network worker, or before it is known what a large
-    /// message is.
+    /// A thread that others wait for: a network worker, or a pool thread that does not know yet
+    /// what a large message is.
     Inline,
     /// On a thread of the pool, which may wait.
     Pool,
 }
 
-/// Why a service is called.
+/// The reason of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// The message has just come.

@@ -1,5 +1,5 @@
-//! The network over real sockets, with a service whose commands are told by the first field of the
-//! body.
+//! The network over real sockets, with a service whose behaviour the first field of the body
+//! selects.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -20,14 +20,14 @@ use super::{Listener, NetHandle, Options, start};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the test sees of the service.
+/// The service's state that the test observes.
 #[derive(Default)]
 struct Script {
     wakes: Mutex<Vec<Wake>>,
     closed: AtomicUsize,
     interrupted: AtomicUsize,
     given_up: AtomicUsize,
-    /// The longest message that connections may send; zero is MongoDB's limit.
+    /// The maximum message size of connections; zero is MongoDB's limit.
     bytes_max: AtomicUsize,
     /// Pool calls of `wait` block until a message arrives here.
     gates: Mutex<HashMap<i32, Receiver<()>>>,
@@ -287,7 +287,7 @@ fn what_finds_too_many_waiting_is_refused() {
         options.pool_threads_max = 1;
         options.queued_max = 1;
     });
-    // Long calls count apart: four times as many threads as usual may have one.
+    // Long calls are counted separately: four times the usual number of threads may have one.
     let mut busy = Vec::new();
     for number in 0..4 {
         let gate = net.script.gate(number);
@@ -299,14 +299,14 @@ fn what_finds_too_many_waiting_is_refused() {
     let mut second = net.client();
     second.send("t", doc! { "pool": 2 }.as_doc(), &[], Flags(0)).unwrap();
     let mut third = net.client();
-    // The second may still be on its way to the queue when the third comes.
+    // The second may still be on its way to the queue when the third arrives.
     wait_until(|| {
         third.send("t", doc! { "late": 0 }.as_doc(), &[], Flags(0)).unwrap();
         third.receive().unwrap().1.get("code") == Some(Value::Int32(462))
     });
     let refused = net.script.given_up.load(Ordering::SeqCst);
     assert_eq!(net.handle.network().overloads, u64::try_from(refused).unwrap());
-    // A long message, which is read in the pool, is refused there.
+    // A long message, which is parsed in the pool, is rejected there.
     let large = vec![doc! { "x": "y".repeat(100_000).as_str() }];
     third.send("t", doc! { "pool": 3 }.as_doc(), &[("documents", &large)], Flags(0)).unwrap();
     let reply = third.receive().unwrap().1;
@@ -314,7 +314,7 @@ fn what_finds_too_many_waiting_is_refused() {
     let labels = reply.get("errorLabels").and_then(|labels| labels.as_array()).unwrap();
     let labels: Vec<_> = labels.iter().map(|label| label.value.get()).collect();
     assert_eq!(labels, ["SystemOverloadedError".into(), "RetryableError".into()]);
-    // What need not wait, and what operators need, is served.
+    // Calls that need not wait, and those that operators need, are served.
     let (command, expected) = echo(4);
     net.check(&mut third, command, expected);
     net.check(&mut third, doc! { "reserved": 5 }, doc! { "reserved": 5 });
@@ -400,7 +400,7 @@ fn large_requests_and_replies_go_through() {
         let reply = client.run_command("t", doc! { "big": 16_000_000 }.as_doc()).unwrap();
         assert!(reply.len() > 16_000_000);
     }
-    // One that is too large is replaced by the error that says so.
+    // A reply that is too large is replaced by an error.
     let reply = client.run_command("t", doc! { "big": 17_000_000 }.as_doc()).unwrap();
     assert_eq!(reply.as_doc().get("code"), Some(Value::Int32(10334)));
     net.end();
@@ -416,7 +416,7 @@ fn broken_lengths_close_the_connection() {
         client.stream().write_all(&bytes).unwrap();
         assert_closed(client.stream());
     }
-    // The request before is still answered.
+    // The request before it still gets its reply.
     let mut client = net.client();
     let mut bytes = op_msg(&doc! { "echo": 1 }, 0);
     bytes.extend_from_slice(&[0xff; 16]);
@@ -599,7 +599,7 @@ fn a_held_reply_is_sent_when_woken() {
         assert_eq!(client.receive().unwrap().1.get("held"), Some(Value::Int32(1)));
         assert_eq!(client.receive().unwrap().1.get("echo"), Some(Value::Int32(2)));
     }
-    // A wake for a connection that is gone does nothing.
+    // A wake for a closed connection does nothing.
     let mut client = net.client();
     client.send("t", doc! { "retry": 100_000 }.as_doc(), &[], Flags(0)).unwrap();
     wait_until(|| net.script.wakes.lock().len() == 1);
@@ -645,7 +645,7 @@ fn a_stream_answers_each_reply_by_the_next() {
     // Without the flag there is one reply.
     let mut client = net.client();
     net.check(&mut client, doc! { "stream": 5 }, doc! { "part": 1 });
-    // A client that leaves ends its stream.
+    // A disconnected client ends its stream.
     let mut client = net.client();
     let endless = doc! { "stream": i32::MAX };
     client.send("t", endless.as_doc(), &[], Flags(Flags::EXHAUST_ALLOWED)).unwrap();
@@ -762,17 +762,16 @@ fn long_calls_leave_room_for_others() {
         wait_until(|| !net.script.gates.lock().contains_key(&number));
         (gate, client)
     };
-    // Twice as many as there are threads usually: each becomes a long one, and does not count any
-    // more.
+    // Twice the usual number of threads: each call becomes a long one, and is no longer counted.
     let mut waiting: Vec<_> = (0..4).map(wait).collect();
     let mut client = net.client();
     net.check(&mut client, doc! { "pool": 1 }, doc! { "pool": 1, "id": 5_i64 });
-    // With four times as many there is room for what is reserved alone.
+    // With four times the number only the reserved lane has room.
     waiting.extend((4..8).map(wait));
     client.send("t", doc! { "pool": 2 }.as_doc(), &[], Flags(0)).unwrap();
     let mut other = net.client();
     net.check(&mut other, doc! { "reserved": 1 }, doc! { "reserved": 1 });
-    // What waits hears of the end of its time, and nobody who has gone is called for in the end.
+    // Waiting calls end at their deadline, and no call is made for a disconnected client.
     net.check(&mut other, doc! { "late": 50 }, doc! { "late": 50 });
     let closed = net.script.closed.load(Ordering::SeqCst);
     let mut gone = net.client();
@@ -791,8 +790,7 @@ fn long_calls_leave_room_for_others() {
 fn a_long_message_is_read_on_the_pool() {
     let net = net();
     let mut client = net.client();
-    // What takes no time is answered where the message was read; the order of pipelined ones is
-    // kept.
+    // Short calls are executed where the message was parsed; the order of pipelined ones is kept.
     let long = doc! { "echo": 1, "x": "y".repeat(1_000_000).as_str() };
     let mut bytes = op_msg(&long, 0);
     bytes.extend_from_slice(&op_msg(&doc! { "echo": 2 }, 0));
@@ -804,7 +802,7 @@ fn a_long_message_is_read_on_the_pool() {
     }
     let network = net.handle.network();
     assert_eq!((network.requests, network.bytes_in), (4, bytes.len() as u64));
-    // One that is broken closes its connection, as a short one does.
+    // A malformed one closes its connection, as a short one does.
     let mut broken = op_msg(&long, 0);
     let end = broken.len() - 1;
     broken[end] = 7;
@@ -820,7 +818,7 @@ fn a_message_that_its_sender_may_not_send_closes_the_connection() {
     let mut client = net.client();
     let (command, expected) = echo(1);
     net.check(&mut client, command, expected);
-    // It is known by its front: nothing of the rest is waited for.
+    // Its start suffices: the rest is not waited for.
     let long = op_msg(&doc! { "echo": 1, "x": "y".repeat(1_000_000).as_str() }, 0);
     client.stream().write_all(&long[..100]).unwrap();
     assert_closed(client.stream());

@@ -1,7 +1,7 @@
-//! TLS: what a server is told of it, and the byte stream of one connection that may use it.
+//! TLS: its configuration for a server, and the stream of one connection that may use it.
 //!
-//! The stream behaves as the socket does: it reads and writes what it can and says when it would
-//! block. So a handshake holds no thread, and what it keeps is what rustls keeps of an unfinished
+//! The stream behaves like the socket: it reads and writes what it can and reports when it would
+//! block. So a handshake holds no thread; its only buffer is that of rustls for an incomplete
 //! record.
 
 use std::fmt;
@@ -15,29 +15,30 @@ use rustls::{ProtocolVersion, ServerConfig, ServerConnection};
 
 use super::tls_files::{self, Files};
 
-/// A header of MongoDB's protocol; so much is read before it is decided what a client speaks.
+/// The size of a header of MongoDB's protocol; this number of bytes is read before the protocol is
+/// determined.
 const HEAD_BYTES: usize = 16;
-/// The most that is encrypted before it is sent: a few records, so that a slow reader holds no more
-/// than that.
+/// The maximum number of bytes that are encrypted before they are sent: a few records, so that a
+/// slow reader holds no more memory.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Which connections are taken.
+/// The permitted connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Plain ones alone.
+    /// Only plain ones.
     Disabled,
     /// Both; connections to other members are plain.
     Allow,
     /// Both; connections to other members use TLS.
     Prefer,
-    /// Those that use TLS alone.
+    /// Only those that use TLS.
     Require,
 }
 
 impl Mode {
     const ALL: [Mode; 4] = [Mode::Disabled, Mode::Allow, Mode::Prefer, Mode::Require];
 
-    /// The name that options and parameters give it.
+    /// Returns its name in options and parameters.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Disabled => "disabled",
@@ -47,21 +48,21 @@ impl Mode {
         }
     }
 
-    /// The mode of a name.
+    /// Returns the mode of a name.
     pub fn of_name(name: &str) -> Option<Mode> {
         Mode::ALL.into_iter().find(|mode| mode.name() == name)
     }
 }
 
-/// What the handshake has shown of a client.
+/// The client's identity from the handshake.
 #[derive(Clone, Debug, Default)]
 pub struct Client {
-    /// The subject of the certificate that it has proven to hold, as a user's name; none if there
-    /// was no valid one.
+    /// The subject of the client's certificate, as a user's name; `None` without a valid
+    /// certificate.
     pub subject: Option<String>,
 }
 
-/// TLS as a server does it, for all its connections.
+/// The TLS configuration of a server, for all its connections.
 pub struct Tls {
     mode: AtomicU8,
     files: Files,
@@ -79,7 +80,8 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// Reads the files.
     ///
-    /// Errors: one that cannot be read, or does not fit the others, in words for the operator.
+    /// Errors: a message for the operator about a file that cannot be read, or does not fit the
+    /// others.
     pub fn open(mode: Mode, files: Files) -> Result<Tls, String> {
         let config = RwLock::new(tls_files::load(&files)?);
         Ok(Tls {
@@ -91,48 +93,48 @@ impl Tls {
         })
     }
 
-    /// Which connections are taken now.
+    /// Returns the permitted connections.
     pub fn mode(&self) -> Mode {
         let mode = self.mode.load(Ordering::Relaxed);
         Mode::ALL.into_iter().find(|known| *known as u8 == mode).unwrap_or(Mode::Require)
     }
 
-    /// Changes which connections are taken from now on.
+    /// Sets the permitted connections from now on.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Ordering::Relaxed);
     }
 
-    /// Reads the files again, for connections that come from now on.
+    /// Reads the files again, for later connections.
     ///
-    /// Errors: as [`Tls::open`]; what was read before stays in use.
+    /// Errors: those of [`Tls::open`]; the old files stay in use.
     pub fn rotate(&self) -> Result<(), String> {
         let config = tls_files::load(&self.files)?;
         *self.config.write() = config;
         Ok(())
     }
 
-    /// How many handshakes have ended with TLS 1.2 and with TLS 1.3.
+    /// Returns the numbers of completed handshakes with TLS 1.2 and with TLS 1.3.
     pub fn handshakes(&self) -> (u64, u64) {
         (self.tls12.load(Ordering::Relaxed), self.tls13.load(Ordering::Relaxed))
     }
 }
 
-/// What is known of a connection's client by TLS; empty until the handshake has ended.
+/// The client's identity in TLS; empty until the handshake is complete.
 pub type Seen = Arc<OnceLock<Client>>;
 
-/// The stream of a connection that is, or may yet be, encrypted.
+/// The stream of a connection that uses TLS, or may start to.
 pub(super) struct TlsStream {
     socket: TcpStream,
     state: State,
     tls: Arc<Tls>,
     seen: Seen,
-    /// Bytes of the caller that are encrypted and not all sent: they count as written once they
-    /// are.
+    /// The number of the caller's bytes that are encrypted and not all sent: they count as written
+    /// once they are.
     pending: usize,
 }
 
 enum State {
-    /// So many bytes of the head have come.
+    /// This number of bytes of the header has been received.
     Undecided([u8; HEAD_BYTES], usize),
     Plain,
     Encrypted(Box<ServerConnection>),
@@ -156,7 +158,7 @@ impl TlsStream {
         &self.seen
     }
 
-    /// Reads until it is known what the client speaks; returns the bytes that are the caller's.
+    /// Reads until the client's protocol is known; returns the number of bytes for the caller.
     fn decide(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let State::Undecided(head, length) = &mut self.state else { return Ok(0) };
         while *length < HEAD_BYTES {
@@ -186,7 +188,7 @@ impl TlsStream {
         Ok(HEAD_BYTES)
     }
 
-    /// Fills `into` as far as what has come allows: less than that says that the socket is empty.
+    /// Fills `into` with received data: fewer bytes than its size mean that the socket is empty.
     fn read_more(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let session = match &mut self.state {
             State::Encrypted(session) => session,
@@ -195,7 +197,7 @@ impl TlsStream {
         let mut count = 0;
         loop {
             match session.reader().read(&mut into[count..]) {
-                // The client has said that nothing follows.
+                // The client has closed its side.
                 Ok(0) => return Ok(count),
                 Ok(more) => count += more,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -210,8 +212,8 @@ impl TlsStream {
                     }
                     let was_handshaking = session.is_handshaking();
                     let processed = session.process_new_packets();
-                    // What the handshake answers, or the alert; a socket that is full takes it with
-                    // the next write.
+                    // The reply of the handshake, or the alert; if the socket is full, it is sent
+                    // with the next write.
                     if let Err(error) = push(session, &mut self.socket)
                         && error.kind() != ErrorKind::WouldBlock
                     {
@@ -235,8 +237,8 @@ impl TlsStream {
     }
 }
 
-/// Whether a connection begins with TLS rather than with a message: a record of a handshake, and no
-/// operation's code where a message has it.
+/// Returns whether a connection starts with TLS instead of a message: a handshake record, and not
+/// an opcode at a message's position.
 fn is_client_hello(head: &[u8; HEAD_BYTES]) -> bool {
     const OPCODES: [i32; 3] = [2004, 2012, 2013];
     let opcode = i32::from_le_bytes([head[12], head[13], head[14], head[15]]);
@@ -256,7 +258,7 @@ fn note_client(session: &ServerConnection, tls: &Tls, seen: &Seen) {
     let _ = seen.set(Client { subject });
 }
 
-/// Sends what is encrypted.
+/// Sends encrypted data.
 fn push(session: &mut ServerConnection, socket: &mut TcpStream) -> io::Result<()> {
     while session.wants_write() {
         match session.write_tls(socket) {
@@ -287,8 +289,8 @@ impl Read for TlsStream {
 }
 
 impl Write for TlsStream {
-    /// After it would have blocked, it must be called with the same bytes again, more of them or
-    /// not.
+    /// After it would have blocked, it must be called with the same bytes again, and may have more
+    /// of them.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let State::Encrypted(session) = &mut self.state else { return self.socket.write(bytes) };
         if self.pending == 0 {
@@ -311,7 +313,7 @@ impl Drop for TlsStream {
             && !session.is_handshaking()
         {
             session.send_close_notify();
-            // Who does not take it learns of the end by the socket's.
+            // If it cannot be sent, the client sees the end of the socket.
             let _ = push(session, &mut self.socket);
         }
     }

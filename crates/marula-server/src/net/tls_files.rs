@@ -1,4 +1,4 @@
-//! The files of TLS: certificates, keys, revocations, and what is made of them.
+//! The files of TLS: certificates, keys, revocations, and the configuration made from them.
 
 use std::fmt;
 use std::fs;
@@ -22,49 +22,49 @@ use rustls::{
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::AttributeTypeAndValue;
 
-/// What is asked of a client's certificate.
+/// The requirement on a client's certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Demand {
-    /// There must be one, and it must be valid.
+    /// It is required and must be valid.
     #[default]
     Valid,
-    /// If there is one, it must be valid.
+    /// It is optional, and must be valid.
     ValidIfGiven,
-    /// Any will do, also none; then nobody is known by it.
+    /// It is optional and not checked; it then identifies no user.
     Any,
 }
 
-/// The files that the operator names, and what goes with them.
+/// The operator's files, and their options.
 #[derive(Clone, Default)]
 pub struct Files {
-    /// The server's certificate, those that vouch for it, and its key.
+    /// The server's certificate, its chain, and its key.
     pub certificate_key: PathBuf,
-    /// What the key is encrypted with.
+    /// The password of the key.
     pub password: Option<String>,
-    /// The certificates that vouch for clients; without it none are asked for.
+    /// The authorities for clients' certificates; without them none are requested.
     pub authorities: Option<PathBuf>,
-    /// Certificates that are no longer valid.
+    /// Revoked certificates.
     pub revocations: Option<PathBuf>,
-    /// What is asked of clients.
+    /// The requirement on clients' certificates.
     pub demand: Demand,
-    /// Whether TLS 1.2 is offered.
+    /// Whether TLS 1.2 is disabled.
     pub tls12_off: Off,
-    /// Whether TLS 1.3 is offered.
+    /// Whether TLS 1.3 is disabled.
     pub tls13_off: Off,
 }
 
-/// Whether a version of the protocol is switched off.
+/// Whether a version of the protocol is disabled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Off {
-    /// It is offered.
+    /// It is enabled.
     #[default]
     No,
-    /// It is not.
+    /// It is disabled.
     Yes,
 }
 
 impl fmt::Debug for Files {
-    /// Without the password.
+    /// Prints all but the password.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Files")
             .field("certificate_key", &self.certificate_key)
@@ -75,13 +75,13 @@ impl fmt::Debug for Files {
 }
 
 impl Files {
-    /// Whether a certificate that a client has shown has been found to be valid.
+    /// Returns whether a client's certificate is checked.
     pub(super) fn certificates_are_proven(&self) -> bool {
         self.authorities.is_some() && self.demand != Demand::Any
     }
 }
 
-/// Reads the files and makes of them what connections need.
+/// Reads the files and returns the configuration for connections.
 pub(super) fn load(files: &Files) -> Result<Arc<ServerConfig>, String> {
     let provider = Arc::new(ring::default_provider());
     let mut versions: Vec<&'static SupportedProtocolVersion> = Vec::new();
@@ -132,7 +132,7 @@ fn verifier(
         if lists.is_empty() {
             return Err(format!("'{}' holds no list of revoked certificates", path.display()));
         }
-        // As mongod, which looks at the client's certificate alone.
+        // As in mongod, only the client's own certificate is looked up.
         builder = builder
             .with_crls(lists)
             .only_check_end_entity_revocation()
@@ -149,8 +149,7 @@ fn verifier(
     }))
 }
 
-/// Takes certificates that nobody vouches for; that the client holds their key is checked all the
-/// same.
+/// Accepts certificates of unknown authorities; that the client has the key is still checked.
 #[derive(Debug)]
 struct Lenient(Arc<dyn ClientCertVerifier>);
 
@@ -198,7 +197,7 @@ impl ClientCertVerifier for Lenient {
     }
 }
 
-/// A part of a PEM file.
+/// A section of a PEM file.
 struct Section {
     label: String,
     bytes: Vec<u8>,
@@ -222,7 +221,7 @@ fn sections(path: &Path) -> Result<Vec<Section>, String> {
                 None => return Err(format!("'{shown}' ends within its {label}")),
             }
         }
-        // A key in the old encrypted form has headers, which are no base64.
+        // A key in the old encrypted format has headers, which are not base64.
         let bytes = BASE64.decode(&body).map_err(|_| {
             format!("the {label} in '{shown}' is not base64; keys may be encrypted as PKCS#8 alone")
         })?;
@@ -266,7 +265,7 @@ fn key(
     Err(format!("'{shown}' holds no private key"))
 }
 
-/// The subject of a certificate as a user's name: RFC 2253, the last part first.
+/// Returns the subject of a certificate as a user's name: RFC 2253, the last part first.
 pub(super) fn subject(certificate: &[u8]) -> Option<String> {
     let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(certificate).ok()?;
     let mut parts = Vec::new();

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-/// What others leave for a worker, who is woken once for all that has gathered.
+/// Mail for a worker, which is woken once for all that has accumulated.
 pub(super) struct Mailbox<M> {
     mails: Mutex<Vec<M>>,
     bell: mio::Waker,
-    /// Whether the bell was rung since the worker last looked: one write to the kernel is enough.
+    /// Whether the bell was rung since the worker last checked: one system call suffices.
     rung: AtomicBool,
 }
 
@@ -21,7 +21,7 @@ impl<M> Mailbox<M> {
         Ok(Mailbox { mails: Mutex::new(Vec::new()), bell, rung: AtomicBool::new(false) })
     }
 
-    /// Leaves a mail and wakes the worker.
+    /// Adds a mail and wakes the worker.
     pub(super) fn send(&self, mail: M) {
         self.mails.lock().push(mail);
         if !self.rung.swap(true, Ordering::AcqRel)
@@ -31,42 +31,41 @@ impl<M> Mailbox<M> {
         }
     }
 
-    /// Moves what has gathered to `into`, which is empty.
+    /// Moves all mail to `into`, which is empty.
     pub(super) fn take(&self, into: &mut Vec<M>) {
-        // In this order: a mail that comes between the two rings again.
+        // In this order: a mail added between the two rings again.
         self.rung.store(false, Ordering::Release);
         mem::swap(&mut *self.mails.lock(), into);
     }
 }
 
-/// Names one parked request: the connection's slot, and a number that no other request of the
-/// worker has.
+/// Identifies a parked request: the connection's slot, and a number that is unique in the worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ticket {
     pub(super) slot: usize,
     pub(super) number: u64,
 }
 
-/// What becomes of a parked request.
+/// The continuation of a parked request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Bidding {
-    /// It goes on.
+    /// It continues.
     Continue,
     /// Its connection is closed without a reply.
     HangUp,
 }
 
-/// Where a [`Wake`] rings.
+/// The target of a [`Wake`].
 pub(super) trait Ring: Send + Sync {
     fn ring(&self, ticket: Ticket, bidding: Bidding);
 }
 
 /// Continues one parked request.
 ///
-/// It may be called from any thread and at any time: when the connection is gone, it does nothing.
+/// It may be called from any thread at any time; if the connection is closed, it does nothing.
 /// Dropping it wakes too, so that no request is forgotten.
 pub struct Wake {
-    /// Nothing once it is to be silent.
+    /// `None` once it is disabled.
     ring: Option<Arc<dyn Ring>>,
     ticket: Ticket,
     bidding: Bidding,
@@ -77,21 +76,20 @@ impl Wake {
         Wake { ring: Some(ring), ticket, bidding: Bidding::Continue }
     }
 
-    /// Continues the request. Dropping the value does the same; the call says it.
+    /// Continues the request. Dropping the value does the same; the call makes it explicit.
     pub fn wake(self) {}
 
-    /// Another that continues the same request: the first that is called does.
+    /// Returns another wake for the same request: the first call counts.
     pub fn another(&self) -> Wake {
         Wake { ring: self.ring.clone(), ticket: self.ticket, bidding: Bidding::Continue }
     }
 
-    /// Drops it silently: the request is known to have gone on.
+    /// Drops it without an effect: the request is known to have continued.
     pub fn forget(mut self) {
         self.ring = None;
     }
 
-    /// Closes the connection instead, and forgets a reply that was held back: it would not have
-    /// been true.
+    /// Closes the connection instead, and drops a held reply, which would not be true.
     pub fn hang_up(mut self) {
         self.bidding = Bidding::HangUp;
     }

@@ -36,16 +36,16 @@ use super::wake::{Bidding, Mailbox, Ring, Ticket};
 use super::{Shared, Stop};
 use round::Round;
 
-/// The token of the mailbox's bell; the tokens of listeners stand below it, those of connections
-/// count from zero.
+/// The token of the mailbox's bell; the tokens of listeners are below it, those of connections
+/// start at zero.
 pub(super) const BELL: Token = Token(usize::MAX);
 const LISTENERS: usize = 1 << 32;
 
-/// One read takes so much at most; a longer message continues in the connection's own buffer.
+/// The maximum size of one read; a longer message continues in the connection's own buffer.
 const READ_BYTES: usize = 64 * 1024;
 const EVENTS_PER_POLL: usize = 256;
 
-/// What others tell a worker.
+/// A message to a worker.
 pub(super) enum Mail<S: Service> {
     /// A connection that was accepted for it.
     Adopt(Stream, Option<SocketAddr>, Option<AddressPlace>),
@@ -74,16 +74,16 @@ pub(super) struct Worker<S: Service> {
     listeners: Vec<Listener>,
     /// When accepting goes on after the system had no file left.
     accept_at: Option<Instant>,
-    /// When the log last said that connections are refused, and how many were since.
+    /// The time of the last log line about rejected connections, and their number since.
     refusals: Refusals,
     slots: Vec<Option<Box<Connection<S>>>>,
     free: Vec<usize>,
-    /// Connections that have more to do than one turn allows.
+    /// Connections with more work than one turn permits.
     queued: Vec<usize>,
     /// Deadlines of parked requests, with their slots.
     deadlines: BTreeSet<(Instant, usize)>,
     last_ticket: u64,
-    /// The connection that was called last, and when that was another one.
+    /// The connection that was called last, and the time of the last call for another one.
     last_slot: usize,
     others_called: Option<Instant>,
     stop: Option<Stop>,
@@ -153,10 +153,10 @@ impl<S: Service> Worker<S> {
                     self.end_round();
                 }
             }
-            // Before the mail, which may bring a later reply of a connection in the round.
+            // Before the mail, which may have a later reply of a connection in the round.
             self.end_round();
-            // After the events: a mail may put a new connection where one of them speaks of an old
-            // one.
+            // After the events: a mail may put a new connection into the slot of an event for an
+            // old one.
             if rung {
                 self.read_mail(&mut mails);
             }
@@ -171,14 +171,14 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Whether the worker has stopped: nothing is out any more, or it took too long.
+    /// Returns whether the worker has stopped: nothing is in progress, or the time is over.
     fn is_done(&self) -> bool {
         self.stop.is_some_and(|stop| {
             self.slots.iter().flatten().next().is_none() || Instant::now() >= stop.leave_at
         })
     }
 
-    /// How long the poll may sleep: for ever, unless something has a deadline.
+    /// Returns the maximum sleep of the poll: unlimited, unless there is a deadline.
     fn timeout(&self) -> Option<Duration> {
         if !self.queued.is_empty() {
             return Some(Duration::ZERO);

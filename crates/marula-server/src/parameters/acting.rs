@@ -1,7 +1,7 @@
-//! The parameters that do something.
+//! The parameters with an effect.
 //!
 //! Source: manual "MongoDB Server Parameters"; names, types, defaults and bounds recorded from
-//! mongod 6.0.27, but for those of memory, which are Marula's own.
+//! mongod 6.0.27, except for those of memory, which are Marula's own.
 
 use marula_bson::{ValueBuf, doc};
 

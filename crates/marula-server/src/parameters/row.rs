@@ -21,10 +21,10 @@ errors! {
     bad_log_level(value: &Value<'_>) = BadValue, "Invalid value for logLevel: logLevel: {value}";
 }
 
-/// When a parameter may be set.
+/// The times at which a parameter may be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settable {
-    /// Never: it tells of the server.
+    /// Never: it reports a property of the server.
     Never,
     /// On the command line or in the configuration file.
     AtStartup,
@@ -35,18 +35,18 @@ pub enum Settable {
 }
 
 impl Settable {
-    /// Whether the command line and the configuration file may set it.
+    /// Returns whether the command line and the configuration file may set it.
     pub fn at_startup(self) -> bool {
         matches!(self, Settable::AtStartup | Settable::Always)
     }
 
-    /// Whether `setParameter` may.
+    /// Returns whether `setParameter` may.
     pub fn at_runtime(self) -> bool {
         matches!(self, Settable::AtRuntime | Settable::Always)
     }
 }
 
-/// One end of the numbers that a parameter takes.
+/// One end of a parameter's range.
 #[derive(Clone, Copy, Debug)]
 enum End<T> {
     Open,
@@ -54,35 +54,35 @@ enum End<T> {
     Excluding(T),
 }
 
-/// The numbers that a parameter takes.
+/// The range of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<T> {
     least: End<T>,
     most: End<T>,
 }
 
-/// Every number of the type.
+/// Returns the range of all numbers.
 pub(super) const fn any<T: Copy>() -> Bounds<T> {
     Bounds { least: End::Open, most: End::Open }
 }
 
-/// This number and those above it.
+/// Returns the range from this number on.
 pub(super) const fn at_least<T: Copy>(least: T) -> Bounds<T> {
     Bounds { least: End::Including(least), most: End::Open }
 }
 
-/// The numbers above this one.
+/// Returns the range above this number.
 pub(super) const fn more_than<T: Copy>(least: T) -> Bounds<T> {
     Bounds { least: End::Excluding(least), most: End::Open }
 }
 
 impl<T: Copy> Bounds<T> {
-    /// Of these, the ones up to this one.
+    /// Limits the range to numbers up to this one.
     pub const fn at_most(self, most: T) -> Self {
         Bounds { least: self.least, most: End::Including(most) }
     }
 
-    /// Of these, the ones below this one.
+    /// Limits the range to numbers below this one.
     pub const fn less_than(self, most: T) -> Self {
         Bounds { least: self.least, most: End::Excluding(most) }
     }
@@ -108,22 +108,22 @@ impl<T: Copy + PartialOrd + Display> Bounds<T> {
     }
 }
 
-/// A parameter's default, and by that its type.
+/// A parameter's default, which also determines its type.
 #[derive(Clone, Copy, Debug)]
 pub enum Initial {
-    /// A flag; any value is taken for its truth.
+    /// A boolean; any value is converted.
     Bool(bool),
-    /// A whole number of 32 bits.
+    /// A 32-bit integer.
     Int(i32, Bounds<i32>),
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Long(i64, Bounds<i64>),
     /// A number.
     Double(f64, Bounds<f64>),
-    /// Text.
+    /// A string.
     Text(&'static str),
-    /// One of several texts; the first is the default.
+    /// One of several strings; the first is the default.
     OneOf(&'static [&'static str]),
-    /// A value that is made when it is asked for, and replaced by one of its type.
+    /// A value that is computed when it is read; it can be set to one of its type.
     Made(fn() -> ValueBuf),
 }
 
@@ -135,15 +135,15 @@ pub struct Row {
     pub default: Initial,
     /// When it may be set.
     pub settable: Settable,
-    /// What it does; `None` where setting it changes nothing.
+    /// Its effect; `None` if it has none.
     pub does: Option<&'static str>,
 }
 
-/// What no long can be.
+/// The first number above the range of a long.
 const LONG_BOUND: f64 = 9_223_372_036_854_775_808.0;
 
 impl Row {
-    /// The value that it has when nobody has set it.
+    /// Returns the default value.
     pub fn initial(&self) -> ValueBuf {
         match self.default {
             Initial::Bool(flag) => ValueBuf::from(flag),
@@ -156,7 +156,7 @@ impl Row {
         }
     }
 
-    /// The value as this parameter holds it.
+    /// Converts a value to the parameter's type.
     pub(super) fn coerce(&self, value: Value<'_>) -> Result<ValueBuf> {
         match self.default {
             Initial::Bool(_) => Ok(ValueBuf::from(value.is_truthy())),
@@ -193,7 +193,7 @@ impl Row {
         }
     }
 
-    /// The value that the command line or the configuration file spells.
+    /// Parses a value from the command line or the configuration file.
     pub(super) fn parse(&self, text: &str) -> Result<ValueBuf> {
         match self.default {
             Initial::Bool(_) => match text {
@@ -201,7 +201,7 @@ impl Row {
                 "false" | "0" => Ok(ValueBuf::from(false)),
                 _ => Err(not_a_number(self.name)),
             },
-            // The level of the log is the one number that is not taken as text.
+            // Only the verbosity is parsed as an integer.
             Initial::Int(..) if self.name == LOG_LEVEL => {
                 let number = text.parse::<i64>().ok();
                 self.coerce(number.map_or(Value::String(text.into()), Value::Int64))
@@ -218,7 +218,7 @@ impl Row {
         }
     }
 
-    /// The whole number that a value stands for: fractions are cut off.
+    /// Returns a value as an integer: fractions are cut off.
     fn whole(&self, value: Value<'_>) -> Result<i64> {
         if let Value::Int64(number) = value {
             return Ok(number);

@@ -1,8 +1,9 @@
-//! The parameters of mongod whose setting changes nothing here: they tune WiredTiger, the members
-//! of a set, the parts of a sharded cluster, or a way of working that Marula does not have.
+//! The parameters of mongod that have no effect here: they concern WiredTiger, the members of a
+//! set, the parts of a sharded cluster, or methods that Marula does not use.
 //!
-//! They are taken so that a configuration written for mongod starts, and shown as they were set;
-//! the start says which have no effect.
+//! They are accepted so that a configuration written for mongod starts, and shown as they were set;
+//! the server logs at its start which of them have no effect.
+//!
 //! Source: names, types, defaults and bounds recorded from mongod 6.0.27.
 
 use marula_bson::{ValueBuf, doc};

@@ -1,4 +1,4 @@
-//! The line of the log that tells of a slow transaction.
+//! The log line about a slow transaction.
 //!
 //! Source: manual "Log Messages"; attributes recorded from mongod 6.0.
 
@@ -15,7 +15,7 @@ use crate::request::Request;
 use crate::row::Kind;
 use crate::session::Lsid;
 
-/// What requests of a transaction have done. What has no count was not done at all.
+/// The counts of a transaction's requests. A count that is absent is not shown.
 #[derive(Clone, Copy, Default)]
 pub struct Work([Option<i64>; NAMES.len()]);
 
@@ -42,8 +42,8 @@ impl AddAssign for Work {
 }
 
 impl Work {
-    /// What a request has done, by what it has looked at, the index keys that it has written, and
-    /// its reply.
+    /// Returns the counts of a request: the keys and documents that it has examined, the index keys
+    /// that it has written, and those in its reply.
     pub(crate) fn of(
         request: &Request<'_>,
         examined: Examined,
@@ -96,7 +96,7 @@ impl Work {
     }
 }
 
-/// Writes the line of a transaction that has ended; `cause` says how.
+/// Writes the line of a transaction that has ended; `cause` is the kind of end.
 pub(super) fn log(lsid: &Lsid, entry: &Entry, cause: &str) {
     let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
     let (open, active) = (micros(entry.clock.began.elapsed()), micros(entry.clock.active()));

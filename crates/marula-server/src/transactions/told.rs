@@ -1,4 +1,4 @@
-//! What `currentOp` tells of an open transaction.
+//! The report of an open transaction in `currentOp`.
 //!
 //! Source: manual "currentOp"; fields recorded from mongod 6.0.
 
@@ -11,7 +11,7 @@ use crate::concern::ReadConcern;
 use crate::operation::Operation;
 use crate::session::Lsid;
 
-/// How long a transaction has been open, and how much of that its requests ran.
+/// The time since a transaction started, and the part of it in which requests ran.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
     pub(super) began: Instant,
@@ -21,35 +21,35 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// That of a transaction whose first request begins.
+    /// Returns the clock of a transaction whose first request starts.
     pub(super) fn start(now_ms: i64) -> Self {
         let began = Instant::now();
         Clock { began, began_ms: now_ms, active: Duration::ZERO, running_since: Some(began) }
     }
 
-    /// Notes that a request runs.
+    /// Records the start of a request.
     pub(super) fn run(&mut self) {
         self.running_since = Some(Instant::now());
     }
 
-    /// Notes that it has ended.
+    /// Records its end.
     pub(super) fn rest(&mut self) {
         self.active += self.running_since.take().map_or(Duration::ZERO, |since| since.elapsed());
     }
 
-    /// How long requests have run.
+    /// Returns the time in which requests have run.
     pub(super) fn active(&self) -> Duration {
         self.active + self.running_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-/// An open transaction at one moment.
+/// A snapshot of an open transaction.
 pub struct Told {
     /// Its session.
     pub lsid: Lsid,
-    /// The connection that its newest request came by.
+    /// The connection of its newest request.
     pub operation: Arc<Operation>,
-    /// Whether a request of it runs.
+    /// Whether one of its requests runs.
     pub is_running: bool,
     pub(super) number: i64,
     pub(super) read_concern: ReadConcern,
@@ -75,7 +75,7 @@ impl Told {
     }
 }
 
-/// Writes what a transaction was begun with.
+/// Writes the parameters of a transaction.
 pub(super) fn write_parameters(number: i64, concern: &ReadConcern, out: &mut DocWriter<'_>) {
     out.append("txnNumber", number);
     out.append("txnRetryCounter", 0);
@@ -83,18 +83,18 @@ pub(super) fn write_parameters(number: i64, concern: &ReadConcern, out: &mut Doc
     concern.write(&mut out.begin_doc("readConcern"));
 }
 
-/// A moment as `currentOp` prints it.
+/// Returns a time as `currentOp` prints it.
 pub(crate) fn date_text(ms: i64) -> String {
     let moment = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     moment.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
 }
 
-/// What `serverStatus` tells of the transaction that was committed last.
+/// The last committed transaction, for `serverStatus`.
 #[derive(Clone, Default)]
 pub struct LastCommitted {
-    /// How many changes of documents it was.
+    /// The number of its changes of documents.
     pub operations: u64,
-    /// The bytes that they took.
+    /// Their size in bytes.
     pub bytes: u64,
     /// The write concern of its commit.
     pub write_concern: DocBuf,

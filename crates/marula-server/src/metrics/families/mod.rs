@@ -1,8 +1,8 @@
 //! The tables of families: each row is a metric as Prometheus sees it.
 //!
-//! A new metric is a row here, a row in docs/metrics.md, and where it helps a panel in
-//! docs/grafana/marula.json; a test compares all three with what a server exposes. Series are few
-//! whatever the data: no label holds the name of a database, a collection or a client.
+//! A new metric is a row here, a row in docs/metrics.md, and perhaps a panel in
+//! docs/grafana/marula.json; a test compares all three with a server's output. The number of series
+//! does not depend on the data: no label has the name of a database, a collection or a client.
 
 mod connections;
 mod operations;

@@ -1,5 +1,5 @@
-//! The process, its memory, and what build it is. The names without `marula_` are those that
-//! Prometheus' client libraries give to every process.
+//! The process, its memory, and its build. The names without `marula_` are those of Prometheus'
+//! client libraries for every process.
 
 use crate::host;
 use crate::memory::Memory;
@@ -81,7 +81,7 @@ pub(super) const FAMILIES: &[Family] = &[
         kind: Kind::Gauge,
         help: "Operations that need more are refused once marula_operation_memory_bytes is here",
         write: |reading, out| {
-            // Prometheus' numbers are floats; no limit is the largest of them.
+            // Prometheus' numbers are floats; the largest of them means no limit.
             let limit = Memory::of(reading.server).bytes_max;
             if limit < usize::MAX {
                 out.one(limit as u64);

@@ -1,11 +1,11 @@
 //! The catalogue, the oplog and the engine.
 //!
-//! An engine has the numbers that it has: a family without one is not exposed.
+//! Each engine has its own numbers: a family without a number is not exposed.
 
 use crate::metrics::exposition::{Family, Kind, Samples};
 use crate::metrics::reading::Reading;
 
-/// The parts of the engine that hold documents, index entries and everything else.
+/// The parts of the engine: documents, index entries, everything else.
 const SPACES: [&str; 3] = ["catalog", "records", "indexes"];
 
 pub(super) const FAMILIES: &[Family] = &[
@@ -252,7 +252,7 @@ pub(super) const FAMILIES: &[Family] = &[
     },
 ];
 
-/// Writes a number that each cache has.
+/// Writes a number of each cache.
 fn caches(reading: &Reading<'_>, out: &mut Samples<'_>, name: &str) {
     for (cache, section) in [("block", "block cache"), ("record", "record cache")] {
         if let Some(bytes) = reading.engine(&format!("{section}.{name}")) {
@@ -261,7 +261,7 @@ fn caches(reading: &Reading<'_>, out: &mut Samples<'_>, name: &str) {
     }
 }
 
-/// Writes a number that each space has.
+/// Writes a number of each space.
 fn spaces(reading: &Reading<'_>, out: &mut Samples<'_>, name: &str) {
     for space in SPACES {
         if let Some(value) = reading.engine(&format!("{space}.{name}")) {

@@ -1,4 +1,4 @@
-//! Connections come and go: accepting, handing over, closing, and the end of all.
+//! The start and the end of connections: accepting, placing, closing, shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,13 +15,13 @@ use crate::net::listen::Stream;
 use crate::net::per_address::AddressPlace;
 use crate::net::service::{Disconnected, Peer, Reason, Service};
 
-/// How long accepting rests when the system has no file left for a connection.
+/// The pause of accepting when the system has no file left for a connection.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// How often the log says that connections are refused.
+/// The interval of log lines about rejected connections.
 const REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// Connections that are refused, which a client in a loop could fill the log with.
+/// Rejected connections, with which a client in a loop could fill the log.
 #[derive(Default)]
 pub(super) struct Refusals {
     told_at: Option<Instant>,
@@ -29,7 +29,7 @@ pub(super) struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one; returns how many there were since the last line, if it is time for another.
+    /// Counts one; returns their number since the last line, if it is time for another one.
     fn tell(&mut self) -> Option<u64> {
         if self.told_at.is_some_and(|at| at.elapsed() < REFUSALS_TOLD_EVERY) {
             self.untold += 1;
@@ -47,7 +47,7 @@ impl<S: Service> Worker<S> {
                 Ok((stream, remote)) => self.place(stream, remote),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return,
-                    // The client had gone before it was accepted.
+                    // The client disconnected before it was accepted.
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                     _ => {
                         if let Some(before) = self.refusals.tell() {
@@ -61,7 +61,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Gives a new connection to the worker that has the fewest.
+    /// Passes a new connection to the worker with the fewest.
     fn place(&mut self, stream: Stream, remote: Option<SocketAddr>) {
         let counters = &self.shared.counters;
         let current = counters.current.load(Ordering::Relaxed);
@@ -126,7 +126,7 @@ impl<S: Service> Worker<S> {
             self.forget_one();
             return;
         };
-        // What came before the registration makes an event too.
+        // Input before the registration causes an event too.
         let connection = Connection::new(id, stream, state, disconnected, place);
         self.slots[slot] = Some(Box::new(connection));
     }
@@ -164,7 +164,7 @@ impl<S: Service> Worker<S> {
         self.listeners.clear();
         self.accept_at = None;
         for slot in 0..self.slots.len() {
-            // Who waits for news learns from the service that there will be none.
+            // The service completes requests that wait for an event.
             match self.slots[slot].as_ref().map(|connection| &connection.parked) {
                 Some(Parked::Retry { .. }) => self.retry(slot, Reason::Woken),
                 _ => self.turn(slot, |_| {}),
@@ -172,7 +172,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Tells what runs in the pool to end, and ends everything else.
+    /// Interrupts calls in the pool, and ends everything else.
     pub(super) fn interrupt(&mut self) {
         self.interrupted = true;
         for slot in 0..self.slots.len() {

@@ -13,13 +13,13 @@ use crate::net::pool::{Job, Outcome, Refused, Work};
 use crate::net::service::{Arm, Call, Lane, Order, Place, Reason, Service};
 use crate::net::wake::{Bidding, Ring, Ticket, Wake};
 
-/// How long a call may keep others of the same worker waiting: as long as a handful of them take.
-/// One that has begun and is not done by then may take [longer](marula_plan::TimeBudget::longest).
+/// The time budget of a call on a worker, in which a handful of others wait. One that has started
+/// may take up to the [hard limit](marula_plan::TimeBudget::longest).
 const PATIENCE: Duration = Duration::from_micros(100);
-/// The same for the only connection of a worker that has asked for anything lately. Handing a call
-/// to the pool wakes two threads, which costs more than a few documents.
+/// The budget if no other connection of the worker was active recently. Handing a call to the pool
+/// wakes two threads, which costs more than a few documents.
 const PATIENCE_ALONE: Duration = Duration::from_millis(1);
-/// After so long others count as idle.
+/// The time after which other connections count as idle.
 const ALONE_AFTER: Duration = Duration::from_millis(10);
 
 impl<S: Service> Worker<S> {
@@ -80,7 +80,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// How long a call may take here.
+    /// Returns the time budget of a call.
     fn patience(&mut self, slot: usize, arrived: Instant) -> Duration {
         if self.last_slot != slot {
             self.last_slot = slot;
@@ -91,7 +91,7 @@ impl<S: Service> Worker<S> {
         if is_alone { PATIENCE_ALONE } else { PATIENCE }
     }
 
-    /// Hands a call to the pool.
+    /// Passes a call to the pool.
     pub(super) fn submit(
         &mut self,
         slot: usize,
@@ -108,7 +108,7 @@ impl<S: Service> Worker<S> {
         self.shared.pool.submit(Job { slot, state, work, call, order, home });
     }
 
-    /// Hands a frame that is long to read to the pool.
+    /// Passes a frame that takes long to parse to the pool.
     pub(super) fn submit_frame(
         &mut self,
         slot: usize,
@@ -122,7 +122,7 @@ impl<S: Service> Worker<S> {
         self.submit(slot, connection, Work::Frame(frame), call, order);
     }
 
-    /// A frame comes back from the pool that holds no message.
+    /// Receives a frame from the pool that is not a valid message.
     pub(super) fn take_refused(&mut self, refused: Refused<S>) {
         let Refused { slot, state, physical, refusal } = refused;
         let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else {
@@ -138,7 +138,7 @@ impl<S: Service> Worker<S> {
         self.turn(slot, |_| {});
     }
 
-    /// A call comes back from the pool.
+    /// Receives the outcome of a call from the pool.
     pub(super) fn take_back(&mut self, outcome: Outcome<S>) {
         let Outcome {
             slot,
@@ -235,7 +235,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Sends the reply that was held back, or forgets it and closes the connection.
+    /// Sends a held reply, or drops it and closes the connection.
     fn release(&mut self, slot: usize, bidding: Bidding) {
         let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else { return };
         match (self.unpark(slot, &mut connection), bidding) {
@@ -248,7 +248,7 @@ impl<S: Service> Worker<S> {
         self.turn(slot, |_| {});
     }
 
-    /// Calls again, on the pool, for a request that had nothing to say.
+    /// Calls again, in the pool, for a parked request.
     pub(super) fn retry(&mut self, slot: usize, reason: Reason) {
         let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else { return };
         if let Parked::Retry { message, arrived, lane, .. } = self.unpark(slot, &mut connection) {

@@ -1,10 +1,15 @@
-//! A round: the replies to what one poll has brought, which leave together.
+//! A round: the replies to the requests of one poll, which are sent together.
 //!
-//! A reply wakes its client. Sent at once, it has the client compete for the processor with the
-//! worker that serves the next connection; and the kernel's part of sending alternates with the
-//! worker's own work, each pushing the other's data out of the caches. So a worker serves a few
-//! dozen connections first and sends their replies one after the other. A connection with a reply
-//! in the round does nothing else until the round ends.
+//! ```text
+//!   poll ─► request 1 ─► request 2 ─► … ─► request n ─► send 1, 2, … n ─► poll
+//!           call         call              call         (at most 32 connections)
+//! ```
+//!
+//! A reply wakes its client. If it is sent at once, the client competes for the processor with the
+//! worker, which serves the next connection; and the kernel's part of sending alternates with the
+//! worker's own work, each evicting the other's data from the caches. So a worker serves a few
+//! dozen connections first and then sends their replies one after the other. A connection with a
+//! reply in the round does nothing else until the round ends.
 
 use std::mem;
 
@@ -12,18 +17,18 @@ use super::Worker;
 use crate::net::connection::Connection;
 use crate::net::service::Service;
 
-/// A round ends with so many connections in it: the first of them has waited for half a millisecond
-/// at most.
+/// The maximum number of connections in a round: the first of them has then waited for at most half
+/// a millisecond.
 const CONNECTIONS_MAX: usize = 32;
-/// Longer replies are sent at once: there is more in them to copy than to gain.
+/// Longer replies are sent at once: copying them costs more than the round saves.
 const REPLY_BYTES_MAX: usize = 16 * 1024;
 
 /// The replies that wait.
 #[derive(Default)]
 pub(super) struct Round {
-    /// One connection's replies after another's.
+    /// The connections' replies, one after the other.
     bytes: Vec<u8>,
-    /// The slots of the connections, in the order of their replies, and where each one's end.
+    /// The slots of the connections, in the order of their replies, and the ends of these.
     turns: Vec<(usize, usize)>,
 }
 
@@ -34,8 +39,8 @@ impl Round {
 }
 
 impl<S: Service> Worker<S> {
-    /// Keeps a turn's replies for the end of the round; answers whether it has, for long ones do
-    /// not wait.
+    /// Stores a turn's replies for the end of the round; returns false for long ones, which do not
+    /// wait.
     pub(super) fn join_round(&mut self, slot: usize, connection: &mut Connection<S>) -> bool {
         let replies = self.reply.as_bytes();
         if replies.len() > REPLY_BYTES_MAX {
@@ -47,7 +52,7 @@ impl<S: Service> Worker<S> {
         true
     }
 
-    /// Sends the replies that waited.
+    /// Sends the waiting replies.
     pub(super) fn end_round(&mut self) {
         let mut round = mem::take(&mut self.round);
         let mut start = 0;

@@ -1,4 +1,4 @@
-//! One connection's turn: send what waits, use what has come, read more.
+//! A connection's turn: send output, process input, read more.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -12,26 +12,26 @@ use crate::net::connection::{Connection, Parked, Received};
 use crate::net::pool::Work;
 use crate::net::service::{Order, Reason, Service};
 
-/// What is kept of the buffer for replies between turns.
+/// The size to which the buffer for replies is reduced between turns.
 const REPLY_BYTES_KEPT: usize = 1024 * 1024;
-/// What is kept of the buffer for decompressed messages.
+/// The size to which the buffer for decompressed messages is reduced.
 const INFLATED_BYTES_KEPT: usize = 1024 * 1024;
-/// The largest spare input buffer that is kept for the next long message.
+/// The maximum size of the spare input buffer that is kept for the next long message.
 const SPARE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Pipelined messages of one connection in one turn; then others have theirs.
+/// The maximum number of pipelined messages of one connection in one turn.
 const MESSAGES_PER_TURN: usize = 64;
-/// A part of a long message counts as so many.
+/// The number of messages as which a part of a long message counts.
 const MESSAGES_PER_READ: usize = 32;
-/// So many bytes of a message, uncompressed, count as one message more.
+/// The uncompressed size that counts as one more message.
 const BYTES_PER_MESSAGE: usize = 4 * 1024;
-/// How long the messages of one turn may take before others have theirs.
+/// The maximum time of the messages in one turn.
 const TURN_MAX: Duration = Duration::from_millis(1);
-/// A message that is no longer is one that anybody may send.
+/// The size up to which any client may send a message.
 const SMALL_BYTES: usize = 1024;
-/// The longest message, uncompressed, that is read here: checking and inflating a longer one would
-/// keep others waiting.
+/// The maximum uncompressed size of a message that is parsed here: checking and decompressing a
+/// longer one would delay others.
 pub(super) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Replies of one turn are sent when they are so long.
+/// The size at which the replies of one turn are sent.
 const REPLY_BYTES_PER_TURN: usize = 256 * 1024;
 
 /// Whether a connection stays.
@@ -42,7 +42,7 @@ enum Fate {
 }
 
 impl<S: Service> Worker<S> {
-    /// An event of the poll for the connection in `slot`.
+    /// Handles an event of the poll for the connection in `slot`.
     pub(super) fn ready(&mut self, slot: usize, event: &Event) {
         let readable = event.is_readable();
         let gone = event.is_read_closed() || event.is_error();
@@ -52,7 +52,7 @@ impl<S: Service> Worker<S> {
         });
     }
 
-    /// Lets the connection in `slot` do what it can.
+    /// Runs the turn of the connection in `slot`.
     pub(super) fn turn(&mut self, slot: usize, before: impl FnOnce(&mut Connection<S>)) {
         let Some(mut connection) = self.slots.get_mut(slot).and_then(Option::take) else { return };
         before(&mut connection);
@@ -81,7 +81,7 @@ impl<S: Service> Worker<S> {
                 return Fate::Ends;
             }
             if !connection.is_drained() {
-                // Who does not take replies sends no requests.
+                // A client that does not read replies gets no further requests served.
                 return Fate::Stays;
             }
             if connection.closing || self.stop.is_some() {
@@ -98,7 +98,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// What a parked request's connection can do: notice that the client has gone.
+    /// Watches a parked request's connection for a disconnection.
     fn watch_parked(&mut self, slot: usize, connection: &mut Connection<S>) -> Fate {
         match &connection.parked {
             Parked::Stream { .. } if connection.peer_closed => Fate::Ends,
@@ -126,7 +126,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Takes the next step: uses what is buffered, or reads. `None` when there may be more to do.
+    /// Takes the next step: processes buffered input, or reads. `None` if there may be more to do.
     fn progress(
         &mut self,
         slot: usize,
@@ -140,7 +140,7 @@ impl<S: Service> Worker<S> {
                     .lengths(connection, &bytes)
                     .is_ok_and(|lengths| lengths.is_some_and(|(length, _)| length == bytes.len()))
             {
-                // The whole buffer is one long message: it goes as it is.
+                // The whole buffer is one long message, which is passed on without a copy.
                 self.submit_frame(slot, connection, bytes, Instant::now());
                 return None;
             }
@@ -166,7 +166,7 @@ impl<S: Service> Worker<S> {
                 let bytes = fresh.get(..count).unwrap_or_default();
                 let used = self.run_messages(slot, connection, bytes, budget);
                 let rest = bytes.get(used..).unwrap_or_default();
-                // The large spare buffer is for who has really sent much.
+                // The large spare buffer is for clients that have sent much.
                 if rest.len() > READ_BYTES / 2 {
                     connection.input = mem::take(&mut self.spare);
                 }
@@ -178,7 +178,7 @@ impl<S: Service> Worker<S> {
         next
     }
 
-    /// Puts back what is left of a connection's input, whose first `used` bytes are done.
+    /// Stores the rest of a connection's input, of which the first `used` bytes are processed.
     fn keep_input(&mut self, connection: &mut Connection<S>, mut bytes: Vec<u8>, used: usize) {
         if used < bytes.len() {
             bytes.drain(..used);
@@ -189,8 +189,8 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Runs the whole messages at the front of `bytes` and sends their replies; returns how many
-    /// bytes are done.
+    /// Runs the complete messages at the front of `bytes` and sends their replies; returns the
+    /// number of processed bytes.
     fn run_messages(
         &mut self,
         slot: usize,
@@ -233,8 +233,8 @@ impl<S: Service> Worker<S> {
         used
     }
 
-    /// The length of the message at the front of `bytes`, and the same uncompressed; `None` while
-    /// it is not known.
+    /// Returns the length of the message at the front of `bytes`, and its uncompressed length;
+    /// `None` while it is not known.
     ///
     /// Errors: a length that no message, or none of this connection, may have.
     fn lengths(
@@ -314,7 +314,7 @@ impl<S: Service> Worker<S> {
 
 fn log_refusal<S: Service>(connection: &Connection<S>, refusal: &Refusal) {
     if let Refusal::Close(why) = refusal {
-        // MongoDB's number for a request that is none.
+        // MongoDB's id for an invalid request.
         tracing::info!(target: "NETWORK", id = 22_988, error = why, connectionId = connection.id, "Error receiving request from client. Ending connection from remote");
     }
 }
