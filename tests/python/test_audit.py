@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 
 import bson
@@ -97,6 +98,36 @@ def test_logins(own):
     with pymongo.MongoClient(own.uri) as client, pytest.raises(pymongo.errors.OperationFailure):
         client.admin.command("saslStart", 1, mechanism="PLAIN", payload=b"")
     assert own.one("authenticate", mechanism="PLAIN")["result"] == 334
+
+
+def test_failed_logins_are_held_back(tmp_path):
+    """Each answer comes after the delay and no thread waits for it: others sign in meanwhile, and the answers wait beside one
+    another."""
+    delay_s, together = 3, 40
+    with Audited(tmp_path, "--setParameter", "authFailedDelayMs=%d" % (delay_s * 1000)) as own:
+        waits = []
+
+        def fail(user):
+            client = own.as_user(user, password="wrong")
+            began = time.monotonic()
+            with client, pytest.raises(pymongo.errors.OperationFailure) as caught:
+                client.admin.command("ping")
+            waits.append((time.monotonic() - began, caught.value.code))
+
+        # A user that is not there takes as long as one that is.
+        failing = [threading.Thread(target=fail, args=(("root", "nobody")[number % 2],)) for number in range(together)]
+        began = time.monotonic()
+        [thread.start() for thread in failing]
+        with own.as_user() as root:
+            assert root.admin.command("ping")["ok"] == 1
+            assert root.admin.command("getParameter", 1, authFailedDelayMs=1)["authFailedDelayMs"] == delay_s * 1000
+        assert not waits, "who has the password waits for nobody"
+        [thread.join() for thread in failing]
+        assert time.monotonic() - began < delay_s * together / 2, "one after the other"
+        assert [code for _, code in waits] == [18] * together
+        assert min(wait for wait, _ in waits) >= delay_s
+        failed = [event["param"]["user"] for event in own.events("authenticate") if event["result"] == 18]
+        assert failed.count("root") == together / 2
 
 
 def test_refusals_and_what_was_allowed(own, root):

@@ -426,8 +426,7 @@ fn run(
     let entered = match entered {
         Some(Entrance::In(entered)) => Some(entered),
         Some(Entrance::Busy) => {
-            let again = Instant::now() + BUSY_STEP;
-            return Step::Retry(Box::new(|_| ()), again, lane(request));
+            return Step::Retry(Box::new(Wake::forget), after(BUSY_STEP), lane(request));
         }
         None => None,
     };
@@ -505,7 +504,7 @@ fn run(
     };
     let outcome = match must_repeat {
         Ok(false) => outcome,
-        Ok(true) => Ok(Outcome::Retry(Box::new(|_| ()), Instant::now() + BUSY_STEP)),
+        Ok(true) => Ok(pause(BUSY_STEP)),
         Err(error) => Err(error),
     };
     drop(metered);
@@ -889,6 +888,12 @@ pub(crate) fn address_text(address: Option<SocketAddr>) -> String {
 
 /// The maximum wait for a client without a limit of its own.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Calls the command again after `wait`, without a thread meanwhile.
+pub(crate) fn pause(wait: Duration) -> Outcome {
+    // A wake that is dropped would ring at once.
+    Outcome::Retry(Box::new(Wake::forget), after(wait))
+}
 
 /// Returns the time after `wait`, or after the maximum wait.
 pub(crate) fn after(wait: Duration) -> Instant {

@@ -324,8 +324,7 @@ fn refuse(ctx: &mut Context<'_>, error: Error) -> Result<Outcome> {
         return Err(error);
     }
     ctx.connection.refused = Some(error);
-    let delay = Duration::from_millis(delay_ms);
-    Ok(Outcome::Retry(Box::new(|_| ()), dispatch::after(delay)))
+    Ok(dispatch::pause(Duration::from_millis(delay_ms)))
 }
 
 /// The error of a login that has failed before and whose answer was held back.

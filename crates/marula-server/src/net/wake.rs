@@ -84,7 +84,7 @@ impl Wake {
         Wake { ring: self.ring.clone(), ticket: self.ticket, bidding: Bidding::Continue }
     }
 
-    /// Drops it without an effect: the request is known to have continued.
+    /// Drops it without an effect: the request has continued, or continues at its deadline alone.
     pub fn forget(mut self) {
         self.ring = None;
     }
