@@ -1,5 +1,6 @@
 """TLS: who is let in and who is not, both kinds of connections on one port, certificates as users, large messages."""
 import contextlib
+import os
 import shutil
 import socket
 import ssl
@@ -292,3 +293,47 @@ def test_mistakes_stop_the_start(files, tmp_path, words, said):
                           cwd=files.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode != 0
     assert said in done.stderr
+
+
+@own_ways
+def test_backups_are_asked_for_over_tls(files, tmp_path):
+    """By a user with a password and by one with a certificate; not of a server that another authority vouches for."""
+    program = server.serve_command()[0]
+    target = str(tmp_path / "backups")
+
+    def create(*words, password="geheim"):
+        done = subprocess.run([program, "backup", "create", target, *words], capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "MARULA_PASSWORD": password})
+        return done.returncode, done.stdout + done.stderr
+
+    with serving(files, "requireTLS", OPTIONAL, "--auth") as running:
+        with client(files, running) as local:
+            local.admin.command("createUser", "root", pwd="geheim", roles=["root"])
+        with client(files, running, username="root", password="geheim") as root:
+            root["$external"].command("createUser", SUBJECT, roles=[{"role": "backup", "db": "admin"}])
+            # Larger than a record of TLS, so that a reply comes in several.
+            root.t.c.insert_many([{"_id": n, "x": "y" * 1000} for n in range(2000)])
+        address = "localhost:%d" % running.port
+        asked, ca, anna = ["--host", address], ["--tlsCAFile", files.path("ca.pem")], files.path("anna.pem")
+        for words in (
+            [*asked, "--tls", *ca, "--username", "root"],
+            ["--host", "127.0.0.1:%d" % running.port, *ca, "--username", "root"],
+            ["--uri", "mongodb://root:geheim@%s/?tls=true&tlsCAFile=%s" % (address, files.path("ca.pem"))],
+            ["--uri", "mongodb://%s/?authMechanism=MONGODB-X509&tlsCAFile=%s&tlsCertificateKeyFile=%s" % (
+                address, files.path("ca.pem"), anna)],
+        ):
+            code, said = create(*words)
+            assert code == 0 and "sent" in said, said
+        for words, part in [
+            ([*asked, "--username", "root"], "does not answer"),
+            ([*asked, "--tlsCAFile", files.path("other.pem"), "--username", "root"], "certificate"),
+            ([*asked, "--tls", "--username", "root"], "certificate"),
+            ([*asked, *ca], "requires authentication"),
+            ([*asked, "--tlsCAFile", str(tmp_path / "none")], "cannot read"),
+        ]:
+            code, said = create(*words)
+            assert code == 1 and part in said and len(said.strip().splitlines()) == 1, (words, said)
+        code, said = create(*asked, *ca, "--username", "root", password="wrong")
+        assert code == 1 and "Authentication failed" in said, said
+    listed = subprocess.run([program, "backup", "list", target, "--json"], capture_output=True, text=True, check=True)
+    assert len(listed.stdout.splitlines()) == 4

@@ -9,31 +9,43 @@ use marula_bson::{Doc, DocBuf, DocWriter};
 use crate::message::{Flags, Header, MESSAGE_BYTES_MAX, OP_MSG, i32_front};
 use crate::reply::next_id;
 
-/// One connection to a server.
+/// One connection to a server, over a socket or what encrypts one.
 #[derive(Debug)]
-pub struct Client {
-    stream: TcpStream,
+pub struct Client<S = TcpStream> {
+    stream: S,
     request: Vec<u8>,
     reply: Vec<u8>,
 }
 
-impl Client {
-    /// Connects to `address`, such as `127.0.0.1:27017`; `timeout` applies to each later read and
-    /// write.
-    pub fn connect(address: impl ToSocketAddrs, timeout: Duration) -> io::Result<Client> {
-        let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
-        for address in address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, timeout) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(timeout))?;
-                    stream.set_write_timeout(Some(timeout))?;
-                    return Ok(Client { stream, request: Vec::new(), reply: Vec::new() });
-                }
-                Err(error) => last = error,
+/// Connects to `address`, such as `127.0.0.1:27017`; `timeout` applies to each later read and
+/// write.
+pub fn dial(address: impl ToSocketAddrs, timeout: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(timeout))?;
+                stream.set_write_timeout(Some(timeout))?;
+                return Ok(stream);
             }
+            Err(error) => last = error,
         }
-        Err(last)
+    }
+    Err(last)
+}
+
+impl Client {
+    /// Connects to `address` as [`dial`] does.
+    pub fn connect(address: impl ToSocketAddrs, timeout: Duration) -> io::Result<Client> {
+        dial(address, timeout).map(Client::over)
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// The client of a stream that is connected.
+    pub fn over(stream: S) -> Client<S> {
+        Client { stream, request: Vec::new(), reply: Vec::new() }
     }
 
     /// Sends `command` to the database `db` and returns the reply, a success or a failure.
@@ -78,6 +90,7 @@ impl Client {
             *head = header.to_bytes();
         }
         self.stream.write_all(&self.request)?;
+        self.stream.flush()?;
         Ok(header.request_id)
     }
 
@@ -92,7 +105,7 @@ impl Client {
             .ok_or_else(|| invalid("reply is no OP_MSG"))?;
         self.reply.clear();
         let payload = header.length.saturating_sub(Header::SIZE);
-        let read = (&self.stream).take(payload as u64).read_to_end(&mut self.reply)?;
+        let read = (&mut self.stream).take(payload as u64).read_to_end(&mut self.reply)?;
         if read < payload {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -104,8 +117,8 @@ impl Client {
         Ok((Flags(flags.cast_unsigned()), Doc::trusted(doc)))
     }
 
-    /// The socket, for tests that send invalid messages.
-    pub fn stream(&mut self) -> &mut TcpStream {
+    /// The stream, for timeouts, and for tests that send invalid messages.
+    pub fn stream(&mut self) -> &mut S {
         &mut self.stream
     }
 }

@@ -25,6 +25,7 @@ pub mod service;
 #[cfg(test)]
 mod tests;
 pub mod tls;
+pub mod tls_client;
 pub mod tls_files;
 mod wake;
 mod worker;

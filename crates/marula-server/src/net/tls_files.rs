@@ -198,12 +198,12 @@ impl ClientCertVerifier for Lenient {
 }
 
 /// A section of a PEM file.
-struct Section {
+pub(super) struct Section {
     label: String,
     bytes: Vec<u8>,
 }
 
-fn sections(path: &Path) -> Result<Vec<Section>, String> {
+pub(super) fn sections(path: &Path) -> Result<Vec<Section>, String> {
     let shown = path.display();
     let text =
         fs::read_to_string(path).map_err(|error| format!("cannot read '{shown}': {error}"))?;
@@ -230,13 +230,13 @@ fn sections(path: &Path) -> Result<Vec<Section>, String> {
     Ok(found)
 }
 
-fn certificates(sections: &[Section]) -> Vec<CertificateDer<'static>> {
+pub(super) fn certificates(sections: &[Section]) -> Vec<CertificateDer<'static>> {
     let is_certificate = |section: &&Section| section.label == "CERTIFICATE";
     let certificates = sections.iter().filter(is_certificate);
     certificates.map(|section| CertificateDer::from(section.bytes.clone())).collect()
 }
 
-fn key(
+pub(super) fn key(
     path: &Path,
     sections: &[Section],
     password: Option<&str>,

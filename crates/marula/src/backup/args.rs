@@ -78,6 +78,18 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "NAME", default_value = "admin")]
     pub(crate) authentication_database: String,
 
+    /// Encrypt the connection; the server's certificate must be of that host
+    #[arg(long, conflicts_with_all = ["dbpath", "uri"])]
+    pub(crate) tls: bool,
+
+    /// The certificates that vouch for the server [default: those that the system trusts]
+    #[arg(long = "tlsCAFile", value_name = "FILE", conflicts_with_all = ["dbpath", "uri"])]
+    pub(crate) tls_ca_file: Option<PathBuf>,
+
+    /// The certificate to show to the server, with its key
+    #[arg(long = "tlsCertificateKeyFile", value_name = "FILE", conflicts_with_all = ["dbpath", "uri"])]
+    pub(crate) tls_certificate_key_file: Option<PathBuf>,
+
     /// Send everything, also what the target has: mends objects that are damaged there
     #[arg(long)]
     pub(crate) full: bool,

@@ -13,6 +13,7 @@ use marula_embedded::ClosedFolder;
 
 use super::args::CreateArgs;
 use super::mongo_client::Address;
+use super::transport::Tls;
 use super::{read_key, shown, threads, times};
 use crate::Failure;
 
@@ -134,7 +135,12 @@ fn address(args: &CreateArgs) -> Result<Address, Failure> {
             Some((name.as_str(), password, args.authentication_database.as_str()))
         }
     };
-    Ok(Address::of_host(args.host.as_deref().unwrap_or(HOST), user))
+    let tls = Tls {
+        authorities: args.tls_ca_file.clone(),
+        certificate_key: args.tls_certificate_key_file.clone(),
+    };
+    let tls = (args.tls || tls.is_detailed()).then_some(tls);
+    Ok(Address::of_host(args.host.as_deref().unwrap_or(HOST), user, tls))
 }
 
 /// The absolute form of a path: the server may run in another folder.

@@ -15,6 +15,7 @@ mod service;
 mod shipping;
 mod shown;
 mod times;
+mod transport;
 mod verify;
 
 use std::path::Path;

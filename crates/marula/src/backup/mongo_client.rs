@@ -1,4 +1,4 @@
-//! Connects to a server as a driver does: a connection string, and SCRAM-SHA-256.
+//! Connects to a server as a driver does: a connection string, TLS, SCRAM-SHA-256 or a certificate.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use marula_bson::{Binary, Doc, DocBuf, Value, doc};
 use marula_wire::client::Client;
 use sha2::{Digest, Sha256};
 
+use super::transport::{Tls, Transport};
 use crate::Failure;
 
 /// The timeout of a connection, and of each answer but that of a backup.
@@ -23,7 +24,17 @@ const PORT: &str = "27017";
 pub(super) struct Address {
     /// `host:port`.
     pub(super) host: String,
-    user: Option<User>,
+    login: Login,
+    tls: Option<Tls>,
+}
+
+/// How to say who asks.
+#[derive(Clone)]
+enum Login {
+    None,
+    User(User),
+    /// The user is the subject of the client's certificate.
+    Certificate,
 }
 
 #[derive(Clone)]
@@ -34,14 +45,16 @@ struct User {
 }
 
 impl Address {
-    /// The address of a host, and a user of it.
-    pub(super) fn of_host(host: &str, user: Option<(&str, String, &str)>) -> Address {
-        let user = user.map(|(name, password, db)| User {
-            name: name.to_owned(),
-            password,
-            db: db.to_owned(),
+    /// The address of a host, a user of it, and TLS if it is to be spoken.
+    pub(super) fn of_host(
+        host: &str,
+        user: Option<(&str, String, &str)>,
+        tls: Option<Tls>,
+    ) -> Address {
+        let login = user.map_or(Login::None, |(name, password, db)| {
+            Login::User(User { name: name.to_owned(), password, db: db.to_owned() })
         });
-        Address { host: with_port(host), user }
+        Address { host: with_port(host), login, tls }
     }
 
     /// The address of a connection string.
@@ -62,33 +75,42 @@ impl Address {
         let decoded =
             |text: &str| decoded(text).ok_or_else(|| wrong("a % is not followed by two digits"));
         let mut source = if db.is_empty() { "admin".to_owned() } else { decoded(db)? };
+        let (mut is_encrypted, mut tls, mut by_certificate) = (false, Tls::default(), false);
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("authSource", value)) => source = decoded(value)?,
-                Some(("tls" | "ssl", "true")) => {
-                    return Err(wrong(
-                        "TLS is not spoken here; use a port of the loopback that takes plain connections",
-                    ));
+                Some(("authMechanism", value)) => by_certificate = value == "MONGODB-X509",
+                Some(("tls" | "ssl", value)) => is_encrypted = value == "true",
+                Some(("tlsCAFile", value)) => tls.authorities = Some(decoded(value)?.into()),
+                Some(("tlsCertificateKeyFile", value)) => {
+                    tls.certificate_key = Some(decoded(value)?.into());
                 }
                 _ => {}
             }
         }
-        let user = match user.map(|user| user.split_once(':').unwrap_or((user, ""))) {
-            None => None,
+        is_encrypted |= tls.is_detailed();
+        let login = match user.map(|user| user.split_once(':').unwrap_or((user, ""))) {
+            _ if by_certificate => Login::Certificate,
+            None => Login::None,
             Some((name, password)) => {
-                Some(User { name: decoded(name)?, password: decoded(password)?, db: source })
+                Login::User(User { name: decoded(name)?, password: decoded(password)?, db: source })
             }
         };
-        Ok(Address { host: with_port(host), user })
+        Ok(Address { host: with_port(host), login, tls: is_encrypted.then_some(tls) })
     }
 
     /// Connects and says who asks.
     pub(super) fn connect(&self) -> Result<Connection, Failure> {
-        let client = Client::connect(self.host.as_str(), ANSWER_MAX)
-            .map_err(|error| format!("cannot connect to the server {}: {error}", self.host))?;
-        let mut connection = Connection { client, host: self.host.clone() };
-        if let Some(user) = &self.user {
-            connection.sign_in(user)?;
+        let transport = Transport::connect(&self.host, self.tls.as_ref(), ANSWER_MAX)?;
+        let mut connection =
+            Connection { client: Client::over(transport), host: self.host.clone() };
+        match &self.login {
+            Login::None => {}
+            Login::User(user) => connection.sign_in(user)?,
+            Login::Certificate => {
+                let authenticate = doc! { "authenticate": 1, "mechanism": "MONGODB-X509" };
+                connection.run("$external", authenticate.as_doc())?;
+            }
         }
         Ok(connection)
     }
@@ -96,14 +118,14 @@ impl Address {
 
 /// A connection to a server.
 pub(super) struct Connection {
-    client: Client,
+    client: Client<Transport>,
     host: String,
 }
 
 impl Connection {
     /// Waits for the next answers however long they take.
     pub(super) fn wait_for_ever(&mut self) -> Result<(), Failure> {
-        let set = self.client.stream().set_read_timeout(None);
+        let set = self.client.stream().socket().set_read_timeout(None);
         set.map_err(|error| format!("cannot wait for the server: {error}"))
     }
 
@@ -224,18 +246,19 @@ mod tests {
             ("mongodb://a:b@h:1", ("h:1", Some(("a", "b", "admin")))),
         ] {
             let address = Address::of_uri(uri).expect("it is understood");
-            let user = address.user.as_ref();
-            let user = user.map(|user| (&*user.name, &*user.password, &*user.db));
+            let user = match &address.login {
+                Login::User(user) => Some((&*user.name, &*user.password, &*user.db)),
+                _ => None,
+            };
             assert_eq!((&*address.host, user), expected, "{uri}");
+            assert!(address.tls.is_none(), "{uri}");
         }
-        for uri in [
-            "",
-            "http://x",
-            "mongodb://",
-            "mongodb://a,b/",
-            "mongodb://a:%4@h",
-            "mongodb://h/?tls=true",
-        ] {
+        for uri in
+            ["mongodb://h/?tls=true", "mongodb://h/?ssl=true", "mongodb://h/?tlsCAFile=a%20b"]
+        {
+            assert!(Address::of_uri(uri).expect("it is understood").tls.is_some(), "{uri}");
+        }
+        for uri in ["", "http://x", "mongodb://", "mongodb://a,b/", "mongodb://a:%4@h"] {
             assert!(Address::of_uri(uri).is_err(), "{uri}");
         }
     }
