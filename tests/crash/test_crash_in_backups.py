@@ -101,6 +101,7 @@ def test_earlier_backups_stay_usable(tmp_path, form):
             [writer.start() for writer in mine]
             host = ["--host", "127.0.0.1:%d" % own.port]
             kind = rng.choice(["server", "create", "prune", "restore"])
+            print("round %d: %s, %s" % (round_ + 1, kind, time.strftime("%H:%M:%S")), flush=True)
             if kind == "server" and rng.random() < 0.6:
                 # There will be a moment of this round to restore.
                 wait_for_log(own.uri, now_us())

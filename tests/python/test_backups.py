@@ -14,6 +14,7 @@ import pymongo
 import pytest
 import server
 from backups import PROGRAM, at, backup, ids, now_us, refusal, restored, state, wait_for, wait_for_log
+from object_stores import STORES
 from pymongo.errors import OperationFailure
 
 pytestmark = pytest.mark.skipif(server.is_mongod(), reason="backups are Marula's own")
@@ -253,29 +254,20 @@ def test_a_run_without_backups_is_a_hole(tmp_path):
             assert [doc["_id"] for doc in client.db.c.find()] == list(range(number + 1))
 
 
-@pytest.fixture(scope="module")
-def s3():
-    """A server that speaks S3, and what points at it."""
-    from moto.server import ThreadedMotoServer
-    import logging
-    import urllib.request
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    store = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    store.start()
-    _, port = store.get_host_and_port()
-    address = "http://127.0.0.1:%d" % port
-    urllib.request.urlopen(urllib.request.Request(address + "/bucket", method="PUT"))
-    yield {"AWS_ENDPOINT": address, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret",
-           "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
-    store.stop()
+@pytest.fixture(scope="module", params=STORES)
+def store(request, tmp_path_factory):
+    """A server that speaks the protocol of an object store: the scheme of its addresses, and what points at it."""
+    with STORES[request.param](tmp_path_factory.mktemp("store")) as found:
+        yield found
 
 
 @pytest.mark.parametrize("form", [None, "raw"])
-def test_an_object_store_holds_backups(tmp_path, keys, s3, monkeypatch, form):
+def test_an_object_store_holds_backups(tmp_path, keys, store, monkeypatch, form):
     key = ["--key-file", keys[form]] if form else []
-    for name, value in s3.items():
+    scheme, variables = store
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    target = "s3://bucket/%s/backups" % form
+    target = "%s://bucket/%s/backups" % (scheme, form)
     options = schedule(target, *(["--backup-key-file", keys[form]] if form else []))
     with server.Server(*options) as own, pymongo.MongoClient(own.uri) as client:
         wait_for(lambda: "lastBackup" in client.admin.command("backupStatus")["schedule"])
@@ -295,9 +287,10 @@ def test_an_object_store_holds_backups(tmp_path, keys, s3, monkeypatch, form):
     assert "0 faults" in backup("verify", target, *key, "--temp", tmp_path)
     assert "1 backups went" in backup("prune", target, "--keep", "0s", *key)
     assert "0 faults" in backup("verify", target, *key, "--temp", tmp_path)
-    for broken in ("s3://bucket/other", "s3://nowhere/x"):
-        assert "there are no backups" in backup("list", broken, *key, fails=True)
-    assert "could not" in backup("create", "s3://nowhere/x", "--dbpath", tmp_path / "latest", *key, fails=True)
+    for broken in ("%s://bucket/other", "%s://nowhere/x"):
+        assert "there are no backups" in backup("list", broken % scheme, *key, fails=True)
+    nowhere = "%s://nowhere/x" % scheme
+    assert "could not" in backup("create", nowhere, "--dbpath", tmp_path / "latest", *key, fails=True)
 
 
 def test_keys_that_are_wrong_are_told(tmp_path, keys):
