@@ -102,7 +102,8 @@ package: program ## the program for others to install: .deb, wheel, npm package,
 	@rm -rf $(target)/package
 	@python3 packaging/make $(marula) $(target)/package "$$(cargo pkgid --package marula | sed 's/.*[#@]//')"
 
-lint: setup ## rustfmt and clippy, without warnings
+lint: setup ## rustfmt and clippy without warnings, and links in comments
 	@cargo fmt --all --check
 	@cargo fmt --manifest-path tests/rust/Cargo.toml --check
 	@cargo clippy --workspace --all-targets --quiet -- -D warnings
+	@cargo doc --workspace --no-deps --document-private-items --quiet

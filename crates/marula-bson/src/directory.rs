@@ -18,7 +18,7 @@
 //! anchor before each hit. A scan that reads one field of a 2.6 KB page thus touches four cache
 //! lines instead of forty.
 //!
-//! A document has a directory or has none; every reader accepts both. A [`Doc`](crate::Doc) hides
+//! A document has a directory or has none; every reader accepts both. A [`Doc`] hides
 //! the difference.
 
 use crate::doc::Iter;

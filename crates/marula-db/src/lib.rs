@@ -5,8 +5,8 @@
 //! operation; a [`WriteOp`] carries the context of one client write. This crate does not know how
 //! documents are *searched*: that is the task of `marula-plan`.
 //!
-//! Start with [`db`], then [`collection`], [`unit`], [`write`], [`index`]. [`keys`] has the layout
-//! of store keys.
+//! Start with [`db`], then [`collection`], [`unit`](mod@unit), [`write`](mod@write), [`index`].
+//! [`keys`] has the layout of store keys.
 
 pub mod activity;
 pub mod build;

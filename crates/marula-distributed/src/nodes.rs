@@ -15,7 +15,7 @@
 //! registry   id(8)                        the node that was added last
 //! ```
 //!
-//! A process that wants the store for itself (see [`lease`](crate::lease)) and nodes exclude each
+//! A process that wants the store for itself (see [`lease`]) and nodes exclude each
 //! other: a new node reads the owner's key and writes the registry's; a new owner reads the
 //! registry's and writes the owner's.
 

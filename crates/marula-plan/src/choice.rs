@@ -6,7 +6,7 @@
 //!   otherwise ──► all plans ──► trial ──► the cache records the result ────► the winner continues
 //! ```
 //!
-//! The cache is [`cache`](crate::cache), a trial is [`trial`](crate::trial). For a branch of an
+//! The cache is [`cache`], a trial is [`trial`]. For a branch of an
 //! `$or` the same is done with the branch alone.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -365,7 +365,7 @@ pub struct Choice {
     pub execution: Execution,
     /// Its score; `None` if there was only one plan.
     pub score: Option<f64>,
-    /// The other plans, in the order of `rejected`.
+    /// The other plans, in the order of [`winner_and_rejected`].
     pub rejected: Vec<trial::Tried>,
     /// The winner's number among all plans.
     pub number: usize,

@@ -1,7 +1,7 @@
 //! The server: sockets, commands, sessions, cursors, diagnostics.
 //!
-//! Bytes become a [`Message`](marula_wire::Message) in [`net`], a [`Request`] in [`dispatch`], and
-//! a reply in the command's own file under [`command`]. What all connections share is the
+//! Bytes become a [`Message`](marula_wire::Message) in [`net`], a [`Request`](request::Request) in
+//! [`dispatch`], and a reply in the command's own file under [`command`]. All connections share the
 //! [`Server`]. This crate does not know which engine its store is.
 //!
 //! Start with [`command`], then [`dispatch`], [`request`], [`context`].

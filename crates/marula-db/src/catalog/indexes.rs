@@ -4,7 +4,7 @@
 //! long, other changes are possible, also in the same collection. Everything a build writes lies
 //! under idents that the store lists as garbage; only the commit that adds the finished indexes to
 //! their collection removes them from that list, so that a crash in between leaves nothing.
-//! [`build`](crate::build) describes how entries are made while others write.
+//! [`build`] describes how entries are made while others write.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Commands: a row and a function each.
 //!
 //! A file here is one command. Its `COMMAND` row says what the frame must know before the command's
-//! own code runs (name, place, privilege, fields); `run` reads the [`Request`], writes the reply's
+//! own code runs (name, place, privilege, fields); `run` reads the
+//! [`Request`](crate::request::Request), writes the reply's
 //! fields and says by an [`Outcome`] how it went. `ok`, errors, write concern and counters are
 //! [`dispatch`](crate::dispatch)'s.
 //!

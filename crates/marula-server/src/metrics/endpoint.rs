@@ -2,7 +2,7 @@
 //!
 //! It polls its few connections, so that a slow client delays no other. Its resources are limited:
 //! [`CONNECTIONS_MAX`] connections, of which the one that is idle for longest is replaced by a new
-//! one; a head of [`HEAD_BYTES_MAX`](super::http::HEAD_BYTES_MAX) bytes and one response for each;
+//! one; a head of [`HEAD_BYTES_MAX`] bytes and one response for each;
 //! [`REQUEST_MAX`] from the first byte of a request to the last of its response.
 
 use std::io::{self, Read, Write};

@@ -49,8 +49,7 @@ pub(super) struct Samples<'t> {
     name: &'static str,
 }
 
-/// Names and values of labels. Both are constants of the server, without a quote or a backslash,
-/// except for values passed to [`Samples::named`].
+/// Names and values of labels. Both are constants of the server, without a quote or a backslash.
 pub(super) type Labels<'l> = &'l [(&'static str, &'l str)];
 
 impl Exposition {

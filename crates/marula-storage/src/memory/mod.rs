@@ -1,6 +1,6 @@
 //! The simplest engine: ordered maps in memory.
 //!
-//! The *state* is one [`Tree`](tree::Tree) per space and the stamp of the newest commit, under one
+//! The *state* is one [`Tree`] per space and the stamp of the newest commit, under one
 //! lock. A commit applies its writes under the lock; a snapshot or a cursor copies three pointers
 //! and then reads without it. Nothing survives the end of the process, so `sync` returns at once.
 
