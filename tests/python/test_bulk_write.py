@@ -1,4 +1,7 @@
 """`bulkWrite`: several collections in one command, as MongoDB 8.0 has it; mongod 6.0 does not know it."""
+import threading
+import time
+
 import pytest
 import server
 from bson import Binary, Int64
@@ -121,3 +124,26 @@ def test_only_on_admin(client):
     with pytest.raises(OperationFailure) as failed:
         client.bulk.command({"bulkWrite": 1, "ops": [{"insert": 0, "document": {}}], "nsInfo": [{"ns": "bulk.a"}]})
     assert failed.value.code == 13
+
+
+@pytest.mark.parametrize("operation, wanted", [
+    ({"insert": 0, "document": {"_id": 2}}, (0, 1, 0, 0, 0, 0)),
+    ({"update": 0, "filter": {"_id": 1}, "updateMods": {"$inc": {"n": 1}}}, (0, 0, 1, 1, 0, 0)),
+    ({"delete": 0, "filter": {"_id": 1}}, (0, 0, 0, 0, 0, 1)),
+])
+def test_an_operation_waits_for_the_document_of_a_transaction(client, operation, wanted):
+    client.bulk.a.insert_one({"_id": 1, "n": 1})
+    done = []
+    with client.start_session() as session:
+        session.start_transaction()
+        client.bulk.a.update_one({"_id": 1}, {"$inc": {"n": 1}}, session=session)
+        client.bulk.a.insert_one({"_id": 2}, session=session)
+        waiting = threading.Thread(target=lambda: done.append(bulk(client, [operation])))
+        waiting.start()
+        deadline = time.monotonic() + 10
+        while not list(client.admin.aggregate([{"$currentOp": {}}, {"$match": {"command.bulkWrite": 1}}])):
+            assert waiting.is_alive() and time.monotonic() < deadline, done
+            time.sleep(0.01)
+        session.abort_transaction()
+    waiting.join()
+    assert sums(done[0]) == wanted

@@ -2,10 +2,11 @@
 
 Every row holds on mongod 6.0, too.
 """
+import datetime
 import time
 
 import pytest
-from bson import Decimal128, encode
+from bson import Binary, Decimal128, encode
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
@@ -265,3 +266,51 @@ def test_a_field_that_is_there_twice_has_a_name(db):
     with pytest.raises(OperationFailure) as failed:
         db.command({"update": "c", "updates": [raw]})
     assert failed.value.details["codeName"] == "IDLDuplicateField"
+
+
+OTHER_UUID = Binary(bytes(16), 4)
+A_VIEW, ANOTHER_UUID, NO_ID = 166, 361, 53
+
+
+@pytest.mark.parametrize("name, id, told", [
+    ("there", 1, ANOTHER_UUID),
+    ("there", [1], NO_ID),
+    ("gone", 1, ANOTHER_UUID),
+    ("gone", [1], NO_ID),
+    ("view", 1, A_VIEW),
+    ("view", [1], NO_ID),
+])
+def test_an_insert_tells_of_the_id_then_of_a_view_then_of_another_uuid(db, name, id, told):
+    db.create_collection("there")
+    db.create_collection("view", viewOn="there", pipeline=[])
+    insert = {"insert": name, "documents": [{"_id": id}, {"_id": 2}], "collectionUUID": OTHER_UUID}
+    reply = db.command(insert)
+    assert (reply["n"], [error["code"] for error in reply["writeErrors"]]) == (0, [told])
+    reply = db.command({**insert, "ordered": False})
+    codes = [told, A_VIEW if name == "view" else ANOTHER_UUID]
+    assert (reply["n"], [error["code"] for error in reply["writeErrors"]]) == (0, codes)
+    assert "gone" not in db.list_collection_names()
+
+
+def test_measurements_for_another_uuid_are_refused_as_a_whole(db):
+    db.create_collection("series", timeseries={"timeField": "t"})
+    now = datetime.datetime(2020, 1, 1)
+    insert = {"insert": "series", "documents": [{"t": now}], "collectionUUID": OTHER_UUID}
+    with pytest.raises(OperationFailure) as refused:
+        db.command(insert)
+    assert refused.value.code == ANOTHER_UUID
+    assert refused.value.details["errmsg"].startswith(f"time-series insert failed: {db.name}.series :: caused by")
+    assert db.series.count_documents({}) == 0
+
+
+@pytest.mark.parametrize("name", ["system.views", "a$b", "there"])
+@pytest.mark.parametrize("command, field, statement", [
+    ("insert", "documents", {}),
+    ("update", "updates", {"q": {}, "u": {"$set": {"a": 1}}}),
+    ("delete", "deletes", {"q": {}, "limit": 1}),
+])
+def test_how_many_statements_there_are_is_told_before_where_they_go(db, name, command, field, statement):
+    told = failure(db, {command: name, field: [], "isTimeseriesNamespace": True})
+    assert told == (16, "Write batch sizes must be between 1 and 100000. Got 0 operations.")
+    number, text = failure(db, {command: name, field: [statement], "stmtIds": [1, 2]})
+    assert number == 16 and text.startswith("Number of statement ids must match the number of batch entries. Got 2")

@@ -217,7 +217,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("shown_command", &["row"]),
     ("snapshots", &["concern", "request", "row"]),
     ("stable_api", &["request"]),
-    ("statements", &["fields", "request"]),
+    (
+        "statements",
+        &["collection_uuid", "context", "ended", "fields", "request", "write_reply", "writes"],
+    ),
     ("time_series", &["command", "fields", "request"]),
     ("ttl", &["server"]),
     ("transactions", &["concern", "log", "operation", "profiling", "request", "row", "session"]),

@@ -13,6 +13,7 @@ use marula_query::expression::scope::check_let_variable;
 use marula_query::expression::{Arena, Expression, Frame, Scope, saturated_long};
 use marula_query::filter::Filter;
 use marula_query::sort::SortPattern;
+use marula_query::text;
 
 errors! {
     not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
@@ -151,17 +152,53 @@ fn hint_document(hint: Doc<'_>) -> Result<Option<Hint>> {
 
 /// Adds a sort to a query. `{ $natural: ±1 }` is a direction of the scan, not an order of values.
 ///
-/// Errors: as of [`check_natural_sort`], and those of a sort pattern.
+/// Errors: as of [`Order::parse`].
 pub fn apply_sort(query: &mut Query, sort: Doc<'_>) -> Result<()> {
-    if sort.is_empty() {
-        return Ok(());
-    }
-    check_natural_sort(sort, query.hint.as_ref())?;
-    match natural(sort) {
-        Some(hint) => query.hint = Some(hint),
-        None => query.sort = Some(SortPattern::parse(sort, &query.context)?),
+    if !sort.is_empty() {
+        let order = Order::parse(query.hint.take(), sort, &query.context)?;
+        (query.hint, query.sort) = (order.hint, order.sort);
     }
     Ok(())
+}
+
+/// The hint and the sort of an operation, parsed: what decides the order in which its documents are
+/// found.
+#[derive(Clone, Default)]
+pub struct Order {
+    /// The index to use.
+    pub hint: Option<Hint>,
+    /// The order of values.
+    pub sort: Option<SortPattern>,
+    /// Whether the sort is by the score of a text search.
+    pub wants_score: bool,
+}
+
+impl Order {
+    /// Adds a sort, which may be empty, to a hint.
+    ///
+    /// Errors: as of [`check_natural_sort`], and those of a sort pattern.
+    pub fn parse(hint: Option<Hint>, sort: Doc<'_>, context: &QueryContext) -> Result<Self> {
+        if sort.is_empty() {
+            return Ok(Order { hint, ..Order::default() });
+        }
+        check_natural_sort(sort, hint.as_ref())?;
+        let wants_score = text::asks_for(sort, "textScore");
+        Ok(match natural(sort) {
+            Some(hint) => Order { hint: Some(hint), sort: None, wants_score },
+            None => Order { hint, sort: Some(SortPattern::parse(sort, context)?), wants_score },
+        })
+    }
+
+    /// Returns whether the operation may find its documents in any order, by any index.
+    pub fn is_free(&self) -> bool {
+        self.hint.is_none() && self.sort.is_none()
+    }
+
+    /// Makes the query that finds the documents of `filter` in this order.
+    pub fn query(self, filter: Filter, context: QueryContext) -> Query {
+        let Order { hint, sort, wants_score } = self;
+        Query { hint, sort, wants_score, ..Query::new(filter, context) }
+    }
 }
 
 /// Checks that a sort in natural order has neither other fields nor an index hint.

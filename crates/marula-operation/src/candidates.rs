@@ -4,15 +4,16 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use marula_bson::{Doc, Value};
+use marula_bson::Doc;
 use marula_db::{Collection, RecordKey};
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution, Query, TimeBudget, Wording, choice};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
+use crate::args::Order;
+use crate::by_id;
 use crate::env::{Env, Progress};
-use crate::{args, by_id};
 
 /// The number of records that a multi-document update or delete gathers before it writes them.
 const GATHERED_MAX: usize = 1_000;
@@ -23,55 +24,72 @@ pub(crate) struct Sought<'s> {
     pub(crate) asked: Doc<'s>,
     /// The filter, parsed.
     pub(crate) filter: &'s Filter,
-    pub(crate) hint: Option<Value<'s>>,
-    pub(crate) sort: Option<Doc<'s>>,
+    /// The hint and the sort.
+    pub(crate) order: Order,
     pub(crate) wording: Wording<'s>,
     pub(crate) context: &'s QueryContext,
     /// Whether the thread has no time budget.
     pub(crate) may_wait: bool,
 }
 
-/// Chooses the plan that finds the documents.
+/// Chooses the plan that finds the documents: the look-up of a single `_id`, or the planner's.
 ///
-/// Errors: those of [`choice::choose`], the hint and the sort.
+/// Errors: those of [`choice::choose`].
 pub(crate) fn find(
     env: &Env<'_>,
     collection: &Arc<Collection>,
     sought: Sought<'_>,
 ) -> Result<Progress<Execution>> {
-    let Sought { asked, filter, hint, sort, wording, context, may_wait } = sought;
-    if hint.is_none()
-        && sort.is_none()
-        && let Some(id) = by_id::only_id(asked, context)
+    let Sought { asked, filter, order, wording, context, may_wait } = sought;
+    if order.is_free()
+        && let Some(id) = by_id::only_id(collection, asked, context)
     {
         return Ok(Progress::Done(by_id::look_up(collection, id, context.clone())));
     }
-    let mut query = Query::new(filter.clone(), context.clone());
-    query.hint = args::parse_hint(hint)?;
-    if let Some(sort) = sort {
-        args::apply_sort(&mut query, sort)?;
-        query.wants_score = marula_query::text::asks_for(sort, "textScore");
-    }
+    let query = order.query(filter.clone(), context.clone());
+    choose(env, collection, query, &wording, may_wait)
+}
+
+/// Has the planner choose the plan of a write's query.
+///
+/// Errors: those of [`choice::choose`].
+pub(crate) fn choose(
+    env: &Env<'_>,
+    collection: &Arc<Collection>,
+    query: Query,
+    wording: &Wording<'_>,
+    may_wait: bool,
+) -> Result<Progress<Execution>> {
     let time_budget = TimeBudget::all_or_none(may_wait);
     let mut interrupt = || env.check_interrupt();
-    choice::choose(env.unit, collection, query, &wording, time_budget, &mut interrupt)
+    choice::choose(env.unit, collection, query, wording, time_budget, &mut interrupt)
         .map(Progress::of)
 }
 
-/// Returns the next record of an execution, if there is one.
-pub(crate) fn next_record(
+/// Calls `write` for the records of an execution, one by one, until it returns a result: the
+/// document of a record may not match any more when it is written. Returns `None` if there is none.
+///
+/// Errors: those of `write` and of the execution.
+pub(crate) fn write_first<T>(
     env: &Env<'_>,
-    execution: &mut Execution,
-) -> Result<Progress<Option<RecordKey>>> {
-    let mut record = None;
-    let end = execution.run(env.unit, &mut || env.check_interrupt(), &mut |found| {
-        record = Some(RecordKey::new(found.record));
-        Ok(Emit::Enough)
-    })?;
-    Ok(match end {
-        End::Overdue => Progress::NeedsPool,
-        End::Exhausted | End::Paused => Progress::Done(record),
-    })
+    mut execution: Execution,
+    mut write: impl FnMut(&RecordKey) -> Result<Option<T>>,
+) -> Result<Progress<Option<T>>> {
+    execution.give_candidates();
+    loop {
+        let mut record = None;
+        let end = execution.run(env.unit, &mut || env.check_interrupt(), &mut |found| {
+            record = Some(RecordKey::new(found.record));
+            Ok(Emit::Enough)
+        })?;
+        if end == End::Overdue {
+            return Ok(Progress::NeedsPool);
+        }
+        let Some(record) = record else { return Ok(Progress::Done(None)) };
+        if let Some(done) = write(&record)? {
+            return Ok(Progress::Done(Some(done)));
+        }
+    }
 }
 
 /// Calls `write` for every record of an execution, until one breaks. Records are gathered many at a

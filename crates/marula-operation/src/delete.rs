@@ -1,7 +1,6 @@
 //! `delete`: removes documents.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use marula_bson::{Doc, Value};
 use marula_db::session::Done;
@@ -11,10 +10,11 @@ use marula_plan::{Execution, Query, Wording};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
-use crate::candidates::{self, Sought, for_each_record, next_record};
+use crate::args::{self, Order};
+use crate::candidates::{self, Sought, for_each_record, write_first};
 use crate::env::{Env, Progress};
 use crate::targets::{check_not_view, multi_not_retryable};
-use crate::{args, time_series};
+use crate::time_series;
 
 /// The actions on the collection that the user must be allowed.
 pub const ACTIONS: &[&str] = &["remove"];
@@ -45,20 +45,21 @@ pub fn recorded(done: &Done) -> Option<i64> {
 }
 
 impl<'a> DeleteOp<'a> {
-    /// Executes the delete on the collection of this name, if it exists, and returns the number of
-    /// removed documents.
+    /// Executes the delete on the collection of this name and returns the number of removed
+    /// documents.
     ///
     /// Errors: those of the filter, of the execution and of the write.
     pub fn run(
         &self,
         env: &Env<'_>,
         ns: &Namespace,
-        collection: Option<&Arc<Collection>>,
         op: &mut WriteOp<'_>,
     ) -> Result<Progress<i64>> {
         if self.multi && op.numbered.is_some() {
             return Err(multi_not_retryable("true"));
         }
+        let collection = env.unit.collection(ns);
+        let collection = collection.as_ref();
         let buckets = collection.map(|collection| env.unit.db().buckets_of(collection));
         if let Some(buckets) = buckets.transpose()?.flatten() {
             return match op.may_wait {
@@ -76,29 +77,26 @@ impl<'a> DeleteOp<'a> {
         if !op.may_wait && self.multi {
             return Ok(Progress::NeedsPool);
         }
-        let DeleteOp { query: asked, hint, .. } = *self;
-        let (wording, may_wait) = (self.wording(), op.may_wait);
-        let sought = Sought { asked, filter, hint, sort: None, wording, context, may_wait };
+        let order = Order { hint: args::parse_hint(self.hint)?, ..Order::default() };
+        let (asked, wording, may_wait) = (self.query, self.wording(), op.may_wait);
+        let sought = Sought { asked, filter, order, wording, context, may_wait };
         let Progress::Done(mut execution) = candidates::find(env, collection, sought)? else {
             return Ok(Progress::NeedsPool);
         };
         if self.multi {
             return delete_all(env, collection, filter, &mut execution, op).map(Progress::Done);
         }
-        execution.give_candidates();
         let done = || Done::Deleted(1);
-        loop {
-            let Progress::Done(record) = next_record(env, &mut execution)? else {
-                return Ok(Progress::NeedsPool);
-            };
-            let Some(record) = record else { break };
-            let statement = Some((self.number, &done as &dyn Fn() -> Done));
-            if op.delete(collection, &record, &mut |doc| filter.matches(doc), statement)? {
-                return Ok(Progress::Done(1));
-            }
+        let statement = Some((self.number, &done as &dyn Fn() -> Done));
+        let deleted = write_first(env, execution, |record| {
+            let mut is_wanted = |doc: Doc<'_>| filter.matches(doc);
+            let is_deleted = op.delete(collection, record, &mut is_wanted, statement)?;
+            Ok(is_deleted.then_some(1))
+        })?;
+        if deleted == Progress::Done(None) {
+            op.record_only(&[(self.number, Done::Deleted(0))])?;
         }
-        op.record_only(&[(self.number, Done::Deleted(0))])?;
-        Ok(Progress::Done(0))
+        Ok(deleted.map(Option::unwrap_or_default))
     }
 
     /// Parses the filter; `None` is a collection that does not exist.
@@ -126,9 +124,8 @@ impl<'a> DeleteOp<'a> {
         if collection.is_none() {
             args::check_text_without_collection(&filter, ns)?;
         }
-        let mut query = Query::new(filter, context);
-        query.hint = args::parse_hint(self.hint)?;
-        Ok(query)
+        let order = Order { hint: args::parse_hint(self.hint)?, ..Order::default() };
+        Ok(order.query(filter, context))
     }
 
     /// The query as the client wrote it.

@@ -257,8 +257,7 @@ impl<'a> FindOp<'a> {
     ) -> Result<Progress<FindDocuments>> {
         let context = self.context(env, Some(collection))?;
         if self.is_plain()
-            && let Some(id) = by_id::only_id(self.filter, &context)
-            && collection.state().options.collation.is_none()
+            && let Some(id) = by_id::only_id(collection, self.filter, &context)
         {
             let execution = by_id::look_up(collection, id, context);
             return Ok(Progress::Done(FindDocuments::new(execution)));

@@ -1,23 +1,23 @@
 //! `findAndModify`: changes, replaces, inserts or removes one document and returns it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, Value};
 use marula_db::session::Done;
 use marula_db::write::Written;
-use marula_db::{Change, Collection, Namespace, WriteOp};
+use marula_db::{Change, Collection, Namespace, RecordKey, WriteOp};
 use marula_error::{Error, Result, codes, errors};
-use marula_plan::{Execution, Hint, Query, TimeBudget, Wording, choice, query};
+use marula_plan::{Query, Wording, query};
 use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Draft, Filter, Purpose, TextNode};
 use marula_query::projection::{Meta, Metadata, Projection};
-use marula_query::sort::SortPattern;
 use marula_query::text;
 use marula_query::update::{EmptyTimestamps, Update, UpdateOptions, check_array_filters};
 
-use crate::args::{self, Arguments};
-use crate::candidates::next_record;
+use crate::args::{self, Arguments, Order};
+use crate::candidates::{self, Sought, write_first};
 use crate::env::{Env, Progress};
 use crate::find::draft_projection;
 use crate::statements;
@@ -120,7 +120,7 @@ impl<'a> FindAndModifyOp<'a> {
             return Ok(Progress::NeedsPool);
         }
         let parts = self.read(env, collection.as_deref(), op.empty_timestamps)?;
-        let Parts { update, draft, ordered, fields, context } = parts;
+        let Parts { update, draft, order, fields, context } = parts;
         let filter = draft.finish_for_positions(&context)?;
         if is_made {
             // The collection exists even if the command fails after this.
@@ -134,8 +134,7 @@ impl<'a> FindAndModifyOp<'a> {
             op: self,
             update: update.as_ref(),
             filter: &filter,
-            sort: ordered.sort,
-            hint: ordered.hint,
+            order,
             projection: projection.as_ref(),
             context: &context,
         };
@@ -173,7 +172,7 @@ impl<'a> FindAndModifyOp<'a> {
         collection: Option<&Collection>,
     ) -> Result<(Query, Option<Update>)> {
         let parts = self.read(env, collection, EmptyTimestamps::default())?;
-        let Parts { update, draft, ordered, fields, context } = parts;
+        let Parts { update, draft, order, fields, context } = parts;
         let filter = draft.finish(&context)?;
         if collection.is_none() {
             args::check_text_without_collection(&filter, ns)?;
@@ -181,8 +180,7 @@ impl<'a> FindAndModifyOp<'a> {
         // A collection that is not created has no document to project.
         let has_document = collection.is_some() || self.upsert;
         self.parse_projection(if has_document { fields } else { Doc::EMPTY }, &context)?;
-        let mut query = Query { filter, ..ordered };
-        query.wants_score = text::asks_for(self.sort, "textScore");
+        let mut query = order.query(filter, context);
         // A write stops at the one document that it looks for; only a sort has to know.
         query.limit = query.sort.is_some().then_some(1);
         Ok((query, update))
@@ -219,10 +217,8 @@ impl<'a> FindAndModifyOp<'a> {
             }
             _ => (self.sort, self.fields),
         };
-        let mut ordered = Query::new(Filter::everything(&context), context.clone());
-        ordered.hint = hint;
-        args::apply_sort(&mut ordered, sort)?;
-        Ok(Parts { update, draft, ordered, fields, context })
+        let order = Order::parse(hint, sort, &context)?;
+        Ok(Parts { update, draft, order, fields, context })
     }
 
     fn parse_update(
@@ -281,8 +277,7 @@ impl<'a> FindAndModifyOp<'a> {
 struct Parts<'a> {
     update: Option<Update>,
     draft: Draft,
-    /// A query without a filter, with the sort and the hint.
-    ordered: Query,
+    order: Order,
     /// The projection, if it counts.
     fields: Doc<'a>,
     context: QueryContext,
@@ -306,8 +301,7 @@ struct Job<'j> {
     op: &'j FindAndModifyOp<'j>,
     update: Option<&'j Update>,
     filter: &'j Filter,
-    sort: Option<SortPattern>,
-    hint: Option<Hint>,
+    order: Order,
     projection: Option<&'j Projection>,
     context: &'j QueryContext,
 }
@@ -319,72 +313,60 @@ impl Job<'_> {
         collection: &Arc<Collection>,
         op: &mut WriteOp<'_>,
     ) -> Result<Progress<Option<DocBuf>>> {
-        let mut query = Query::new(self.filter.clone(), self.context.clone());
-        query.hint = self.hint.clone();
-        query.sort = self.sort.clone();
-        query.wants_score = text::asks_for(self.op.sort, "textScore");
-        let limit = query.sort.is_some().then_some(1);
+        let (filter, context, order) = (self.filter, self.context, self.order.clone());
+        let limit = order.sort.is_some().then_some(1);
         let wording = Wording { limit, ..self.op.wording() };
-        let time_budget = TimeBudget::all_or_none(op.may_wait);
-        let mut interrupt = || env.check_interrupt();
-        let chosen =
-            choice::choose(env.unit, collection, query, &wording, time_budget, &mut interrupt)?;
-        let Some(mut execution) = chosen else { return Ok(Progress::NeedsPool) };
-        execution.give_candidates();
-        self.carry_out(env, collection, execution, op).map_err(executor_error)
+        let (asked, may_wait) = (self.op.query, op.may_wait);
+        let sought = Sought { asked, filter, order, wording, context, may_wait };
+        let Progress::Done(execution) = candidates::find(env, collection, sought)? else {
+            return Ok(Progress::NeedsPool);
+        };
+        write_first(env, execution, |record| self.write(collection, record, op))
+            .map_err(executor_error)
     }
 
-    fn carry_out(
+    /// Changes or removes the document of a record and returns the reply; `None` if the document
+    /// does not match any more.
+    fn write(
         &self,
-        env: &Env<'_>,
-        collection: &Arc<Collection>,
-        mut execution: Execution,
+        collection: &Collection,
+        record: &RecordKey,
         op: &mut WriteOp<'_>,
-    ) -> Result<Progress<Option<DocBuf>>> {
-        loop {
-            let Progress::Done(record) = next_record(env, &mut execution)? else {
-                return Ok(Progress::NeedsPool);
-            };
-            let Some(record) = record else { return Ok(Progress::Done(None)) };
-            // A projection fails only after the document is written.
-            let answer = std::cell::RefCell::new(Ok(DocBuf::new()));
-            let is_done = match self.update {
-                Some(update) => {
-                    let unit = op.unit;
-                    let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
-                        let change =
-                            change_if_matching(unit, self.filter, update, self.context, doc, out)?;
-                        let shown = match &change {
-                            Change::Skip => return Ok(change),
-                            Change::Replace(_) | Change::Delta(..) if self.op.new => {
-                                Doc::trusted(out)
-                            }
-                            Change::Same | Change::Replace(_) | Change::Delta(..) => doc,
-                        };
-                        *answer.borrow_mut() = self.answer(Some(shown), Some(true), None);
-                        Ok(change)
+    ) -> Result<Option<DocBuf>> {
+        // A projection fails only after the document is written.
+        let answer = RefCell::new(Ok(DocBuf::new()));
+        let is_done = match self.update {
+            Some(update) => {
+                let unit = op.unit;
+                let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
+                    let change =
+                        change_if_matching(unit, self.filter, update, self.context, doc, out)?;
+                    let shown = match &change {
+                        Change::Skip => return Ok(change),
+                        Change::Replace(_) | Change::Delta(..) if self.op.new => Doc::trusted(out),
+                        Change::Same | Change::Replace(_) | Change::Delta(..) => doc,
                     };
-                    let done = |_: Written| recorded(&answer.borrow());
-                    let statement = Some((self.op.statement, &done as &dyn Fn(Written) -> Done));
-                    op.update(collection, &record, &mut change, statement)? != Written::Skipped
-                }
-                None => {
-                    let mut is_wanted = |doc: Doc<'_>| {
-                        let matches = self.filter.matches(doc)?;
-                        if matches {
-                            *answer.borrow_mut() = self.answer(Some(doc), None, None);
-                        }
-                        Ok(matches)
-                    };
-                    let done = || recorded(&answer.borrow());
-                    let statement = Some((self.op.statement, &done as &dyn Fn() -> Done));
-                    op.delete(collection, &record, &mut is_wanted, statement)?
-                }
-            };
-            if is_done {
-                return answer.into_inner().map(|answer| Progress::Done(Some(answer)));
+                    *answer.borrow_mut() = self.answer(Some(shown), Some(true), None);
+                    Ok(change)
+                };
+                let done = |_: Written| recorded(&answer.borrow());
+                let statement = Some((self.op.statement, &done as &dyn Fn(Written) -> Done));
+                op.update(collection, record, &mut change, statement)? != Written::Skipped
             }
-        }
+            None => {
+                let mut is_wanted = |doc: Doc<'_>| {
+                    let matches = self.filter.matches(doc)?;
+                    if matches {
+                        *answer.borrow_mut() = self.answer(Some(doc), None, None);
+                    }
+                    Ok(matches)
+                };
+                let done = || recorded(&answer.borrow());
+                let statement = Some((self.op.statement, &done as &dyn Fn() -> Done));
+                op.delete(collection, record, &mut is_wanted, statement)?
+            }
+        };
+        if is_done { answer.into_inner().map(Some) } else { Ok(None) }
     }
 
     fn insert(
@@ -393,7 +375,7 @@ impl Job<'_> {
         update: &Update,
         op: &mut WriteOp<'_>,
     ) -> Result<DocBuf> {
-        let answer = std::cell::RefCell::new(Ok(DocBuf::new()));
+        let answer = RefCell::new(Ok(DocBuf::new()));
         let done = |doc: Doc<'_>| {
             let made = self.answer(Some(doc).filter(|_| self.op.new), Some(false), doc.get("_id"));
             *answer.borrow_mut() = made.clone();

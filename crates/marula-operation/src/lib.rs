@@ -17,7 +17,7 @@
 //! control are not known here. Start with [`env`](mod@env), then [`find`].
 
 pub mod args;
-pub mod by_id;
+mod by_id;
 mod candidates;
 pub mod count;
 pub mod delete;
@@ -26,6 +26,7 @@ pub mod documents;
 pub mod env;
 pub mod find;
 pub mod find_and_modify;
+pub mod insert;
 pub mod statements;
 pub mod targets;
 pub mod time_series;

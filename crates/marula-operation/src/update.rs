@@ -14,11 +14,12 @@ use marula_query::filter::{Filter, Purpose};
 use marula_query::text;
 use marula_query::update::{EmptyTimestamps, Matched, Origin, Update, UpdateOptions};
 
-use crate::candidates::{self, Sought, for_each_record, next_record};
+use crate::args::{self, Order};
+use crate::candidates::{self, Sought, for_each_record, write_first};
 use crate::env::{Env, Progress};
 use crate::targets::{check_not_view, multi_not_retryable};
 use crate::upsert::{may_match_now, upserted_document, with_id_first};
-use crate::{args, statements, time_series};
+use crate::{statements, time_series};
 
 /// The actions on the collection that the user must be allowed.
 pub fn actions(upserts: bool) -> &'static [&'static str] {
@@ -26,6 +27,7 @@ pub fn actions(upserts: bool) -> &'static [&'static str] {
 }
 
 /// An update whose form is checked: one statement of the command.
+#[derive(Clone, Copy)]
 pub struct UpdateOp<'a> {
     /// The filter.
     pub query: Doc<'a>,
@@ -80,6 +82,25 @@ impl Updated {
 }
 
 impl<'a> UpdateOp<'a> {
+    /// The update of one document, without options.
+    pub fn of_one(query: Doc<'a>, update: Value<'a>) -> Self {
+        UpdateOp {
+            query,
+            update,
+            constants: None,
+            array_filters: None,
+            hint: None,
+            sort: None,
+            collation: None,
+            let_variables: None,
+            multi: false,
+            upsert: false,
+            supplied: None,
+            origin: Origin::Client,
+            number: 0,
+        }
+    }
+
     /// Executes the update on the collection of this name.
     ///
     /// Errors: those of the update, the filter and their parts, of the execution and of the write.
@@ -109,8 +130,8 @@ impl<'a> UpdateOp<'a> {
             op.user_writes.check(ns.db())?;
             collection = Some(env.unit.collection_or_create(ns)?);
         }
-        let parsed = self.parse(env, collection.as_deref(), op.empty_timestamps)?;
-        let Parsed { update, filter, context } = &parsed;
+        let Parsed { update, filter, context } =
+            &self.parse(env, collection.as_deref(), op.empty_timestamps)?;
         let Some(collection) = collection else {
             args::check_text_without_collection(filter, ns)?;
             let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
@@ -118,17 +139,8 @@ impl<'a> UpdateOp<'a> {
             return Ok(Progress::Done(Updated::default()));
         };
         check_not_view(&collection)?;
-        let job = Job { statement: self, update, filter, context };
-        let found = match self.upsert {
-            false => job.update_matching(env, &collection, op)?,
-            true => statements::modify_or_insert(
-                op,
-                |op| job.update_matching(env, &collection, op),
-                |op| job.insert(&collection, op),
-                |error| may_match_now(error, filter),
-            )?,
-        };
-        Ok(found.map(Option::unwrap_or_default))
+        let parsed = ParsedUpdate { statement: self, update, filter, context };
+        Ok(parsed.run(env, &collection, op)?.map(Option::unwrap_or_default))
     }
 
     /// Parses the update and the filter; `None` is a collection that does not exist.
@@ -143,6 +155,18 @@ impl<'a> UpdateOp<'a> {
         let mut context = env.context(collection, self.collation, self.let_variables)?;
         context.has_text_score = self.sort.is_some() && text::has_search(self.query);
         context.has_distance = self.sort.is_some() && text::has_near(self.query);
+        let (update, filter) = self.parse_within(&context, empty_timestamps)?;
+        Ok(Parsed { update, filter, context })
+    }
+
+    /// Parses the update and the filter in an environment that exists already: a pipeline's.
+    ///
+    /// Errors: those of the update and the filter.
+    pub fn parse_within(
+        &self,
+        context: &QueryContext,
+        empty_timestamps: EmptyTimestamps,
+    ) -> Result<(Update, Filter)> {
         let options = UpdateOptions {
             array_filters: self.array_filters,
             constants: self.constants,
@@ -150,10 +174,10 @@ impl<'a> UpdateOp<'a> {
             empty_timestamps,
             origin: self.origin,
         };
-        let update = Update::parse(self.update, &options, &context)?;
+        let update = Update::parse(self.update, &options, context)?;
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
-        let filter = Filter::draft(self.query, purpose, &context)?.finish(&context)?;
-        Ok(Parsed { update, filter, context })
+        let filter = Filter::draft(self.query, purpose, context)?.finish(context)?;
+        Ok((update, filter))
     }
 
     /// Makes the query and the update for `explain`.
@@ -170,15 +194,16 @@ impl<'a> UpdateOp<'a> {
         if collection.is_none() {
             args::check_text_without_collection(&filter, ns)?;
         }
-        let mut query = Query::new(filter, context);
-        query.hint = args::parse_hint(self.hint)?;
-        if let Some(sort) = self.sort {
-            args::apply_sort(&mut query, sort)?;
-            query.wants_score = text::asks_for(sort, "textScore");
-        }
+        let mut query = self.order(&context)?.query(filter, context);
         // A write stops at the one document that it looks for; only a sort has to know.
         query.limit = (!self.multi && query.sort.is_some()).then_some(1);
         Ok((query, update))
+    }
+
+    /// Parses the hint and the sort.
+    fn order(&self, context: &QueryContext) -> Result<Order> {
+        let hint = args::parse_hint(self.hint)?;
+        Order::parse(hint, self.sort.unwrap_or(Doc::EMPTY), context)
     }
 
     /// The query as the client wrote it.
@@ -197,15 +222,41 @@ pub struct Parsed {
     pub context: QueryContext,
 }
 
-/// A parsed statement.
-struct Job<'j> {
-    statement: &'j UpdateOp<'j>,
-    update: &'j Update,
-    filter: &'j Filter,
-    context: &'j QueryContext,
+/// A statement whose parts are parsed.
+#[derive(Clone, Copy)]
+pub struct ParsedUpdate<'p> {
+    /// The statement.
+    pub statement: &'p UpdateOp<'p>,
+    /// Its update.
+    pub update: &'p Update,
+    /// Its filter.
+    pub filter: &'p Filter,
+    /// The environment of both.
+    pub context: &'p QueryContext,
 }
 
-impl Job<'_> {
+impl ParsedUpdate<'_> {
+    /// Changes the documents that match or, in an upsert, inserts one if there are none. Returns
+    /// `None` if nothing matches and nothing is inserted.
+    ///
+    /// Errors: those of the hint and the sort, of the execution and of the write.
+    pub fn run(
+        &self,
+        env: &Env<'_>,
+        collection: &Arc<Collection>,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<Option<Updated>>> {
+        if !self.statement.upsert {
+            return self.update_matching(env, collection, op);
+        }
+        statements::modify_or_insert(
+            op,
+            |op| self.update_matching(env, collection, op),
+            |op| self.insert(collection, op),
+            |error| may_match_now(error, self.filter),
+        )
+    }
+
     /// Changes the documents that match; returns `None` if there are none.
     fn update_matching(
         &self,
@@ -222,34 +273,25 @@ impl Job<'_> {
         if self.statement.multi {
             return self.update_all(env, collection, &mut execution, op).map(Progress::Done);
         }
-        execution.give_candidates();
         let number = self.statement.number;
         let done = |written| Done::Updated {
             matched: 1,
             modified: i64::from(written == Written::Changed),
             upserted: None,
         };
-        loop {
-            let Progress::Done(record) = next_record(env, &mut execution)? else {
-                return Ok(Progress::NeedsPool);
-            };
-            let Some(record) = record else { break };
+        let found = write_first(env, execution, |record| {
             let unit = op.unit;
             let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(unit, doc, out);
-            match op.update(collection, &record, &mut change, Some((number, &done)))? {
-                Written::Skipped => {}
-                written => {
-                    let modified = i64::from(written == Written::Changed);
-                    let updated = Updated { matched: 1, modified, upserted: None };
-                    return Ok(Progress::Done(Some(updated)));
-                }
-            }
-        }
-        if !self.statement.upsert {
+            let written = op.update(collection, record, &mut change, Some((number, &done)))?;
+            let modified = i64::from(written == Written::Changed);
+            let updated = Updated { matched: 1, modified, upserted: None };
+            Ok((written != Written::Skipped).then_some(updated))
+        })?;
+        if !self.statement.upsert && matches!(found, Progress::Done(None)) {
             let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
             op.record_only(&[(number, nothing)])?;
         }
-        Ok(Progress::Done(None))
+        Ok(found)
     }
 
     /// Inserts the document of the upsert.
@@ -296,10 +338,10 @@ impl Job<'_> {
         collection: &Arc<Collection>,
         may_wait: bool,
     ) -> Result<Progress<Execution>> {
-        let UpdateOp { query, hint, sort, .. } = *self.statement;
-        let Job { filter, context, .. } = *self;
-        let wording = self.statement.wording();
-        let sought = Sought { asked: query, filter, hint, sort, wording, context, may_wait };
+        let ParsedUpdate { statement, filter, context, .. } = *self;
+        let (asked, wording) = (statement.query, statement.wording());
+        let order = statement.order(context)?;
+        let sought = Sought { asked, filter, order, wording, context, may_wait };
         candidates::find(env, collection, sought)
     }
 

@@ -1,21 +1,22 @@
-//! The writes of the stages `$out` and `$merge`, through the collections' own writes.
+//! The writes of the stages `$out` and `$merge`, which are the operations of the commands.
 
 use std::sync::Arc;
 
 use marula_bson::{Doc, Value};
 use marula_db::time_series::{TimeSeries, buckets_namespace};
-use marula_db::write::{InsertReport, UserWrites, Written};
-use marula_db::{Collection, Db, Namespace, RecordKey, WriteOp};
+use marula_db::write::UserWrites;
+use marula_db::{Collection, Db, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
-use marula_operation::by_id;
+use marula_operation::insert::InsertOp;
 use marula_operation::targets;
-use marula_operation::update::change_if_matching;
-use marula_operation::upsert::upsert;
-use marula_plan::{Emit, Execution, Query, planner};
+use marula_operation::update::{ParsedUpdate, UpdateOp};
+use marula_operation::{Env, Host};
+use marula_plan::TimeBudget;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
+use marula_query::spill::Limits;
 use marula_query::stage::Replacement;
-use marula_query::update::{EmptyTimestamps, Update, UpdateOptions};
+use marula_query::update::{EmptyTimestamps, Update};
 
 use crate::context::{Context, Work};
 use crate::time_series;
@@ -50,6 +51,10 @@ impl Writer {
     ) -> Self {
         let (db, work, user_writes) = (ctx.server.db.clone(), Work::of(ctx), ctx.user_writes());
         Writer { db, work, context, bypass_validation, user_writes }
+    }
+
+    fn env(&self) -> Env<'_> {
+        Env { unit: self.work.unit(), host: self }
     }
 
     fn op(&self) -> WriteOp<'_> {
@@ -163,15 +168,13 @@ impl Writer {
         variables: Doc<'_>,
     ) -> Result<bool> {
         let constants = Some(variables).filter(|variables| !variables.is_empty());
-        let options = UpdateOptions { constants, ..UpdateOptions::default() };
-        let update = Update::parse(update, &options, &self.context)?;
-        let parsed = Filter::parse(filter, &self.context)?;
+        let statement = UpdateOp { constants, ..UpdateOp::of_one(filter, update) };
+        let parsed = statement.parse_within(&self.context, EmptyTimestamps::default())?;
         let Some(collection) = self.db.collection(ns) else {
             ns.check_creatable()?;
             return Ok(false);
         };
-        targets::check_not_view(&collection)?;
-        self.update_found(&collection, filter, &parsed, &update)
+        self.run(&statement, &parsed, &collection)
     }
 
     /// Updates the single document that matches `filter`, or inserts the one that the update
@@ -182,74 +185,24 @@ impl Writer {
         filter: Doc<'_>,
         update: Value<'_>,
     ) -> Result<()> {
-        let update = Update::parse(update, &UpdateOptions::default(), &self.context)?;
-        let parsed = Filter::parse(filter, &self.context)?;
+        let statement = UpdateOp { upsert: true, ..UpdateOp::of_one(filter, update) };
+        let parsed = statement.parse_within(&self.context, EmptyTimestamps::default())?;
         self.user_writes.check(ns.db())?;
         let collection = self.db.collection_or_create(ns)?;
-        targets::check_not_view(&collection)?;
-        if self.update_found(&collection, filter, &parsed, &update)? {
-            return Ok(());
-        }
-        let inserted =
-            upsert(&collection, &update, &parsed, &self.context, &mut self.op(), &|_| None);
-        match inserted {
-            // Another client may have inserted the matching document.
-            Err(error) if error.code() == codes::DuplicateKey => {
-                let is_found = self.update_found(&collection, filter, &parsed, &update)?;
-                if is_found { Ok(()) } else { Err(error) }
-            }
-            outcome => outcome.map(drop),
-        }
+        self.run(&statement, &parsed, &collection).map(drop)
     }
 
-    fn update_found(
+    /// Executes an update; returns whether a document matched or was inserted.
+    fn run(
         &self,
+        statement: &UpdateOp<'_>,
+        (update, filter): &(Update, Filter),
         collection: &Arc<Collection>,
-        filter: Doc<'_>,
-        parsed: &Filter,
-        update: &Update,
     ) -> Result<bool> {
-        let mut execution = self.execution(collection, filter, parsed)?;
-        execution.give_candidates();
-        let mut op = self.op();
-        while let Some(record) = self.next_record(&mut execution)? {
-            let unit = op.unit;
-            let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
-                change_if_matching(unit, parsed, update, &self.context, doc, out)
-            };
-            if op.update(collection, &record, &mut change, None)? != Written::Skipped {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn execution(
-        &self,
-        collection: &Arc<Collection>,
-        filter: Doc<'_>,
-        parsed: &Filter,
-    ) -> Result<Execution> {
-        let context = QueryContext::clone(&self.context);
-        if collection.state().options.collation.is_none()
-            && let Some(id) = by_id::only_id(filter, &context)
-        {
-            return Ok(by_id::look_up(collection, id, context));
-        }
-        let query = Query::new(parsed.clone(), context);
-        let plan = planner::plan(&collection.state(), &query)?;
-        Ok(Execution::new(collection.clone(), plan, query))
-    }
-
-    fn next_record(&self, execution: &mut Execution) -> Result<Option<RecordKey>> {
-        let mut record = None;
-        let mut check =
-            || self.context.interrupt.as_ref().map_or(Ok(()), |interrupt| interrupt.check());
-        execution.run(self.work.unit(), &mut check, &mut |found| {
-            record = Some(RecordKey::new(found.record));
-            Ok(Emit::Enough)
-        })?;
-        Ok(record)
+        targets::check_not_view(collection)?;
+        let parsed = ParsedUpdate { statement, update, filter, context: &self.context };
+        let updated = parsed.run(&self.env(), collection, &mut self.op())?;
+        Ok(updated.on_pool().is_some())
     }
 
     /// Inserts a document into a collection, which is created if it does not exist.
@@ -259,23 +212,33 @@ impl Writer {
         document: Doc<'_>,
         empty_timestamps: EmptyTimestamps,
     ) -> Result<()> {
-        self.user_writes.check(ns.db())?;
-        let collection = self.db.collection_or_create(ns)?;
-        targets::check_not_view(&collection)?;
-        self.insert_into(&collection, &mut std::iter::once(document), empty_timestamps)
-    }
-
-    fn insert_into<'d>(
-        &self,
-        collection: &Collection,
-        documents: &mut dyn Iterator<Item = Doc<'d>>,
-        empty_timestamps: EmptyTimestamps,
-    ) -> Result<()> {
-        let mut report = InsertReport::default();
+        if let Some(collection) = self.db.collection(ns) {
+            targets::check_not_view(&collection)?;
+        }
         let mut op = self.op();
         op.empty_timestamps = empty_timestamps;
-        op.insert(collection, documents, true, &mut report)?;
-        report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+        let insert = InsertOp::ordered(std::slice::from_ref(&document));
+        insert.run(&self.env(), ns, &mut op)?.on_pool().into_result()
+    }
+}
+
+/// The environment of the operations that a pipeline's stages run. They run on the pool, and end
+/// when their pipeline must.
+impl Host for Writer {
+    fn check_interrupt(&self) -> Result<()> {
+        self.context.interrupt.as_ref().map_or(Ok(()), |interrupt| interrupt.check())
+    }
+
+    fn time_budget(&self) -> TimeBudget {
+        TimeBudget::Timed
+    }
+
+    fn language(&self) -> QueryContext {
+        QueryContext::clone(&self.context)
+    }
+
+    fn limits(&self, _may_use_disk: Option<bool>) -> Limits {
+        self.context.limits.clone()
     }
 }
 
@@ -306,18 +269,15 @@ struct Beside {
 
 impl Beside {
     fn flush(&mut self) -> Result<()> {
-        if self.collection.state().options.time_series.is_some() {
-            let mut report = InsertReport::default();
-            let mut documents = self.gathered.docs();
-            let mut op = self.writer.op();
-            op.insert_measurements(&self.collection, &mut documents, true, &mut report)?;
-            if let Some((_, error)) = report.errors.into_iter().next() {
-                return Err(error);
-            }
-        } else {
-            let filled = EmptyTimestamps::Filled;
-            self.writer.insert_into(&self.collection, &mut self.gathered.docs(), filled)?;
-        }
+        let documents: Vec<Doc<'_>> = self.gathered.docs().collect();
+        let insert = InsertOp::ordered(&documents);
+        let mut op = self.writer.op();
+        let inserted = match self.collection.state().options.time_series {
+            Some(_) => insert.insert_measurements(&self.collection, &mut op)?,
+            None => insert.insert_into(&self.collection, &mut op)?.on_pool(),
+        };
+        inserted.into_result()?;
+        drop(documents);
         self.gathered.bytes.clear();
         self.gathered.ends.clear();
         Ok(())

@@ -1,14 +1,117 @@
-//! The statements of a write command: their numbers, and whether an error ends the list.
+//! The statements of a write command: `insert`, `update` and `delete` read them alike, and the last
+//! two execute them alike.
 
-use marula_bson::Value;
-use marula_db::session::StatementIds;
+use marula_bson::{Doc, DocBuf, Value};
+use marula_db::session::{Done, StatementIds};
+use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
+use marula_operation::statements::{Report, run_all};
+use marula_operation::{Env, Progress};
 
-use crate::fields;
+use crate::context::Context;
+use crate::ended::Counts;
 use crate::request::Request;
+use crate::{collection_uuid, fields, write_reply, writes};
 
 errors! {
     statement_ids(ids: usize, statements: usize) = InvalidLength, "Number of statement ids must match the number of batch entries. Got {ids} statement ids but {statements} operations.";
+}
+
+/// The statements of a command whose form is checked, and their collection.
+pub(crate) struct Batch<'r> {
+    pub(crate) ns: Namespace,
+    pub(crate) statements: Vec<Doc<'r>>,
+    ids: StatementIds,
+}
+
+impl<'r> Batch<'r> {
+    /// Reads the statements of a command from its field `field`. `check` checks the form of one: an
+    /// error in any of them fails the whole command before anything is written.
+    ///
+    /// Errors: those of the number of statements, their form and their ids, and of the collection.
+    pub(crate) fn read(
+        ctx: &Context<'_>,
+        request: &Request<'r>,
+        field: &'static str,
+        check: impl Fn(Doc<'r>) -> Result<()>,
+    ) -> Result<Self> {
+        let ns = request.namespace()?;
+        let statements = request.documents(field).expect("the row requires the statements");
+        let statements: Vec<Doc<'r>> = statements.collect::<Result<_>>()?;
+        write_reply::check_batch_size(statements.len())?;
+        statements.iter().try_for_each(|statement| check(*statement))?;
+        let ids = read_ids(request, statements.len())?;
+        writes::check_names_buckets(request, &ns)?;
+        writes::check_target(ctx, &ns)?;
+        Ok(Batch { ns, statements, ids })
+    }
+
+    /// Starts the write of the statements, as [`writes::begin`] does.
+    pub(crate) fn begin<'s>(
+        &self,
+        ctx: &Context<'s>,
+        request: &Request<'r>,
+    ) -> Result<Option<WriteOp<'s>>> {
+        let mut op = writes::begin(ctx, request)?;
+        if let Some(op) = &mut op {
+            op.ids = self.ids.clone();
+        }
+        Ok(op)
+    }
+
+    /// Executes the statements one after the other; `read` makes each from its document and its
+    /// number in the session, and `take` gets its result.
+    pub(crate) fn execute<S: Statement>(
+        &self,
+        ctx: &mut Context<'_>,
+        request: &Request<'r>,
+        read: impl Fn(Doc<'r>, i32) -> Result<S>,
+        take: impl FnMut(usize, S::Output),
+    ) -> Result<Progress<Report>> {
+        if !ctx.may_wait() && self.statements.len() > 1 {
+            return Ok(Progress::NeedsPool);
+        }
+        let Some(mut op) = self.begin(ctx, request)? else { return Ok(Progress::NeedsPool) };
+        let (ns, count) = (&self.ns, self.statements.len());
+        let run = |index: usize, op: &mut WriteOp<'_>| {
+            let statement = read(self.statements[index], op.ids.at(index))?;
+            let outcome = collection_uuid::check(ctx, request, ns)
+                .and_then(|()| statement.run(&ctx.env(), ns, op));
+            if let Some(noted) = &mut ctx.statements {
+                let counts = outcome.as_ref().map(|done| match done {
+                    Progress::Done(done) => S::counts(done),
+                    Progress::NeedsPool => Counts::default(),
+                });
+                let tally = &ctx.connection.operation.tally;
+                noted.note(statement.shown(), counts.map_err(Clone::clone), tally);
+            }
+            outcome
+        };
+        run_all(count, is_ordered(request), &mut op, S::recorded, run, take)
+    }
+}
+
+/// A statement of an `update` or a `delete`.
+pub(crate) trait Statement {
+    /// The result.
+    type Output;
+
+    /// Reads the result from a session's record; `None` if it is of another kind of write.
+    fn recorded(done: &Done) -> Option<Self::Output>;
+
+    /// Executes the statement on the collection of this name.
+    fn run(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<Self::Output>>;
+
+    /// The statement as the profiler shows it.
+    fn shown(&self) -> DocBuf;
+
+    /// The documents of a result, as the profiler counts them.
+    fn counts(output: &Self::Output) -> Counts;
 }
 
 /// Returns whether an error ends the statements of a command: `ordered`.

@@ -22,14 +22,16 @@ errors! {
     not_writable(ns: &str) = InvalidNamespace, "cannot write to {ns}";
 }
 
-/// Starts a write, with the session's record if the request is numbered. `None` if an earlier
-/// attempt still runs and this thread must not wait for it.
+/// Starts a write with the options of its request, and with the session's record if the request is
+/// numbered. Returns `None` if an earlier attempt still runs and this thread must not wait for it.
 ///
 /// Errors: a number older than the session's newest.
 pub(crate) fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<WriteOp<'s>>> {
     let mut op = WriteOp::new(ctx.unit, ctx.now_ms);
     op.may_wait = ctx.may_wait();
     op.user_writes = ctx.user_writes();
+    op.bypass_validation = request.flag("bypassDocumentValidation");
+    op.empty_timestamps = empty_timestamps(request);
     // The statements of a client's transaction are not recorded one by one.
     let number = request.txn_number.filter(|_| ctx.entered.is_none());
     if let (Some(lsid), Some(number)) = (&request.lsid, number) {
@@ -47,7 +49,7 @@ pub(crate) fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Opti
 }
 
 /// Returns the treatment of empty timestamps in the documents of a request.
-pub(crate) fn empty_timestamps(request: &Request<'_>) -> EmptyTimestamps {
+fn empty_timestamps(request: &Request<'_>) -> EmptyTimestamps {
     match request.flag("bypassEmptyTsReplacement") {
         true => EmptyTimestamps::Kept,
         false => EmptyTimestamps::Filled,

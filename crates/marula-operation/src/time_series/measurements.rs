@@ -36,7 +36,7 @@ pub(super) fn delete(
     let context = env.context(Some(buckets), statement.collation, statement.let_variables)?;
     let filter = Filter::parse(statement.query, &context)?;
     let of_buckets = filter_of_buckets(options, &filter, &context)?;
-    let mut execution = execution_of(&state, buckets, &of_buckets, statement.hint, &context)?;
+    let mut execution = execution_of(env, buckets, &of_buckets, statement.hint, &context)?;
     execution.give_once();
     let number = (!statement.multi).then_some(statement.number);
     let removal = Removal { buckets, filter: &filter, number };

@@ -10,12 +10,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Element, Value};
-use marula_db::collection::State;
 use marula_db::time_series::{TimeSeries, bucket};
 use marula_db::write::Written;
 use marula_db::{Collection, WriteOp};
 use marula_error::{Result, errors};
-use marula_plan::{Execution, Query, Wording, planner, refusal};
+use marula_plan::{Execution, Query, Wording};
 use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
@@ -24,7 +23,7 @@ use marula_query::update::{Update, UpdateOptions};
 use super::index::{key_of_buckets, meta_path};
 use super::measurements;
 use crate::args;
-use crate::candidates::for_each_record;
+use crate::candidates::{self, for_each_record};
 use crate::delete::DeleteOp;
 use crate::env::Env;
 use crate::update::{UpdateOp, Updated, change_if_matching};
@@ -78,7 +77,7 @@ pub(crate) fn update(
     };
     let update = Update::parse(Value::Document(modifiers.as_doc()), &update_options, &context)?;
     let filter = Filter::parse(query.as_doc(), &context)?;
-    let mut execution = execution_of(&state, buckets, &filter, statement.hint, &context)?;
+    let mut execution = execution_of(env, buckets, &filter, statement.hint, &context)?;
     execution.give_once();
     let mut updated = Updated::default();
     for_each_record(env, &mut execution, |record| {
@@ -119,7 +118,7 @@ pub(crate) fn delete(
     };
     let context = env.context(Some(buckets), statement.collation, statement.let_variables)?;
     let filter = Filter::parse(query.as_doc(), &context)?;
-    let mut execution = execution_of(&state, buckets, &filter, statement.hint, &context)?;
+    let mut execution = execution_of(env, buckets, &filter, statement.hint, &context)?;
     let mut deleted = 0;
     for_each_record(env, &mut execution, |record| {
         let mut measurements = 0;
@@ -150,21 +149,17 @@ fn of_whole_buckets(options: &TimeSeries, statement: &DeleteOp<'_>) -> Result<Do
 
 /// Returns the execution that finds the buckets of a statement.
 pub(super) fn execution_of(
-    state: &State,
+    env: &Env<'_>,
     buckets: &Arc<Collection>,
     filter: &Filter,
     hint: Option<Value<'_>>,
     context: &QueryContext,
 ) -> Result<Execution> {
+    let state = buckets.state();
     let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
     let mut query = Query::new(filter.clone(), context.clone());
     query.hint = hint_of_buckets(options, hint)?;
-    let plan = planner::plan(state, &query).map_err(|reason| match query.hint {
-        // Only a hint can prevent a plan.
-        Some(_) => refusal::not_planned(reason, &buckets.namespace(), &query, &Wording::default()),
-        None => reason,
-    })?;
-    Ok(Execution::new(buckets.clone(), plan, query))
+    Ok(candidates::choose(env, buckets, query, &Wording::default(), true)?.on_pool())
 }
 
 /// Reads a hint; a key pattern becomes that of the buckets' index.

@@ -378,19 +378,9 @@ impl<'r> Job<'r> {
         write.bypass_validation = self.bypass_validation;
         write.empty_timestamps = EmptyTimestamps::Kept;
         let statement = UpdateOp {
-            query: query.as_doc(),
-            update: Value::Document(body),
-            constants: None,
-            array_filters: None,
-            hint: None,
-            sort: None,
-            collation: None,
-            let_variables: None,
-            multi: false,
             upsert,
-            supplied: None,
             origin: if is_insert { Origin::OplogInsert } else { Origin::OplogUpdate },
-            number: 0,
+            ..UpdateOp::of_one(query.as_doc(), Value::Document(body))
         };
         let updated = statement.run(&ctx.env(), &ns, &mut write)?;
         let matched = updated.on_pool().matched;

@@ -9,14 +9,15 @@ use std::mem;
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_db::session::{Done, StatementIds};
-use marula_db::write::InsertReport;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
+use marula_operation::Progress;
 use marula_operation::delete::{self, DeleteOp};
+use marula_operation::insert::{self, InsertOp};
+use marula_operation::statements::run_one;
 use marula_operation::targets;
 use marula_operation::update::{self, UpdateOp, Updated};
 use marula_query::feature_version::FeatureVersion;
-use marula_query::update::Origin;
 
 use super::fields::{self, Field, Types};
 use super::update::check_update;
@@ -139,8 +140,6 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     write_reply::check_batch_size(operations.len())?;
     let ids = statements::read_ids(request, operations.len())?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
-    op.bypass_validation = request.flag("bypassDocumentValidation");
-    op.empty_timestamps = writes::empty_timestamps(request);
     op.ids = ids;
     let mut bulk = Bulk {
         ctx,
@@ -161,10 +160,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             Verb::Insert => bulk.insert(&operations[start..end], start, &mut op)?,
             Verb::Update | Verb::Delete => bulk.change(&operations[start], start, &mut op)?,
         };
-        if !goes_on {
-            break;
+        match goes_on {
+            // The write has met a key that a transaction has locked, and nothing is written yet.
+            Progress::NeedsPool => return Ok(Outcome::ToPool),
+            Progress::Done(false) => break,
+            Progress::Done(true) => start = end,
         }
-        start = end;
     }
     let Bulk { results, retried, .. } = bulk;
     results.counts.add_to(&ctx.server.counters);
@@ -238,31 +239,31 @@ struct Bulk<'b, 'c, 'r> {
 }
 
 impl Bulk<'_, '_, '_> {
-    /// Inserts documents of one collection, whose first operation is at `start`; answers whether
+    /// Inserts documents of one collection, whose first operation is at `start`; returns whether
     /// the command goes on.
     fn insert(
         &mut self,
         operations: &[Operation<'_>],
         start: usize,
         op: &mut WriteOp<'_>,
-    ) -> Result<bool> {
-        let mut report = InsertReport::default();
+    ) -> Result<Progress<bool>> {
+        let documents: Vec<Doc<'_>> =
+            operations.iter().map(|operation| operation.doc("document")).collect();
+        let insert = InsertOp { is_ordered: self.is_ordered, ..InsertOp::ordered(&documents) };
         let own = StatementIds::Listed(
             (start..start + operations.len()).map(|at| op.ids.at(at)).collect(),
         );
         let all = mem::replace(&mut op.ids, own);
-        let inserted =
-            self.insert_into(&self.namespaces[operations[0].ns], operations, op, &mut report);
+        let ns = &self.namespaces[operations[0].ns];
+        let inserted = insert.run(&self.ctx.env(), ns, op);
         op.ids = all;
-        match inserted {
+        let report = match inserted {
+            Ok(Progress::Done(inserted)) => inserted.report,
+            Ok(Progress::NeedsPool) => return Ok(Progress::NeedsPool),
             Err(error) if targets::ends_command(&error) => return Err(error),
-            // An error that is no document's own, such as that of a view, is each one's.
-            Err(error) => {
-                let failed = if self.is_ordered { 1 } else { operations.len() };
-                report.errors = (0..failed).map(|position| (position, error.clone())).collect();
-            }
-            Ok(()) => {}
-        }
+            // An error that is no document's own is each one's.
+            Err(error) => insert.refused(&error).report,
+        };
         self.retried.extend(report.retried);
         let mut errors = report.errors.into_iter().peekable();
         for position in 0..operations.len() {
@@ -271,39 +272,21 @@ impl Bulk<'_, '_, '_> {
                 Some((_, error)) => {
                     self.results.take(start + position, Verb::Insert, Err(error));
                     if self.is_ordered {
-                        return Ok(false);
+                        return Ok(Progress::Done(false));
                     }
                 }
             }
         }
-        Ok(true)
+        Ok(Progress::Done(true))
     }
 
-    fn insert_into(
-        &self,
-        ns: &Namespace,
-        operations: &[Operation<'_>],
-        op: &mut WriteOp<'_>,
-        report: &mut InsertReport,
-    ) -> Result<()> {
-        ns.check_creatable()?;
-        op.user_writes.check(ns.db())?;
-        let collection = self.ctx.unit.collection_or_create(ns)?;
-        let mut documents = operations.iter().map(|operation| operation.doc("document"));
-        if let Some(buckets) = self.ctx.server.db.buckets_of(&collection)? {
-            return op.insert_measurements(&buckets, &mut documents, self.is_ordered, report);
-        }
-        targets::check_not_view(&collection)?;
-        op.insert(&collection, &mut documents, self.is_ordered, report)
-    }
-
-    /// Carries out an update or a delete; answers whether the command goes on.
+    /// Executes an update or a delete; returns whether the command goes on.
     fn change(
         &mut self,
         operation: &Operation<'_>,
         index: usize,
         op: &mut WriteOp<'_>,
-    ) -> Result<bool> {
+    ) -> Result<Progress<bool>> {
         let (ctx, verb, number) = (self.ctx, operation.verb, op.ids.at(index));
         let ns = &self.namespaces[operation.ns];
         let let_variables = self.request.arg("let");
@@ -317,38 +300,35 @@ impl Bulk<'_, '_, '_> {
                     multi: operation.flag("multi"),
                     number,
                 };
-                let collection = ctx.unit.collection(ns);
-                Ok(statement.run(&ctx.env(), ns, collection.as_ref(), op)?.map(Did::Deleted))
+                Ok(statement.run(&ctx.env(), ns, op)?.map(Did::Deleted))
             }
             Verb::Insert | Verb::Update => {
+                let fields = operation.fields;
+                let update = fields.get("updateMods").unwrap_or(Value::Null);
+                let array = |name: &str| fields.get(name).and_then(|value| value.as_array());
+                let doc = |name: &str| fields.get(name).and_then(|value| value.as_doc());
                 let statement = UpdateOp {
-                    query: operation.doc("filter"),
-                    update: operation.fields.get("updateMods").unwrap_or(Value::Null),
-                    constants: operation.fields.get("constants").and_then(|doc| doc.as_doc()),
-                    array_filters: operation
-                        .fields
-                        .get("arrayFilters")
-                        .and_then(|filters| filters.as_array()),
-                    hint: operation.fields.get("hint"),
-                    sort: operation.fields.get("sort").and_then(|sort| sort.as_doc()),
-                    collation: operation.fields.get("collation"),
+                    constants: doc("constants"),
+                    array_filters: array("arrayFilters"),
+                    hint: fields.get("hint"),
+                    sort: doc("sort"),
+                    collation: fields.get("collation"),
                     let_variables,
                     multi: operation.flag("multi"),
                     upsert: operation.flag("upsert"),
-                    supplied: None,
-                    origin: Origin::Client,
                     number,
+                    ..UpdateOp::of_one(operation.doc("filter"), update)
                 };
                 Ok(statement.run(&ctx.env(), ns, op)?.map(Did::Updated))
             }
         };
         let earlier = |done: &Done| Did::recorded(verb, done);
-        let outcome =
-            marula_operation::statements::run_one(number, op, &mut self.retried, earlier, run)?
-                .on_pool();
-        let goes_on = outcome.is_ok() || !self.is_ordered;
-        self.results.take(index, verb, outcome);
-        Ok(goes_on)
+        let outcome = run_one(number, op, &mut self.retried, earlier, run)?;
+        Ok(outcome.map(|outcome| {
+            let goes_on = outcome.is_ok() || !self.is_ordered;
+            self.results.take(index, verb, outcome);
+            goes_on
+        }))
     }
 }
 
@@ -463,7 +443,7 @@ fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
         let Some(verb) = operation.iter().next() else { continue };
         let upserts = operation.get("upsert").is_some_and(|upsert| upsert.is_truthy());
         let actions: &[&str] = match verb.name as &[u8] {
-            b"insert" => &["insert"],
+            b"insert" => insert::ACTIONS,
             b"update" => update::actions(upserts),
             b"delete" => delete::ACTIONS,
             _ => continue,

@@ -1,19 +1,19 @@
 //! `delete`: removes documents. Each statement is a [`DeleteOp`].
 
-use marula_bson::{Doc, DocWriter, Value, doc};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
+use marula_db::session::Done;
+use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
-use marula_operation::Progress;
 use marula_operation::delete::{ACTIONS, DeleteOp, recorded};
-use marula_operation::statements::run_all;
+use marula_operation::{Env, Progress};
 use marula_query::expression::short_double_text;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place};
-use crate::collection_uuid;
 use crate::context::Context;
 use crate::ended::Counts;
 use crate::request::Request;
-use crate::statements;
+use crate::statements::{Batch, Statement};
 use crate::write_reply::{self, clamp};
 use crate::writes;
 
@@ -67,56 +67,52 @@ pub(super) fn check_statement(statement: Doc<'_>) -> Result<()> {
     fields::check_doc(STATEMENT_PLACE, STATEMENT_FIELDS, statement)
 }
 
-fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
-    let ns = request.namespace()?;
-    writes::check_names_buckets(request, &ns)?;
-    writes::check_target(ctx, &ns)?;
-    let statements = request.documents("deletes").expect("the row requires deletes");
-    let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;
-    write_reply::check_batch_size(statements.len())?;
-    let mut deletes = Vec::with_capacity(statements.len());
-    for statement in &statements {
-        check_statement(*statement)?;
-        deletes.push(read_statement(statement, request)?);
-    }
-    if !ctx.may_wait() && statements.len() > 1 {
-        return Ok(Outcome::ToPool);
-    }
-    let ids = statements::read_ids(request, statements.len())?;
-    let collection = ctx.unit.collection(&ns);
-    let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
-    op.ids = ids;
+fn run<'r>(
+    ctx: &mut Context<'_>,
+    request: &Request<'r>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let check = |statement: Doc<'r>| {
+        check_statement(statement)?;
+        read_statement(&statement, request).map(drop)
+    };
+    let batch = Batch::read(ctx, request, "deletes", check)?;
     let mut deleted = 0;
-    let report = run_all(
-        statements.len(),
-        statements::is_ordered(request),
-        &mut op,
-        recorded,
-        |index, op| {
-            let statement = DeleteOp { number: op.ids.at(index), ..deletes[index] };
-            let outcome = collection_uuid::check(ctx, request, &ns)
-                .and_then(|()| statement.run(&ctx.env(), &ns, collection.as_ref(), op));
-            if let Some(statements) = &mut ctx.statements {
-                let command = doc! { "q": statement.query, "limit": i32::from(!statement.multi) };
-                let counts = outcome.as_ref().map(|deleted| match deleted {
-                    Progress::Done(count) => Counts { matched: *count, ..Counts::default() },
-                    Progress::NeedsPool => Counts::default(),
-                });
-                let tally = &ctx.connection.operation.tally;
-                statements.note(command, counts.map_err(Clone::clone), tally);
-            }
-            outcome
-        },
-        |_, count| deleted += count,
-    )?;
-    let Progress::Done(report) = report else { return Ok(Outcome::ToPool) };
-    ctx.server.counters.delete.add(statements.len() as u64);
+    let read = |statement: Doc<'r>, number| {
+        read_statement(&statement, request).map(|op| DeleteOp { number, ..op })
+    };
+    let Progress::Done(report) =
+        batch.execute(ctx, request, read, |_, count: i64| deleted += count)?
+    else {
+        return Ok(Outcome::ToPool);
+    };
+    ctx.server.counters.delete.add(batch.statements.len() as u64);
     ctx.server.counters.documents_deleted.add(deleted.unsigned_abs());
     reply.append("n", clamp(deleted));
     ctx.append_op_time(reply);
     write_reply::write_errors(&report.errors, reply);
     write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)
+}
+
+impl Statement for DeleteOp<'_> {
+    type Output = i64;
+
+    fn recorded(done: &Done) -> Option<i64> {
+        recorded(done)
+    }
+
+    fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Progress<i64>> {
+        DeleteOp::run(self, env, ns, op)
+    }
+
+    fn shown(&self) -> DocBuf {
+        doc! { "q": self.query, "limit": i32::from(!self.multi) }
+    }
+
+    fn counts(deleted: &i64) -> Counts {
+        Counts { matched: *deleted, ..Counts::default() }
+    }
 }
 
 /// Reads a statement whose form is checked.

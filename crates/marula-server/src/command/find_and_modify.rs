@@ -62,8 +62,6 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     writes::check_target(ctx, &ns)?;
     let args = FindAndModifyOp::parse(request, statements::read_id(request))?;
     let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
-    op.bypass_validation = request.flag("bypassDocumentValidation");
-    op.empty_timestamps = writes::empty_timestamps(request);
     match op.numbered.as_ref().and_then(|numbered| numbered.done(args.statement)) {
         Some(Done::FoundAndModified(done)) => {
             reply.append_elements(done.as_doc().elements_bytes());

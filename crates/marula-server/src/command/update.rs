@@ -1,24 +1,23 @@
 //! `update`: changes documents, or inserts one where none matches and the statement says `upsert`.
 
 use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
-use marula_db::Namespace;
+use marula_db::session::Done;
+use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
-use marula_operation::Progress;
-use marula_operation::statements::run_all;
 use marula_operation::update::{UpdateOp, Updated, actions};
+use marula_operation::{Env, Progress};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
-use marula_query::update::{Origin, check_array_filters};
+use marula_query::update::check_array_filters;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Kind, Outcome, Place, aggregate};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
-use crate::collection_uuid;
 use crate::context::Context;
 use crate::ended::Counts;
 use crate::request::Request;
-use crate::statements;
+use crate::statements::{Batch, Statement};
 use crate::write_reply::{self, clamp};
 use crate::writes;
 
@@ -167,9 +166,8 @@ pub(super) fn read_statement<'a>(
     number: i32,
 ) -> UpdateOp<'a> {
     let flag = |name: &str| fields.get(name).is_some_and(|flag| flag.is_truthy());
+    let query = fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY);
     UpdateOp {
-        query: fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
-        update: fields.get("u").unwrap_or(Value::Null),
         constants: fields.get("c").and_then(|constants| constants.as_doc()),
         array_filters: fields.get("arrayFilters").and_then(|filters| filters.as_array()),
         hint: fields.get("hint"),
@@ -179,59 +177,31 @@ pub(super) fn read_statement<'a>(
         multi: flag("multi"),
         upsert: flag("upsert"),
         supplied: supplied(fields),
-        origin: Origin::Client,
         number,
+        ..UpdateOp::of_one(query, fields.get("u").unwrap_or(Value::Null))
     }
 }
 
-fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
-    let ns = request.namespace()?;
-    writes::check_names_buckets(request, &ns)?;
-    writes::check_target(ctx, &ns)?;
-    let statements = request.documents("updates").expect("the row requires updates");
-    let statements: Vec<Doc<'_>> = statements.collect::<Result<_>>()?;
-    write_reply::check_batch_size(statements.len())?;
-    for statement in &statements {
-        check_shape(*statement, request.version)?;
-    }
-    if !ctx.may_wait() && statements.len() > 1 {
-        return Ok(Outcome::ToPool);
-    }
-    let ids = statements::read_ids(request, statements.len())?;
-    let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
-    op.bypass_validation = request.flag("bypassDocumentValidation");
-    op.empty_timestamps = writes::empty_timestamps(request);
-    op.ids = ids;
-
+fn run<'r>(
+    ctx: &mut Context<'_>,
+    request: &Request<'r>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let check = |statement: Doc<'_>| check_shape(statement, request.version);
+    let batch = Batch::read(ctx, request, "updates", check)?;
     let (mut matched, mut modified) = (0i64, 0i64);
     let mut upserted: Vec<(usize, ValueBuf)> = Vec::new();
-    let report = run_all(
-        statements.len(),
-        statements::is_ordered(request),
-        &mut op,
-        Updated::recorded,
-        |index, op| {
-            let statement = read_statement(&statements[index], request, op.ids.at(index));
-            let outcome = collection_uuid::check(ctx, request, &ns)
-                .and_then(|()| check_supplied(&statements[index]))
-                .and_then(|()| statement.run(&ctx.env(), &ns, op));
-            if let Some(done) = &mut ctx.statements {
-                let counts = outcome.as_ref().map(counts);
-                let command = shown(&statements[index], &statement);
-                let tally = &ctx.connection.operation.tally;
-                done.note(command, counts.map_err(Clone::clone), tally);
-            }
-            outcome
-        },
-        |index, updated| {
-            matched += updated.matched;
-            modified += updated.modified;
-            upserted.extend(updated.upserted.map(|id| (index, id)));
-        },
-    )?;
+    let read = |fields: Doc<'r>, number| {
+        Ok(WordedUpdate { fields, op: read_statement(&fields, request, number) })
+    };
+    let report = batch.execute(ctx, request, read, |index, updated: Updated| {
+        matched += updated.matched;
+        modified += updated.modified;
+        upserted.extend(updated.upserted.map(|id| (index, id)));
+    })?;
     let Progress::Done(report) = report else { return Ok(Outcome::ToPool) };
-    check_stages(ctx, &ns, &statements)?;
-    ctx.server.counters.update.add(statements.len() as u64);
+    check_stages(ctx, &batch.ns, &batch.statements)?;
+    ctx.server.counters.update.add(batch.statements.len() as u64);
     ctx.server.counters.documents_updated.add(modified.unsigned_abs());
     reply.append("n", clamp(matched));
     ctx.append_op_time(reply);
@@ -249,24 +219,45 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// A statement as the profiler shows it.
-fn shown(fields: &Doc<'_>, statement: &UpdateOp<'_>) -> DocBuf {
-    DocBuf::build(|out| {
-        out.append("q", statement.query).append("u", statement.update);
-        out.append("multi", statement.multi).append("upsert", statement.upsert);
-        for name in ["hint", "collation", "arrayFilters", "c"] {
-            if let Some(value) = fields.get(name) {
-                out.append(name, value);
-            }
-        }
-    })
+/// A statement, and its fields as the client wrote them.
+struct WordedUpdate<'a> {
+    fields: Doc<'a>,
+    op: UpdateOp<'a>,
 }
 
-/// What a statement did, as the profiler counts it.
-fn counts(updated: &Progress<Updated>) -> Counts {
-    let Progress::Done(updated) = updated else { return Counts::default() };
-    let upserted = i64::from(updated.upserted.is_some());
-    Counts { matched: updated.matched - upserted, modified: updated.modified, upserted }
+impl Statement for WordedUpdate<'_> {
+    type Output = Updated;
+
+    fn recorded(done: &Done) -> Option<Updated> {
+        Updated::recorded(done)
+    }
+
+    fn run(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<Updated>> {
+        check_supplied(&self.fields)?;
+        self.op.run(env, ns, op)
+    }
+
+    fn shown(&self) -> DocBuf {
+        DocBuf::build(|out| {
+            out.append("q", self.op.query).append("u", self.op.update);
+            out.append("multi", self.op.multi).append("upsert", self.op.upsert);
+            for name in ["hint", "collation", "arrayFilters", "c"] {
+                if let Some(value) = self.fields.get(name) {
+                    out.append(name, value);
+                }
+            }
+        })
+    }
+
+    fn counts(updated: &Updated) -> Counts {
+        let upserted = i64::from(updated.upserted.is_some());
+        Counts { matched: updated.matched - upserted, modified: updated.modified, upserted }
+    }
 }
 
 /// What a user needs to update, and to insert where nothing matches.

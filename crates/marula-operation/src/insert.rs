@@ -1,0 +1,188 @@
+//! `insert`: adds documents to a collection, which is created if it does not exist.
+
+use marula_bson::Doc;
+use marula_db::write::{InsertReport, check_id, check_in_transaction};
+use marula_db::{Collection, Namespace, WriteOp, current};
+use marula_error::{Error, Result, errors};
+
+use crate::env::{Env, Progress};
+use crate::targets::{check_not_view, comes_again};
+
+errors! {
+    measurements_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: {ns}";
+}
+
+/// The actions on the collection that the user must be allowed.
+pub const ACTIONS: &[&str] = &["insert"];
+
+/// The number of documents that an insert writes on a thread that may not wait; more would delay
+/// the other connections.
+const INLINE_DOCUMENTS_MAX: usize = 8;
+
+/// The size of all documents that an insert writes on a thread that may not wait.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// An insert whose form is checked: every document is a statement of the write.
+#[derive(Clone, Copy)]
+pub struct InsertOp<'a> {
+    /// The documents, as the client wrote them.
+    pub documents: &'a [Doc<'a>],
+    /// Whether the first error ends the insert.
+    pub is_ordered: bool,
+    /// Checks that the collection is the one with the UUID that the client gives.
+    pub check_uuid: Option<&'a dyn Fn() -> Result<()>>,
+}
+
+/// The result of an insert.
+pub struct Inserted {
+    /// The number of inserted documents, and the errors and retries by statement.
+    pub report: InsertReport,
+    /// The number of documents for the reply. An ordered insert of measurements has all that the
+    /// client sent here, as in mongod.
+    pub counted: usize,
+}
+
+impl Inserted {
+    fn of(report: InsertReport) -> Self {
+        Inserted { counted: report.inserted, report }
+    }
+
+    /// Returns the first document's error, if one failed.
+    pub fn into_result(self) -> Result<()> {
+        self.report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+impl<'a> InsertOp<'a> {
+    /// The insert of these documents, which ends with the first error.
+    pub fn ordered(documents: &'a [Doc<'a>]) -> Self {
+        InsertOp { documents, is_ordered: true, check_uuid: None }
+    }
+
+    /// Executes the insert on the collection of this name.
+    ///
+    /// Errors: those of the name and of the store. An error of the collection (a view, blocked
+    /// writes) is each document's own, as a duplicate key is.
+    pub fn run(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<Inserted>> {
+        let known = env.unit.collection(ns);
+        if !op.may_wait && (known.is_none() || self.is_long()) {
+            return Ok(Progress::NeedsPool);
+        }
+        ns.check_creatable()?;
+        if let Err(error) = op.user_writes.check(ns.db()) {
+            return Ok(Progress::Done(self.refused(&error)));
+        }
+        let collection = match known {
+            Some(collection) => collection,
+            None => {
+                // A collection is not created for documents that it cannot have.
+                let errors = self.refused_by_id();
+                if errors.len() == self.documents.len() || self.is_ordered && !errors.is_empty() {
+                    let report = InsertReport { errors, ..InsertReport::default() };
+                    return Ok(Progress::Done(Inserted::of(report)));
+                }
+                if let Err(error) = self.check_uuid() {
+                    return Ok(Progress::Done(self.refused(&error)));
+                }
+                env.unit.collection_or_create(ns)?
+            }
+        };
+        if let Some(buckets) = env.unit.db().buckets_of(&collection)? {
+            let may_write = match env.unit.transaction() {
+                Some(_) => Err(measurements_in_transaction(ns)),
+                None => self.check_uuid(),
+            };
+            if let Err(error) = may_write {
+                return Err(error.caused_by(&format!("time-series insert failed: {ns}")));
+            }
+            if !op.may_wait {
+                return Ok(Progress::NeedsPool);
+            }
+            // Several measurements share buckets, which are written one after the other.
+            current::end_parking();
+            return self.insert_measurements(&buckets, op).map(Progress::Done);
+        }
+        let may_write = check_not_view(&collection)
+            .and_then(|()| self.check_uuid())
+            .and_then(|()| check_in_transaction(env.unit, &collection));
+        match may_write {
+            Ok(()) => self.insert_into(&collection, op),
+            Err(error) => Ok(Progress::Done(self.refused(&error))),
+        }
+    }
+
+    /// Inserts into a collection that has documents of its own.
+    ///
+    /// Errors: those of the store.
+    pub fn insert_into(
+        &self,
+        collection: &Collection,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Progress<Inserted>> {
+        let mut report = InsertReport::default();
+        let mut documents = self.documents.iter().copied();
+        match op.insert(collection, &mut documents, self.is_ordered, &mut report) {
+            Ok(()) => Ok(Progress::Done(Inserted::of(report))),
+            Err(error) if report.inserted == 0 && comes_again(op, &error) => {
+                Ok(Progress::NeedsPool)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Inserts measurements into the buckets of a time-series collection.
+    ///
+    /// Errors: those of a bucket and of the store.
+    pub fn insert_measurements(
+        &self,
+        buckets: &Collection,
+        op: &mut WriteOp<'_>,
+    ) -> Result<Inserted> {
+        let mut report = InsertReport::default();
+        let mut documents = self.documents.iter().copied();
+        op.insert_measurements(buckets, &mut documents, self.is_ordered, &mut report)?;
+        let counted = if self.is_ordered { self.documents.len() } else { report.inserted };
+        Ok(Inserted { report, counted })
+    }
+
+    /// The result of an insert into a collection that takes no document: the error is each
+    /// document's, unless its `_id` cannot be one.
+    pub fn refused(&self, error: &Error) -> Inserted {
+        let error_of = |(position, doc): (usize, &Doc<'_>)| {
+            (position, id_error(*doc).unwrap_or_else(|| error.clone()))
+        };
+        let errors = self.attempted().enumerate().map(error_of).collect();
+        Inserted::of(InsertReport { errors, ..InsertReport::default() })
+    }
+
+    fn check_uuid(&self) -> Result<()> {
+        self.check_uuid.map_or(Ok(()), |check| check())
+    }
+
+    /// The documents that are attempted if all fail: of an ordered insert only the first.
+    fn attempted(&self) -> impl Iterator<Item = &Doc<'a>> {
+        self.documents.iter().take(if self.is_ordered { 1 } else { self.documents.len() })
+    }
+
+    /// Returns whether the documents take too long for a thread that may not wait.
+    fn is_long(&self) -> bool {
+        let bytes = || self.documents.iter().map(|doc| doc.as_bytes().len()).sum::<usize>();
+        self.documents.len() > INLINE_DOCUMENTS_MAX || bytes() > INLINE_BYTES_MAX
+    }
+
+    /// Returns the errors of the documents with an `_id` that cannot be one.
+    fn refused_by_id(&self) -> Vec<(usize, Error)> {
+        let failure = |(position, doc): (usize, &Doc<'_>)| Some((position, id_error(*doc)?));
+        self.attempted().enumerate().filter_map(failure).collect()
+    }
+}
+
+/// Returns the error of a document with an `_id` that cannot be one.
+fn id_error(doc: Doc<'_>) -> Option<Error> {
+    check_id(doc.get("_id")?).err()
+}
