@@ -1,0 +1,141 @@
+"""Counts the instructions of a server for each of a few operations, with callgrind.
+
+    $(tools/setup python) bench/instructions.py [--runs 3] target/release/marula [another/marula ...]
+
+The server runs under valgrind with counting off. The script loads documents, flushes the memtables,
+executes each operation some times to warm up, and then counts. It prints the median of the runs for
+each operation, and the difference of every further binary from the first one.
+
+Only the threads that run commands count, the network workers and the pool: RocksDB flushes and
+compacts when it likes. Two runs of one binary still differ, because the skip lists of its memtables
+are random; compare medians. Needs valgrind.
+"""
+
+import argparse
+import pathlib
+import socket
+import statistics
+import subprocess
+import tempfile
+
+import pymongo
+
+DOCUMENTS = 20_000
+SCANNED = 2_000
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def operations(db):
+    """Rows of a name, the number of calls to count, and a function of the number of the call."""
+    people, scanned = db.people, db.scanned
+    new_ids = iter(range(10**6, 10**7))
+
+    def insert(_):
+        n = next(new_ids)
+        people.insert_one({"_id": n, "email": f"n{n}@example.com", "a": n % 977, "b": n % 31})
+
+    def update(n):
+        email = f"{n * 7 % DOCUMENTS}@example.com"
+        people.update_one({"email": email}, {"$inc": {"count": 1}})
+
+    def find_range(n):
+        low = n % 900
+        found = people.find({"a": {"$gte": low, "$lt": low + 25}}, batch_size=600, limit=500)
+        assert len(list(found)) == 500
+
+    return [
+        ("find by _id", 2_000, lambda n: people.find_one({"_id": n * 7 % DOCUMENTS})),
+        ("insertOne, three indexes", 2_000, insert),
+        ("updateOne by a unique index", 2_000, update),
+        ("a range of 500", 100, find_range),
+        ("a scan of 2,000", 50, lambda _: list(scanned.find({"b": -1}))),
+    ]
+
+
+def load(client):
+    # The log of slow operations would be counted too: everything is slow under valgrind.
+    client.admin.command("profile", 0, slowms=600_000)
+    db = client.test
+    keys = [pymongo.IndexModel("email", unique=True), pymongo.IndexModel("a"), pymongo.IndexModel("b")]
+    db.people.create_indexes(keys)
+    for start in range(0, DOCUMENTS, 1_000):
+        db.people.insert_many(
+            {"_id": n, "email": f"{n}@example.com", "a": n % 977, "b": n % 31}
+            for n in range(start, start + 1_000)
+        )
+    db.scanned.insert_many({"_id": n, "b": n % 31, "text": "x" * 60} for n in range(SCANNED))
+    client.admin.command("fsync")
+    return db
+
+
+def measure(binary):
+    """Returns the instructions of each operation, by its name."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        dumps = pathlib.Path(folder, "dump")
+        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--separate-threads=yes"]
+        command += [f"--callgrind-out-file={dumps}"]
+        command += [binary, "serve", "--dbpath", f"{folder}/db", "--port", str(port)]
+        with open(pathlib.Path(folder, "log"), "w") as log:
+            server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            url = f"mongodb://127.0.0.1:{port}/?directConnection=true"
+            with pymongo.MongoClient(url, serverSelectionTimeoutMS=300_000, socketTimeoutMS=600_000) as client:
+                db = load(client)
+                counts = {}
+                for name, calls, run in operations(db):
+                    for n in range(calls // 4):
+                        run(n)
+                    counts[name] = count(server.pid, dumps, lambda: [run(n) for n in range(calls)]) / calls
+                return counts
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def count(pid, dumps, work):
+    """Returns the instructions that the process `pid` executes during `work` to run commands."""
+    control(pid, "--instr=on")
+    control(pid, "--zero")
+    work()
+    before = set(dumps.parent.glob(f"{dumps.name}.*"))
+    control(pid, "--dump")
+    control(pid, "--instr=off")
+    threads = [dump.read_text() for dump in set(dumps.parent.glob(f"{dumps.name}.*")) - before]
+    counted = sum(total(thread) for thread in threads if "marula_server::net::" in thread)
+    assert counted > 0, "no thread has run a command"
+    return counted
+
+
+def total(dump):
+    return sum(int(line.split()[1]) for line in dump.splitlines() if line.startswith("totals:"))
+
+
+def control(pid, option):
+    subprocess.run(["callgrind_control", option, str(pid)], capture_output=True, check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3, help="runs of each binary, in turns")
+    parser.add_argument("binaries", nargs="+", metavar="BINARY")
+    arguments = parser.parse_args()
+    runs = {binary: [] for binary in arguments.binaries}
+    for _ in range(arguments.runs):
+        for binary in arguments.binaries:
+            runs[binary].append(measure(binary))
+            print(binary, {name: round(counted) for name, counted in runs[binary][-1].items()}, flush=True)
+    first = arguments.binaries[0]
+    for name in runs[first][0]:
+        medians = [statistics.median(run[name] for run in runs[binary]) for binary in arguments.binaries]
+        differences = [f"{median / medians[0] - 1:+8.2%}" for median in medians[1:]]
+        print(f"{name:28}", *(f"{median:12,.0f}" for median in medians), *differences)
+
+
+if __name__ == "__main__":
+    main()
