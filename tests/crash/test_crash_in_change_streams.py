@@ -141,8 +141,10 @@ def test_a_mirror_becomes_the_collection():
             [thread.start() for thread in [*writers, follower]]
             time.sleep(rng.uniform(0.3, 1.0))
             own.kill()
-            [thread.join(30) for thread in [*writers, follower]]
+            # Its driver would look for the server for ten seconds, to resume.
             follower_client.close()
+            [thread.join(30) for thread in [*writers, follower]]
+            assert not follower.is_alive(), "the follower still follows"
             assert not any(writer.failure for writer in writers), [writer.failure for writer in writers]
             own.start()
             with pymongo.MongoClient(uri) as client:

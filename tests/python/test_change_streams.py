@@ -295,6 +295,29 @@ def test_streams_that_wait_hold_nobody_up_and_all_hear(rs):
             raw.socket.close()
 
 
+def test_readers_that_stay_away_miss_nothing(rs):
+    """A thousand streams are open on one collection, and nobody reads them while it is written."""
+    count, documents = 1_000, 500
+    with Raw(int(rs.address[1])) as raw:
+        opened = [raw.command("cs", aggregate="c", pipeline=[{"$changeStream": {}}], cursor={}) for _ in range(count)]
+        cursors = [reply["cursor"]["id"] for reply in opened]
+
+        def read(cursor, size):
+            reply = raw.command("cs", getMore=cursor, collection="c", batchSize=size, maxTimeMS=60_000)
+            return [event["documentKey"]["_id"] for event in reply["cursor"]["nextBatch"]]
+
+        for start in range(0, documents, 100):
+            rs.cs.command("insert", "c", documents=[{"_id": n} for n in range(start, start + 100)])
+        for cursor in cursors:
+            assert read(cursor, 3) == [0, 1, 2]
+        for cursor in cursors[::200]:
+            told = []
+            while len(told) < documents - 3:
+                told += read(cursor, 100)
+            assert told == list(range(3, documents))
+        raw.command("cs", killCursors="c", cursors=cursors)
+
+
 def test_the_oplog_can_be_read_and_tailed(rs):
     oplog, c = rs.local["oplog.rs"], rs.cs.c
     start = next(oplog.find().sort("$natural", -1).limit(1))["ts"]

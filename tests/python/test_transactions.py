@@ -529,16 +529,17 @@ def test_many_open_transactions_harm_nobody(rs):
 
 
 def test_a_large_transaction(rs):
+    """A hundred thousand documents, 68 MB."""
     c = rs.tx.c
     c.create_index("n")
     with rs.start_session() as session:
         with session.start_transaction():
-            for start in range(0, 20_000, 5_000):
-                c.insert_many([{"_id": n, "n": -n, "pad": "x" * 500} for n in range(start, start + 5_000)], session=session)
+            for start in range(0, 100_000, 10_000):
+                c.insert_many([{"_id": n, "n": -n, "pad": "x" * 650} for n in range(start, start + 10_000)], session=session)
             assert c.update_many({"_id": {"$lt": 1000}}, {"$set": {"n": 7}}, session=session).modified_count == 1000
             assert c.count_documents({"n": 7}, session=session) == 1000
             assert c.count_documents({}) == 0
-        assert c.count_documents({}) == 20_000
+        assert c.count_documents({}) == 100_000
         assert c.count_documents({"n": 7}, hint="n_1") == 1000
     assert rs.tx.command("validate", "c")["valid"]
 
