@@ -13,7 +13,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -22,8 +22,17 @@ use crate::memory::MemoryCursor;
 use crate::memory::tree::{Bytes, Tree};
 use crate::store::{Cursor, Direction, KeyRange, Looked, Result, Space, Stamp, Txn, Values, View};
 
-/// The prefix byte of a present value; a tombstone is empty.
-const PRESENT: u8 = 1;
+/// The value of a removed key, known by its address: a value may have any bytes.
+static TOMBSTONE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(&b"tombstone"[..]));
+
+fn tombstone() -> Bytes {
+    TOMBSTONE.clone()
+}
+
+/// The value of a written key; `None` means removed.
+fn present(value: &[u8]) -> Option<&[u8]> {
+    (!std::ptr::eq(value.as_ptr(), TOMBSTONE.as_ptr())).then_some(value)
+}
 
 /// Claims keys for a client's transaction.
 pub trait Claims: Sync {
@@ -102,10 +111,10 @@ impl Overlay {
         let own = self.own.read();
         let tree = &own.trees[space as usize];
         let mut next = tree.at_or_above(&[], Ordering::Equal);
-        while let Some(place) = next {
-            match place.value() {
-                [] => visit(place.key(), None)?,
-                [_, value @ ..] => visit(place.key(), Some(value))?,
+        while let Some(mut place) = next {
+            visit(place.key(), present(place.value()))?;
+            while place.step_up() {
+                visit(place.key(), present(place.value()))?;
             }
             next = tree.at_or_above(place.key(), Ordering::Greater);
         }
@@ -132,14 +141,10 @@ impl View for Overlay {
     }
 
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        match self.look(space, key).as_deref() {
-            None => self.base.get(space, key, visit),
-            Some([]) => Ok(false),
-            Some([_, value @ ..]) => {
-                visit(value);
-                Ok(true)
-            }
-        }
+        let Some(own) = self.look(space, key) else { return self.base.get(space, key, visit) };
+        let own = present(&own);
+        own.into_iter().for_each(visit);
+        Ok(own.is_some())
     }
 
     fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
@@ -193,10 +198,7 @@ impl Values for OverlayValues<'_> {
     fn get(&self, place: usize) -> Looked<'_> {
         match &self.places[place] {
             Found::Below(place) => self.below.get(*place),
-            Found::Own(value) => match &**value {
-                [] => Looked::Absent,
-                [_, value @ ..] => Looked::Found(value),
-            },
+            Found::Own(value) => present(value).map_or(Looked::Absent, Looked::Found),
         }
     }
 }
@@ -246,7 +248,7 @@ impl OverlayCursor<'_> {
                 self.position = MergePosition::Below;
                 self.is_below_on = self.below.advance()?;
             }
-            if !self.own.value().is_empty() {
+            if present(self.own.value()).is_some() {
                 self.position = MergePosition::Own;
                 return Ok(true);
             }
@@ -293,7 +295,7 @@ impl Cursor for OverlayCursor<'_> {
 
     fn value(&self) -> &[u8] {
         match self.position {
-            MergePosition::Own => &self.own.value()[1..],
+            MergePosition::Own => self.own.value(),
             _ => self.below.value(),
         }
     }
@@ -308,7 +310,7 @@ struct Statement<'o> {
 }
 
 enum Write {
-    Set(Space, Vec<u8>, Bytes),
+    Set(Space, Bytes, Bytes),
     Add(Vec<u8>, i64),
     Clear(Space, KeyRange),
 }
@@ -324,15 +326,12 @@ impl Txn for Statement<'_> {
 
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
         self.size += key.len() + value.len();
-        let mut present = Vec::with_capacity(value.len() + 1);
-        present.push(PRESENT);
-        present.extend_from_slice(value);
-        self.writes.push(Write::Set(space, key.to_vec(), present.into()));
+        self.writes.push(Write::Set(space, key.into(), value.into()));
     }
 
     fn delete(&mut self, space: Space, key: &[u8]) {
         self.size += key.len();
-        self.writes.push(Write::Set(space, key.to_vec(), Bytes::from(&[][..])));
+        self.writes.push(Write::Set(space, key.into(), tombstone()));
     }
 
     fn clear_range(&mut self, space: Space, range: &KeyRange) {
@@ -351,29 +350,28 @@ impl Txn for Statement<'_> {
 
     fn commit(self: Box<Self>) -> Result<Stamp> {
         let Statement { overlay, writes, size, .. } = *self;
+        let mut own = overlay.own.write();
         for write in writes {
             match write {
-                Write::Set(space, key, value) => {
-                    overlay.own.write().trees[space as usize].insert(&key, value);
-                }
+                Write::Set(space, key, value) => own.trees[space as usize].insert(key, value),
                 Write::Add(key, delta) => {
-                    let own = &mut *overlay.own.write();
                     let sum = own.added.entry(key).or_default();
                     *sum = sum.wrapping_add(delta);
                 }
                 Write::Clear(space, range) => {
+                    drop(own);
                     let mut keys = Vec::new();
                     let mut cursor = overlay.cursor(space, &range, Direction::Forward)?;
                     while cursor.advance()? {
-                        keys.push(cursor.key().to_vec());
+                        keys.push(Bytes::from(cursor.key()));
                     }
                     drop(cursor);
-                    let tree = &mut overlay.own.write().trees[space as usize];
-                    keys.iter().for_each(|key| tree.insert(key, Bytes::from(&[][..])));
+                    own = overlay.own.write();
+                    let tree = &mut own.trees[space as usize];
+                    keys.into_iter().for_each(|key| tree.insert(key, tombstone()));
                 }
             }
         }
-        let mut own = overlay.own.write();
         own.changes = own.changes.wrapping_add(1);
         own.bytes += size;
         drop(own);

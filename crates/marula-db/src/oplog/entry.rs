@@ -127,6 +127,10 @@ impl Entries {
 
     /// Appends the operations of another change, which has become part of this one.
     pub(crate) fn append(&mut self, mut other: Entries) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
         let (before, base) = (self.ends.len(), self.operations.len());
         self.operations.append(&mut other.operations);
         self.ends.extend(other.ends.iter().map(|end| base + end));

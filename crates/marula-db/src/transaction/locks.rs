@@ -14,10 +14,13 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use marula_storage::Space;
 use parking_lot::Mutex;
 
@@ -27,15 +30,36 @@ use crate::collection::Listener;
 const SHARDS: usize = 64;
 
 /// A key of the store: its space and its bytes.
-pub type LockedKey = (Space, Box<[u8]>);
+pub type LockedKey = (Space, Arc<[u8]>);
 
-/// The owner of each locked key, by space.
-type Shard = [HashMap<Box<[u8]>, u64>; Space::ALL.len()];
+/// A locked key, which its owner and the table share.
+#[derive(Clone)]
+pub(crate) struct Lock {
+    pub(crate) key: LockedKey,
+    hash: u64,
+    owner: u64,
+}
+
+impl Lock {
+    fn is_of(&self, (space, key): (Space, &[u8])) -> bool {
+        self.key.0 == space && *self.key.1 == *key
+    }
+}
+
+/// The outcome of [`Locks::claim`].
+pub(crate) enum Claim {
+    /// The key has been locked.
+    New(Lock),
+    /// The same transaction has locked it before.
+    Own,
+    /// Another transaction has locked it.
+    Anothers,
+}
 
 /// The table of locked keys.
 pub(crate) struct Locks {
     count: AtomicUsize,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<HashTable<Lock>>; SHARDS],
     hasher: RandomState,
     /// The number of listeners that wait for keys.
     listeners: AtomicUsize,
@@ -58,8 +82,19 @@ impl Default for Locks {
 }
 
 impl Locks {
-    fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
-        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<HashTable<Lock>> {
+        // A hash table uses the lowest and the highest bits.
+        &self.shards[(hash >> 40) as usize % SHARDS]
+    }
+
+    /// The owner of a locked key.
+    fn owner(&self, key: (Space, &[u8])) -> Option<u64> {
+        let hash = self.hash(key.1);
+        self.shard(hash).lock().find(hash, |lock| lock.is_of(key)).map(|lock| lock.owner)
     }
 
     /// The number of waits for keys so far.
@@ -80,12 +115,8 @@ impl Locks {
     }
 
     fn find_held(&self, keys: &[(Space, &[u8])]) -> Option<LockedKey> {
-        let held = keys.iter().find(|&&(space, key)| self.holds(space, key));
-        held.map(|&(space, key)| (space, Box::from(key)))
-    }
-
-    fn holds(&self, space: Space, key: &[u8]) -> bool {
-        self.shard(key).lock()[space as usize].contains_key(key)
+        let held = keys.iter().find(|&&key| self.owner(key).is_some());
+        held.map(|&(space, key)| (space, Arc::from(key)))
     }
 
     /// Calls `listener` once the key is released; at once if it is not locked.
@@ -93,7 +124,7 @@ impl Locks {
         let mut waiting = self.waiting.lock();
         // From now on a release of the key sees that there are listeners.
         self.listeners.fetch_add(1, Ordering::SeqCst);
-        if self.holds(key.0, &key.1) {
+        if self.owner((key.0, &key.1)).is_some() {
             self.waits.fetch_add(1, Ordering::Relaxed);
             waiting.entry(key).or_default().push(listener);
             return;
@@ -112,32 +143,34 @@ impl Locks {
     }
 
     /// Returns whether a transaction other than `owner` has locked a key.
-    pub(crate) fn is_anothers(&self, owner: u64, (space, key): (Space, &[u8])) -> bool {
-        self.shard(key).lock()[space as usize].get(key).is_some_and(|&other| other != owner)
+    pub(crate) fn is_anothers(&self, owner: u64, key: (Space, &[u8])) -> bool {
+        self.owner(key).is_some_and(|other| other != owner)
     }
 
-    /// Locks a key for the transaction `owner`. Returns whether the lock is new, and `None` if
-    /// another transaction holds it.
-    pub(crate) fn claim(&self, owner: u64, (space, key): (Space, &[u8])) -> Option<bool> {
-        let shard = &mut self.shard(key).lock()[space as usize];
-        match shard.get(key) {
-            Some(&other) if other != owner => None,
-            Some(_) => Some(false),
-            None => {
-                shard.insert(Box::from(key), owner);
+    /// Locks a key for the transaction `owner`.
+    pub(crate) fn claim(&self, owner: u64, key: (Space, &[u8])) -> Claim {
+        let hash = self.hash(key.1);
+        let mut shard = self.shard(hash).lock();
+        match shard.entry(hash, |lock| lock.is_of(key), |lock| lock.hash) {
+            Entry::Occupied(held) if held.get().owner != owner => Claim::Anothers,
+            Entry::Occupied(_) => Claim::Own,
+            Entry::Vacant(place) => {
+                let lock = Lock { key: (key.0, Arc::from(key.1)), hash, owner };
+                place.insert(lock.clone());
                 self.count.fetch_add(1, Ordering::Relaxed);
-                Some(true)
+                Claim::New(lock)
             }
         }
     }
 
-    /// Releases keys that a transaction has locked.
-    pub(crate) fn release(&self, keys: &[LockedKey]) {
-        for (space, key) in keys {
-            let held = self.shard(key).lock()[*space as usize].remove(key);
-            assert!(held.is_some(), "a key that is released was locked");
+    /// Releases the locks of a transaction.
+    pub(crate) fn release(&self, locks: &[Lock]) {
+        for lock in locks {
+            let mut shard = self.shard(lock.hash).lock();
+            let held = shard.find_entry(lock.hash, |held| Arc::ptr_eq(&held.key.1, &lock.key.1));
+            held.ok().expect("a key that is released was locked").remove();
         }
-        self.count.fetch_sub(keys.len(), Ordering::Relaxed);
+        self.count.fetch_sub(locks.len(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.listeners.load(Ordering::SeqCst) == 0 {
             return;
@@ -145,8 +178,8 @@ impl Locks {
         let mut released = Vec::new();
         {
             let mut waiting = self.waiting.lock();
-            for key in keys {
-                released.extend(waiting.remove(key).into_iter().flatten());
+            for lock in locks {
+                released.extend(waiting.remove(&lock.key).into_iter().flatten());
             }
         }
         self.listeners.fetch_sub(released.len(), Ordering::SeqCst);
@@ -158,26 +191,35 @@ impl Locks {
 mod tests {
     use super::*;
 
+    fn lock(locks: &Locks, owner: u64, key: (Space, &[u8])) -> Lock {
+        match locks.claim(owner, key) {
+            Claim::New(lock) => lock,
+            Claim::Own | Claim::Anothers => panic!("the key is locked"),
+        }
+    }
+
     #[test]
     fn a_key_is_one_transactions_until_it_is_released() {
         let locks = Locks::default();
         let key = (Space::Records, &b"k"[..]);
         assert_eq!(locks.held_of(&[key]), None);
-        assert_eq!(locks.claim(1, key), Some(true));
-        assert_eq!(locks.claim(1, key), Some(false));
-        assert_eq!(locks.claim(2, key), None);
-        assert_eq!(locks.claim(2, (Space::Indexes, b"k")), Some(true));
+        let first = lock(&locks, 1, key);
+        assert!(matches!(locks.claim(1, key), Claim::Own));
+        assert!(matches!(locks.claim(2, key), Claim::Anothers));
+        let other = lock(&locks, 2, (Space::Indexes, b"k"));
         let held = locks.held_of(&[(Space::Records, b"other"), key]);
-        assert_eq!(held, Some((Space::Records, Box::from(&b"k"[..]))));
-        locks.release(&[(Space::Records, Box::from(&b"k"[..]))]);
-        assert_eq!(locks.claim(2, key), Some(true));
+        assert_eq!(held, Some((Space::Records, Arc::from(&b"k"[..]))));
+        locks.release(&[first]);
+        let second = lock(&locks, 2, key);
         assert!(locks.any());
+        locks.release(&[other, second]);
+        assert!(!locks.any());
     }
 
     #[test]
     fn who_waits_for_a_key_is_told_of_its_release() {
         let locks = Locks::default();
-        let key = || (Space::Records, Box::from(&b"k"[..]));
+        let key = || (Space::Records, Arc::from(&b"k"[..]));
         let (tell, released) = mpsc::channel();
         let listener = |number: u32| {
             let tell = tell.clone();
@@ -185,11 +227,11 @@ mod tests {
         };
         locks.when_released(key(), listener(1));
         assert_eq!(released.try_recv(), Ok(1));
-        assert_eq!(locks.claim(1, (Space::Records, b"k")), Some(true));
+        let held = lock(&locks, 1, (Space::Records, b"k"));
         locks.when_released(key(), listener(2));
         locks.when_released(key(), listener(3));
         assert!(released.try_recv().is_err());
-        locks.release(&[key()]);
+        locks.release(&[held]);
         assert_eq!([released.try_recv(), released.try_recv()], [Ok(2), Ok(3)]);
         assert_eq!(locks.listeners.load(Ordering::SeqCst), 0);
         assert!(locks.waiting.lock().is_empty());

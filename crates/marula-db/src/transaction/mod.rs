@@ -23,7 +23,7 @@ use marula_storage::overlay::{Claims, Overlay};
 use marula_storage::{Error as StorageError, Space, Txn, View};
 use parking_lot::Mutex;
 
-use self::locks::LockedKey;
+use self::locks::{Claim, Lock};
 use crate::catalog::ddl_log;
 use crate::catalog::options::CollectionOptions;
 use crate::collection::Collection;
@@ -89,7 +89,7 @@ pub struct Transaction {
 struct State {
     is_over: bool,
     touched: HashMap<Ident, TouchedCollection>,
-    locks: Vec<LockedKey>,
+    locks: Vec<Lock>,
     marks: Vec<(Arc<Index>, Multikey)>,
     /// The collections that the commit creates.
     created: Vec<Arc<Collection>>,
@@ -398,7 +398,7 @@ impl Transaction {
             .collect();
         let session = of.map(|numbered| keys::session(numbered.lsid));
         let mut guarded: Vec<(Space, &[u8])> =
-            state.locks.iter().map(|(space, key)| (*space, &**key)).collect();
+            state.locks.iter().map(|Lock { key: (space, key), .. }| (*space, &**key)).collect();
         guarded.extend(entries.iter().map(|entry| (Space::Catalog, &entry[..])));
         guarded.extend(session.iter().map(|session| (Space::Catalog, session.as_slice())));
         txn.guard_within(&guarded, COMMIT_WAIT).for_client()
@@ -472,9 +472,9 @@ impl Claims for Transaction {
             }
             for &(space, key) in keys {
                 match self.db.locks.claim(self.id, (space, key)) {
-                    Some(true) => state.locks.push((space, Box::from(key))),
-                    Some(false) => {}
-                    None => return Err(StorageError::Conflict),
+                    Claim::New(lock) => state.locks.push(lock),
+                    Claim::Own => {}
+                    Claim::Anothers => return Err(StorageError::Conflict),
                 }
             }
         }

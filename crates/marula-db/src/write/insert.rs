@@ -8,19 +8,19 @@ use std::time::Duration;
 use marula_bson::Doc;
 use marula_bson::directory::write_record;
 use marula_error::{Error, Result, codes, errors};
-use marula_storage::{Space, View};
+use marula_storage::Space;
 use parking_lot::{Mutex, RwLockReadGuard};
 
 use super::document::Origin;
-use super::{WriteOp, capped, check_in_transaction, document, duplicate, find_taken, is_key_taken};
+use super::unique_keys::{ChunkDocument, UniqueKeys, When};
+use super::{WriteOp, capped, check_in_transaction, document, duplicate, find_taken};
 use crate::collection::{Collection, Shape, State};
 use crate::current;
-use crate::index::entry;
-use crate::index::{Index, KeySet};
+use crate::index::KeySet;
 use crate::keys::{self, RecordKey};
 use crate::nodes::Share;
 use crate::session::{Done, StatementIds};
-use crate::storage_error::{ForClient, client_error};
+use crate::storage_error::client_error;
 use crate::validator::check_validator;
 
 /// The maximum number of documents in one transaction.
@@ -75,21 +75,21 @@ impl Statements<'_> {
 
 /// The documents of one transaction.
 #[derive(Default)]
-struct Chunk {
+pub(super) struct Chunk {
     bytes: Vec<u8>,
-    documents: Vec<Pending>,
+    pub(super) documents: Vec<Pending>,
     /// The keys of each document for each index, in that order.
     keys: Vec<KeySet>,
     /// The index that has refused the document that could not be added to the chunk.
     refused_by: Option<usize>,
 }
 
-struct Pending {
+pub(super) struct Pending {
     /// The position among the caller's documents.
     position: usize,
     start: usize,
     end: usize,
-    record: RecordKey,
+    pub(super) record: RecordKey,
 }
 
 impl Chunk {
@@ -114,7 +114,7 @@ impl Chunk {
         &self.bytes[pending.start..pending.end]
     }
 
-    fn doc(&self, pending: &Pending) -> Doc<'_> {
+    pub(super) fn doc(&self, pending: &Pending) -> Doc<'_> {
         Doc::trusted(self.stored(pending))
     }
 
@@ -465,6 +465,7 @@ impl WriteOp<'_> {
             }
         };
         let is_logged = write.is_logged(collection);
+        let are_new = is_free && unique_keys.are_new(write.view())?;
         let mut errors = Vec::new();
         let mut taken: HashSet<&[u8]> = HashSet::new();
         let mut statements = Vec::new();
@@ -473,6 +474,7 @@ impl WriteOp<'_> {
             let own = ChunkDocument { collection, state, chunk, number };
             let (view, taken) = (write.view(), &mut taken);
             let refused = match self.unit.transaction() {
+                _ if are_new => None,
                 _ if is_free => unique_keys.find_taken(view, own, taken, &mut |_, _| Ok(()))?,
                 None => {
                     let mut claim = |_, key: (Space, &[u8])| write.check_unlocked(&[key]);
@@ -546,119 +548,7 @@ impl WriteOp<'_> {
     }
 }
 
-fn keys_of<'c>(state: &State, chunk: &'c Chunk, number: usize) -> &'c [KeySet] {
+pub(super) fn keys_of<'c>(state: &State, chunk: &'c Chunk, number: usize) -> &'c [KeySet] {
     let first = number * state.indexes.len();
     &chunk.keys[first..first + state.indexes.len()]
-}
-
-/// The store keys that a chunk claims in unique indexes (and, in a clustered collection, among the
-/// records), document by document.
-struct UniqueKeys {
-    bytes: Vec<u8>,
-    keys: Vec<UniqueKey>,
-    /// The position of each document's first key in `keys`.
-    first: Vec<usize>,
-}
-
-/// Whether a key is claimed before or after the check that it is free.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
-    Before,
-    After,
-}
-
-/// A document of a chunk.
-#[derive(Clone, Copy)]
-struct ChunkDocument<'c> {
-    collection: &'c Collection,
-    state: &'c State,
-    chunk: &'c Chunk,
-    number: usize,
-}
-
-struct UniqueKey {
-    space: Space,
-    start: usize,
-    end: usize,
-    /// The index; `None` is the clustered collection itself.
-    index: Option<usize>,
-}
-
-impl UniqueKeys {
-    fn of(collection: &Collection, state: &State, chunk: &Chunk) -> Self {
-        let mut found = UniqueKeys { bytes: Vec::new(), keys: Vec::new(), first: Vec::new() };
-        for (number, pending) in chunk.documents.iter().enumerate() {
-            found.first.push(found.keys.len());
-            if collection.shape() == Shape::Clustered {
-                found.push(Space::Records, collection.ident(), pending.record.as_bytes(), None);
-            }
-            for (position, index) in state.indexes.iter().enumerate() {
-                if !index.spec.guards_keys() {
-                    continue;
-                }
-                for (key, _) in keys_of(state, chunk, number)[position].iter() {
-                    found.push(Space::Indexes, index.ident, key, Some(position));
-                }
-            }
-        }
-        found.first.push(found.keys.len());
-        found
-    }
-
-    fn push(&mut self, space: Space, ident: keys::Ident, key: &[u8], index: Option<usize>) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&ident.bytes());
-        self.bytes.extend_from_slice(key);
-        self.keys.push(UniqueKey { space, start, end: self.bytes.len(), index });
-    }
-
-    fn guards(&self) -> Vec<(Space, &[u8])> {
-        self.keys.iter().map(|key| (key.space, &self.bytes[key.start..key.end])).collect()
-    }
-
-    /// The error of the document's first key that is taken, in the store or by an earlier document
-    /// of the chunk. If there is none, its keys count as taken from now on. `claim` checks whether
-    /// other transactions hold a key: before the check that it is free, as in mongod, but after it
-    /// for `_id`.
-    fn find_taken<'k>(
-        &'k self,
-        view: &dyn View,
-        ChunkDocument { collection, state, chunk, number }: ChunkDocument<'_>,
-        taken: &mut HashSet<&'k [u8]>,
-        claim: &mut dyn FnMut(When, (Space, &[u8])) -> Result<()>,
-    ) -> Result<Option<Error>> {
-        let own = &self.keys[self.first[number]..self.first[number + 1]];
-        for key in own {
-            let bytes = &self.bytes[key.start..key.end];
-            let index: Option<&Arc<Index>> = key.index.map(|position| &state.indexes[position]);
-            if index.is_some_and(|index| !index.is_id()) {
-                claim(When::Before, (key.space, bytes))?;
-            }
-            let is_taken = taken.contains(bytes)
-                || match index {
-                    Some(index) => is_key_taken(view, collection, index, bytes, None)?,
-                    None => view.get(key.space, bytes, &mut |_| ()).for_client()?,
-                };
-            if is_taken {
-                let doc = chunk.doc(&chunk.documents[number]);
-                let key_string = &bytes[keys::IDENT_BYTES..];
-                let type_bits = key.index.and_then(|position| {
-                    let keys = &keys_of(state, chunk, number)[position];
-                    keys.iter().find(|(key, _)| *key == key_string).map(|(_, type_bits)| type_bits)
-                });
-                return Ok(Some(match (index, type_bits) {
-                    (Some(index), Some(type_bits)) => {
-                        let entry = entry::Entry { key_string, record: &[], type_bits };
-                        duplicate::error(&collection.namespace(), index, &entry)
-                    }
-                    _ => duplicate::clustered_error(&collection.namespace(), doc),
-                }));
-            }
-            claim(When::After, (key.space, bytes))?;
-        }
-        if chunk.documents.len() > 1 {
-            taken.extend(own.iter().map(|key| &self.bytes[key.start..key.end]));
-        }
-        Ok(None)
-    }
 }

@@ -17,6 +17,7 @@ mod document;
 mod duplicate;
 mod insert;
 mod measurements;
+mod unique_keys;
 mod update;
 
 use std::sync::Arc;

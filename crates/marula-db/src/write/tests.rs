@@ -91,6 +91,42 @@ fn an_ordered_insert_stops_at_the_first_error_and_an_unordered_one_goes_on() {
 }
 
 #[test]
+fn taken_keys_are_found_wherever_many_ids_lie() {
+    // Ascending ids are looked up together, others one by one.
+    let ascending: Vec<i32> = (0..40).map(|n| n * 10).collect();
+    let mut descending = ascending.clone();
+    descending.reverse();
+    let mut repeating = ascending.clone();
+    repeating[39] = 0;
+    for unique in [false, true] {
+        for (ids, stored, refused) in [
+            (&ascending, -5, None),
+            (&ascending, 395, None),
+            (&ascending, 205, None),
+            (&ascending, 0, Some(0)),
+            (&ascending, 200, Some(20)),
+            (&ascending, 390, Some(39)),
+            (&descending, 200, Some(19)),
+            (&repeating, 1_000, Some(39)),
+        ] {
+            let db = open();
+            let collection = create(&db, &doc! {});
+            let spec = doc! { "key": { "a": 1 }, "name": "a_1", "unique": unique };
+            index(&db, &collection, &spec).unwrap();
+            let stored = doc! { "_id": stored, "a": stored };
+            insert(&db, &collection, &[stored], true);
+            let docs: Vec<DocBuf> = ids.iter().map(|&n| doc! { "_id": n, "a": -n }).collect();
+            let report = insert(&db, &collection, &docs, false);
+            // In the unique index, which descends, only a zero is stored already.
+            let positions: Vec<usize> = report.errors.iter().map(|(place, _)| *place).collect();
+            assert_eq!(positions, Vec::from_iter(refused), "{ids:?}");
+            assert_eq!(report.inserted, 40 - positions.len());
+            assert_sound(&db, &collection);
+        }
+    }
+}
+
+#[test]
 fn a_document_that_fails_one_unique_index_claims_no_key_of_another() {
     let db = open();
     let collection = create(&db, &doc! {});

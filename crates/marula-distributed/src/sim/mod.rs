@@ -207,7 +207,7 @@ impl State {
         let tree = &mut self.tree;
         match mutation {
             Mutation::Set(key, value) => {
-                tree.insert(key, Bytes::from(&value[..]));
+                tree.insert(key.as_slice().into(), Bytes::from(&value[..]));
                 Conflict::Key(key.clone())
             }
             Mutation::Clear(key) => {
@@ -221,12 +221,12 @@ impl State {
             Mutation::Add(key, delta) => {
                 let old = tree.get(key).and_then(|value| value.as_ref().try_into().ok());
                 let new = old.map_or(0, i64::from_le_bytes).wrapping_add(*delta);
-                tree.insert(key, Bytes::from(&new.to_le_bytes()[..]));
+                tree.insert(key.as_slice().into(), Bytes::from(&new.to_le_bytes()[..]));
                 Conflict::Key(key.clone())
             }
             Mutation::SetStamped { prefix, suffix, value } => {
                 let key = [prefix, &stamp.to_bytes()[..], suffix].concat();
-                tree.insert(&key, Bytes::from(&value[..]));
+                tree.insert(key.as_slice().into(), Bytes::from(&value[..]));
                 Conflict::Key(key)
             }
         }

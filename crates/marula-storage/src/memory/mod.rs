@@ -137,14 +137,14 @@ impl State {
 
     fn apply(&mut self, write: Write) {
         match write {
-            Write::Put(space, key, value) => self.tree_mut(space).insert(&key, value),
+            Write::Put(space, key, value) => self.tree_mut(space).insert(key, value),
             Write::Delete(space, key) => self.tree_mut(space).remove(&key),
             Write::Clear(space, range) => self.tree_mut(space).clear(&range.start, &range.end),
             Write::Add(key, delta) => {
                 let tree = self.tree_mut(Space::Catalog);
                 let old = tree.get(&key).and_then(|value| value.as_ref().try_into().ok());
                 let new = old.map_or(0, i64::from_le_bytes).wrapping_add(delta);
-                tree.insert(&key, Bytes::from(&new.to_le_bytes()[..]));
+                tree.insert(key, Bytes::from(&new.to_le_bytes()[..]));
             }
         }
     }
@@ -370,15 +370,15 @@ impl Store for Memory {
         space: Space,
         next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>,
     ) -> Result<()> {
-        let mut entries: Vec<(Vec<u8>, Bytes)> = Vec::new();
+        let mut entries: Vec<(Bytes, Bytes)> = Vec::new();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         while next(&mut key, &mut value)? {
-            assert!(entries.last().is_none_or(|(last, _)| *last < key), "ingested keys ascend");
-            entries.push((key.clone(), Bytes::from(value.as_slice())));
+            assert!(entries.last().is_none_or(|(last, _)| **last < *key), "ingested keys ascend");
+            entries.push((Bytes::from(key.as_slice()), Bytes::from(value.as_slice())));
         }
         self.write(|state| {
             let tree = state.tree_mut(space);
-            entries.into_iter().for_each(|(key, value)| tree.insert(&key, value));
+            entries.into_iter().for_each(|(key, value)| tree.insert(key, value));
         })?;
         Ok(())
     }

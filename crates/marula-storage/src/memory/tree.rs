@@ -100,7 +100,7 @@ impl Tree {
     }
 
     /// Sets `key` to `value`.
-    pub fn insert(&mut self, key: &[u8], value: Bytes) {
+    pub fn insert(&mut self, key: Bytes, value: Bytes) {
         let Some((least, right)) = Arc::make_mut(&mut self.root).insert(key, value) else { return };
         let left = self.root.clone();
         let weight = left.weight().plus(right.weight());
@@ -213,7 +213,11 @@ impl Tree {
 
 /// The index of the child that may hold `key`.
 fn child_of(children: &[(Bytes, Arc<TreeNode>)], key: &[u8]) -> usize {
-    children[1..].partition_point(|(least, _)| **least <= *key)
+    // Keys often ascend, as record ids do.
+    match children {
+        [_, .., (least, _)] if **least <= *key => children.len() - 1,
+        _ => children[1..].partition_point(|(least, _)| **least <= *key),
+    }
 }
 
 fn above(node: &Arc<TreeNode>, key: &[u8], least: Ordering) -> Option<EntryPosition> {
@@ -259,25 +263,30 @@ impl TreeNode {
     }
 
     /// Sets `key`; if the node had to be split, returns the upper half and its least key.
-    fn insert(&mut self, key: &[u8], value: Bytes) -> Option<(Bytes, Arc<TreeNode>)> {
+    fn insert(&mut self, key: Bytes, value: Bytes) -> Option<(Bytes, Arc<TreeNode>)> {
         match self {
             TreeNode::Leaf { entries, weight } => {
-                match entries.binary_search_by(|(other, _)| (**other).cmp(key)) {
+                // Keys often ascend, as record ids do.
+                let is_last = entries.last().is_none_or(|(last, _)| **last < *key);
+                let place = match is_last {
+                    true => Err(entries.len()),
+                    false => entries.binary_search_by(|(other, _)| (**other).cmp(&key)),
+                };
+                match place {
                     Ok(at) => {
                         weight.bytes -= entries[at].1.len() as u64;
                         weight.bytes += value.len() as u64;
                         entries[at].1 = value;
                     }
                     Err(at) => {
-                        *weight = weight.plus(Weight::of(key, &value));
-                        entries.insert(at, (Bytes::from(key), value));
+                        *weight = weight.plus(Weight::of(&key, &value));
+                        entries.insert(at, (key, value));
                     }
                 }
                 if entries.len() <= NODE_MAX {
                     return None;
                 }
-                let upper =
-                    entries.split_off(split_at(entries.len(), &entries[entries.len() - 1].0, key));
+                let upper = entries.split_off(split_at(entries.len(), is_last));
                 let upper_weight = upper
                     .iter()
                     .fold(Weight::default(), |sum, (key, value)| sum.plus(Weight::of(key, value)));
@@ -286,7 +295,8 @@ impl TreeNode {
                 Some((least, Arc::new(TreeNode::Leaf { entries: upper, weight: upper_weight })))
             }
             TreeNode::Branch { children, weight } => {
-                let at = child_of(children, key);
+                let at = child_of(children, &key);
+                let is_last = at + 1 == children.len();
                 let child = Arc::make_mut(&mut children[at].1);
                 *weight = weight.minus(child.weight());
                 let split = child.insert(key, value);
@@ -298,11 +308,7 @@ impl TreeNode {
                 if children.len() <= NODE_MAX {
                     return None;
                 }
-                let upper = children.split_off(split_at(
-                    children.len(),
-                    &children[children.len() - 1].0,
-                    key,
-                ));
+                let upper = children.split_off(split_at(children.len(), is_last));
                 let upper_weight = upper
                     .iter()
                     .fold(Weight::default(), |sum, (_, child)| sum.plus(child.weight()));
@@ -361,10 +367,10 @@ impl TreeNode {
     }
 }
 
-/// Returns where to split a full node: in the middle, or after all old entries when keys ascend, as
-/// record ids do, so that the lower nodes stay full.
-fn split_at(len: usize, last: &[u8], key: &[u8]) -> usize {
-    if *last <= *key { len - 1 } else { len / 2 }
+/// Returns where to split a full node: in the middle, or after all old entries when the new one is
+/// the last, as with ascending keys, so that the lower nodes stay full.
+fn split_at(len: usize, is_last: bool) -> usize {
+    if is_last { len - 1 } else { len / 2 }
 }
 
 impl Weight {
