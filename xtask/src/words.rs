@@ -16,6 +16,7 @@ const DONE: &[&str] = &[
     "crates/marula-operation/",
     "crates/marula-plan/",
     "crates/marula-query/",
+    "crates/marula-server/src/command/",
     "crates/marula-storage/",
     "crates/marula-wire/",
     "diff/",

@@ -1,4 +1,4 @@
-//! `aggregate`: runs a pipeline over a collection, or over documents that it makes itself.
+//! `aggregate`: runs a pipeline over a collection, or over documents that its first stage creates.
 
 use std::sync::Arc;
 
@@ -48,8 +48,8 @@ errors! {
     batch_size_type(kind: &str) = TypeMismatch, "cursor.batchSize field must be a number, found {kind}";
 }
 
-/// How a pipeline's documents are dealt out to several consumers, which members of a cluster ask of
-/// each other.
+/// The options that distribute a pipeline's documents to several consumers; members of a cluster
+/// use them.
 const EXCHANGE_FIELDS: &[Field] = &[
     Field::required("policy", Types::STRING),
     Field::required("consumers", Types::NUMBER),
@@ -60,12 +60,12 @@ const EXCHANGE_FIELDS: &[Field] = &[
     Field::optional("consumerIds", Types::ARRAY),
 ];
 
-/// What stands before an error of a pipeline that runs.
+/// The prefix of errors during the execution of a pipeline.
 const EXECUTING: &str = "PlanExecutor error during aggregation";
 
 pub(super) static COMMAND: Command = Command {
     name: "aggregate",
-    help: "Runs a pipeline of stages over a collection and gives the resulting documents in batches.",
+    help: "Runs a pipeline of stages over a collection and returns the resulting documents in batches.",
     place: Place::Pool,
     kind: Kind::Command,
     takes_write_concern: true,
@@ -137,7 +137,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Err(on_view());
     }
     if let Err(error) = view::check_collation(collection.as_deref(), request.arg("collation")) {
-        // A stage that nobody knows is told of before the view is.
+        // An unknown stage is reported before the collation of the view.
         Pipeline::check_form(stages, ctx.server.db.feature_version())?;
         return Err(error);
     }
@@ -151,8 +151,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         change_stream::check(&ctx.server.db, &ns)?;
     }
     let pipeline = match Pipeline::parse_after(stages, &context, below) {
-        // That the first stage needs a collection is said before what is wrong with the places of
-        // others.
+        // If the first stage needs a collection, that is reported before the invalid position of
+        // another stage.
         Err(error) if is_collectionless && error.code().number() == MISPLACED => {
             check_collectionless(stages, &context)?;
             return Err(error);
@@ -180,7 +180,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// Checks that the stages of a pipeline, those inside others included, may run in a transaction.
+/// Checks that the stages of a pipeline, including nested pipelines, may run in a transaction.
 fn check_in_transaction(stages: Doc<'_>, is_explained: bool) -> Result<()> {
     const PREFIX: &str = "Operation not permitted in transaction";
     if is_explained {
@@ -215,13 +215,13 @@ fn check_in_transaction(stages: Doc<'_>, is_explained: bool) -> Result<()> {
     Ok(())
 }
 
-/// Checks the `cursor` of a pipeline that is explained.
+/// Checks the field `cursor` of an explained pipeline.
 pub(super) fn check_cursor(request: &Request<'_>) -> Result<()> {
     let cursor = request.arg("cursor").and_then(|cursor| cursor.as_doc()).unwrap_or(Doc::EMPTY);
     batch_size(cursor).map(drop)
 }
 
-/// How many documents the first batch is to have.
+/// Returns the number of documents in the first batch, if it is specified.
 fn batch_size(cursor: Doc<'_>) -> Result<Option<usize>> {
     if let Some(other) = cursor.iter().find(|option| option.name != "batchSize") {
         return Err(unknown_cursor_option(&other.name.to_string()));
@@ -236,7 +236,7 @@ fn batch_size(cursor: Doc<'_>) -> Result<Option<usize>> {
     }
 }
 
-/// What the pipeline runs on: a collection, or nothing, which has a name of its own.
+/// Returns the namespace of the pipeline: a collection, or the special name for none.
 pub(super) fn target(request: &Request<'_>) -> Result<Namespace> {
     let ns = match request.first.value.get() {
         Value::String(_) => request.namespace()?,
@@ -249,10 +249,10 @@ pub(super) fn target(request: &Request<'_>) -> Result<Namespace> {
     if ns.collection() == "$cmd.aggregate" { Err(reserved_name(&ns)) } else { Ok(ns) }
 }
 
-/// The code of the error for a stage that may only stand first.
+/// The code of the error for a stage that is only permitted first.
 const MISPLACED: i32 = 40_602;
 
-/// Checks that the first stage of a pipeline makes its own documents.
+/// Checks that the first stage of a pipeline creates its documents itself.
 fn check_collectionless(stages: Doc<'_>, context: &QueryContext) -> Result<()> {
     let mut bytes = Vec::new();
     let mut first = ArrayWriter::new(&mut bytes);
@@ -266,20 +266,20 @@ fn check_collectionless(stages: Doc<'_>, context: &QueryContext) -> Result<()> {
     }
 }
 
-/// The name of the first stage.
+/// Returns the name of the first stage.
 fn first_name(stages: Doc<'_>) -> String {
     let first = stages.values().next().and_then(|stage| stage.as_doc());
     let name = first.and_then(|stage| stage.iter().next().map(|element| element.name.to_string()));
     name.unwrap_or_default()
 }
 
-/// What a pipeline of this command runs on.
+/// Returns the description of the pipeline's input, for stages.
 pub(super) fn subject(ns: &Namespace, is_collectionless: bool) -> Arc<Subject> {
     let collection = (!is_collectionless).then(|| ns.collection().to_owned());
     Arc::new(Subject { database: ns.db().to_owned(), collection })
 }
 
-/// Checks that the request's read concern suits a change stream.
+/// Checks that the read concern is valid for a change stream.
 fn check_stream_concern(request: &Request<'_>) -> Result<()> {
     match request.read_concern.level {
         None | Some(ReadLevel::Majority) => Ok(()),
@@ -287,7 +287,7 @@ fn check_stream_concern(request: &Request<'_>) -> Result<()> {
     }
 }
 
-/// Checks that the request's read concern suits a pipeline that writes.
+/// Checks that the read concern is valid for a pipeline that writes.
 fn check_write_concerns(request: &Request<'_>, pipeline: &Pipeline) -> Result<()> {
     let stage = pipeline.stages().last().map_or("", |stage| stage.name());
     match request.read_concern.level {
@@ -296,8 +296,7 @@ fn check_write_concerns(request: &Request<'_>, pipeline: &Pipeline) -> Result<()
     }
 }
 
-/// Answers a `find` on a view, which was checked as a `find`: the same as the pipeline that says
-/// the same.
+/// Executes a `find` on a view, which was checked as a `find`, as the equivalent pipeline.
 pub(super) fn find_on_view(
     ctx: &mut Context<'_>,
     request: &Request<'_>,
@@ -326,7 +325,7 @@ pub(super) fn find_on_view(
     Ok(Outcome::Done)
 }
 
-/// Refuses a `find` on a view whose options no pipeline has.
+/// Rejects a `find` on a view with options that a pipeline does not have.
 ///
 /// Errors: `no_tailable`, `no_option`.
 pub(super) fn check_find_options(request: &Request<'_>) -> Result<()> {
@@ -345,19 +344,18 @@ pub(super) fn check_find_options(request: &Request<'_>) -> Result<()> {
         return Err(no_tailable());
     }
     asked(&["noCursorTimeout", "allowPartialResults"])?;
-    // One document is one batch: so a driver asks for it.
+    // A driver sends `singleBatch` with a limit of 1, where it makes no difference.
     if args::count_or_zero("limit", request.arg("limit"))? != 1 {
         asked(&["singleBatch"])?;
     }
     asked(&["readOnce", "allowSpeculativeMajorityRead"])
 }
 
-/// The stages, as an array, that say what a `find` says.
+/// Returns the pipeline, an array of stages, that is equivalent to a `find`.
 pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     let doc = |name: &str| args::doc_or_empty(name, request.arg(name));
     let (filter, sort, projection) = (doc("filter")?, doc("sort")?, doc("projection")?);
-    // The order of the records is that of a view's documents too, unless its pipeline makes
-    // another.
+    // `$natural` is the order of a view's documents without a sort.
     let sort = if sort.get("$natural").is_some() { Doc::EMPTY } else { sort };
     let skip = args::count_or_zero("skip", request.arg("skip"))?;
     let limit = args::count_or_zero("limit", request.arg("limit"))?;
@@ -378,7 +376,7 @@ pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     Ok(DocBuf::trusted(bytes))
 }
 
-/// Answers a `count` on a view.
+/// Executes a `count` on a view, with the equivalent `stages`.
 pub(super) fn count_on_view(
     ctx: &mut Context<'_>,
     request: &Request<'_>,
@@ -404,7 +402,7 @@ pub(super) fn count_on_view(
     Ok(Outcome::DoneOnView)
 }
 
-/// Shows `take` every document of a view, or of any namespace, that `stages` give.
+/// Runs a pipeline over a view or another namespace, and passes each resulting document to `take`.
 pub(super) fn scan(
     ctx: &Context<'_>,
     ns: &Namespace,

@@ -1,4 +1,4 @@
-//! `appendOplogNote`: writes an entry into the oplog that changes nothing.
+//! `appendOplogNote`: writes an entry of kind `n` into the oplog, which changes no data.
 
 use marula_bson::{DocWriter, Value};
 use marula_error::{Result, errors};
@@ -15,7 +15,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "appendOplogNote",
-    help: "Writes a document into the oplog that others can read there.",
+    help: "Writes a document into the oplog, without a change of data; readers of the oplog see it.",
     admin_only: true,
     writes: true,
     takes_write_concern: true,

@@ -1,8 +1,8 @@
-//! `applyOps`: applies entries of an oplog.
+//! `applyOps`: applies oplog entries.
 //!
-//! An entry of kind `i` or `u` is an update by `_id` that inserts where there is nothing, so that
-//! it may be applied twice, and no reader ever misses the document meanwhile. One of kind `c` runs
-//! the command that it names.
+//! An entry of kind `i` or `u` is an update by `_id` that inserts if there is no such document. It
+//! can be applied twice, and no reader ever misses the document in between. An entry of kind `c`
+//! runs its command.
 //!
 //! Source: manual "applyOps"; forms, results and errors recorded from mongod 6.0.
 
@@ -45,7 +45,7 @@ errors! {
     unknown_mode(mode: &str) = FailedToParse, "Could not parse oplogApplicationMode :: caused by :: Invalid oplog application mode provided: {mode}";
 }
 
-/// The fields that an entry may have, those of the oplogs of 7.0 and 8.0 included.
+/// The fields of an entry, including those of the oplogs of 7.0 and 8.0.
 const ENTRY_FIELDS: &[Field] = &[
     Field::optional("op", Types::STRING),
     Field::optional("ns", Types::STRING),
@@ -75,10 +75,10 @@ const ENTRY_FIELDS: &[Field] = &[
     Field::optional("versionContext", Types::DOCUMENT),
     Field::optional("multiOpType", Types::INT),
 ];
-/// Commands that an entry of kind `c` may name.
+/// The commands that an entry of kind `c` may run.
 const COMMANDS: &[&str] =
     &["create", "drop", "dropIndexes", "collMod", "renameCollection", "dropDatabase", "applyOps"];
-/// Those that an oplog has and `applyOps` does not take.
+/// The commands of an oplog that `applyOps` does not accept.
 const UNSUPPORTED: &[&str] = &[
     "createIndexes",
     "startIndexBuild",
@@ -89,12 +89,12 @@ const UNSUPPORTED: &[&str] = &[
 ];
 const MODES: &[&str] =
     &["InitialSync", "UnstableRecovering", "StableRecovering", "Secondary", "ApplyOps"];
-/// Entries of kind `c` may be `applyOps` again, as deep as this.
+/// The maximum nesting depth of `applyOps` in entries of kind `c`.
 const DEPTH_MAX: u32 = 10;
 
 pub(super) static COMMAND: Command = Command {
     name: "applyOps",
-    help: "Applies entries of an oplog: inserts, updates, deletions, commands, and entries that do nothing.",
+    help: "Applies oplog entries: inserts, updates, deletes, commands, and entries without effect.",
     writes: true,
     takes_write_concern: true,
     auth: Auth::Content(demands),
@@ -102,35 +102,36 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// An `applyOps`, read.
+/// A parsed `applyOps`.
 struct Job<'r> {
     entries: Vec<Doc<'r>>,
-    /// Whether an update inserts where nothing has the `_id`.
+    /// Whether an update inserts if no document has the `_id`.
     always_upsert: bool,
     bypass_validation: bool,
-    /// Whether entries that change documents alone are applied together or not at all.
+    /// Whether entries that all change documents are applied atomically.
     allows_atomic: bool,
     depth: u32,
 }
 
-/// How long a list waits that has met another's write, before it is applied anew.
+/// The pause after a write conflict, before a list is applied again.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(5);
 
-/// Errors of entries for which a list is applied one by one: there is no such collection, or it
-/// may not be written in a transaction.
+/// The errors of an entry after which the list is applied one entry at a time: its collection does
+/// not exist, or cannot be written in a transaction.
 const FAILS_ALONE: &[Code] =
     &[codes::NamespaceNotFound, codes::OperationNotSupportedInTransaction, codes::IllegalOperation];
 
-/// Whether the entries of a list are applied together or not at all.
+/// Determines whether the entries of a list are applied atomically.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unity {
-    /// All of them or none; the first failure ends the list.
+    /// All entries or none; the first failure ends the list.
     Atomic,
-    /// Each by itself: an update that finds nothing is noted, and the list goes on.
+    /// Each entry separately: an update that matches nothing is recorded as failed, and the list
+    /// continues.
     OneByOne,
 }
 
-/// How far a job came.
+/// The results of the entries that were applied, and the error that ended the job.
 struct Applied {
     results: Vec<bool>,
     failure: Option<Error>,
@@ -176,7 +177,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Err(error.with_fields(elements))
 }
 
-/// Checks the types of its options.
+/// Checks the types of the options.
 fn check_forms(request: &Request<'_>) -> Result<()> {
     const FORMS: &[Field] = &[
         Field::optional("preCondition", Types::ARRAY),
@@ -209,12 +210,12 @@ fn check_forms(request: &Request<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether an entry changes a document, and can be applied together with others.
+/// Returns whether an entry changes a document and can be applied atomically with others.
 fn changes_document(entry: Doc<'_>) -> bool {
     ["i", "u", "d"].contains(&&*text(entry, "op"))
 }
 
-/// The entries of an `applyOps`, each with a kind and a namespace.
+/// Returns the entries of an `applyOps`, each with a kind and a namespace.
 fn entries(value: Value<'_>) -> Result<Vec<Doc<'_>>> {
     let Value::Array(list) = value else {
         return Err(wrong_type("applyOps", "array", value.kind().alias()));
@@ -250,7 +251,7 @@ fn entries(value: Value<'_>) -> Result<Vec<Doc<'_>>> {
 }
 
 impl<'r> Job<'r> {
-    /// Applies the entries: all or none, where they change documents alone.
+    /// Applies the entries, atomically if all of them change documents.
     fn run(&self, ctx: &mut Context<'_>, request: &Request<'r>) -> Result<Applied> {
         let is_atomic = self.allows_atomic && self.entries.iter().copied().all(changes_document);
         let is_list = self.entries.len() > 1 && ctx.unit.transaction().is_none();
@@ -264,7 +265,7 @@ impl<'r> Job<'r> {
         self.run_each(ctx, request, unity)
     }
 
-    /// Applies all entries together, or none; `None` where that cannot be.
+    /// Applies all entries in one transaction; returns `None` if that is not possible.
     fn run_together(
         &self,
         ctx: &mut Context<'_>,
@@ -286,7 +287,8 @@ impl<'r> Job<'r> {
                     ctx.check_interrupt()?;
                     std::thread::sleep(CONFLICT_PAUSE);
                 }
-                // What has no collection to go to, and what no transaction may write, fails alone.
+                // These errors concern single entries: a missing collection, or one that no
+                // transaction may write.
                 Some(error) if FAILS_ALONE.contains(&error.code()) => return Ok(None),
                 Some(error) => {
                     let results = vec![false; applied.results.len()];
@@ -391,7 +393,7 @@ impl<'r> Job<'r> {
         }
     }
 
-    /// Removes the document that has the `_id`, where there is one.
+    /// Removes the document with the `_id`, if there is one.
     fn delete(&self, ctx: &Context<'_>, entry: Doc<'_>, body: Doc<'_>, unity: Unity) -> Result<()> {
         let ns = namespace(entry)?;
         let collection = ctx.server.db.collection(&ns);
@@ -408,8 +410,8 @@ impl<'r> Job<'r> {
         Ok(())
     }
 
-    /// Runs the command of an entry of kind `c` in the entry's database. What is there already, or
-    /// gone, stays so.
+    /// Runs the command of an entry of kind `c` in the entry's database. An object that already
+    /// exists, or was already dropped, is not an error.
     fn run_command(
         &self,
         ctx: &mut Context<'_>,
@@ -437,7 +439,7 @@ impl<'r> Job<'r> {
         let mut reply = Vec::new();
         let out = &mut DocWriter::new(&mut reply);
         let outcome = match (name.as_str(), entry.get("ui")) {
-            // What is restored may keep the UUID that it had.
+            // A restored collection keeps its UUID.
             ("create", Some(Value::Binary(uuid))) if uuid.bytes.len() == 16 => {
                 let uuid = uuid.bytes.try_into().expect("its length is that of a UUID");
                 create::create(ctx, &nested, Some(uuid), out)
@@ -461,7 +463,7 @@ fn text(entry: Doc<'_>, name: &str) -> String {
     entry.get(name).and_then(|text| text.as_str()).unwrap_or_default().to_string()
 }
 
-/// The database of an entry: its namespace up to the first dot.
+/// Returns the database of an entry: its namespace up to the first dot.
 fn database<'e>(entry: Doc<'e>) -> Result<&'e str> {
     let ns = entry.get("ns").and_then(|ns| ns.as_str()).unwrap_or_default();
     let db = ns.split_str(b".").next().unwrap_or_default();
@@ -474,7 +476,7 @@ fn namespace(entry: Doc<'_>) -> Result<Namespace> {
     Ok(ns)
 }
 
-/// Whether an update is made of operators: one that is a difference, or a whole document, is not.
+/// Returns whether an update consists of operators: a difference or a whole document does not.
 fn is_modifier(update: Doc<'_>) -> bool {
     let is_operator = |name: &[u8]| name.starts_with(b"$");
     let is_first_operator = update.iter().next().is_none_or(|first| is_operator(first.name));
@@ -482,8 +484,8 @@ fn is_modifier(update: Doc<'_>) -> bool {
     is_first_operator && !is_difference
 }
 
-/// An entry as errors show it: with the times that each has, and with a hash where it was applied
-/// by itself.
+/// Returns an entry in the form of error messages: with its times, and with a hash if it was
+/// applied separately.
 fn shown(entry: Doc<'_>, unity: Unity) -> String {
     let shown = DocBuf::build(|out| {
         let mut fields = out.begin_doc("oplogEntry");
@@ -501,7 +503,7 @@ fn shown(entry: Doc<'_>, unity: Unity) -> String {
     shown.as_doc().to_string()
 }
 
-/// Checks that the document which a condition's `q` finds in its `ns` meets its `res`.
+/// Checks that the document which a condition's `q` finds in its `ns` matches its `res`.
 fn check_condition(ctx: &Context<'_>, condition: Doc<'_>) -> Result<()> {
     let part = |name: &str| condition.get(name).and_then(|part| part.as_doc());
     let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
@@ -514,7 +516,7 @@ fn check_condition(ctx: &Context<'_>, condition: Doc<'_>) -> Result<()> {
     Err(unmet().with_fields(fields.as_doc().elements_bytes().to_vec()))
 }
 
-/// The first document that matches; empty where there is none.
+/// Returns the first matching document; empty if there is none.
 fn find_one(
     ctx: &Context<'_>,
     ns: &Namespace,
@@ -538,7 +540,7 @@ fn find_one(
     Ok(got)
 }
 
-/// What a user needs to apply entries: to do so at all, and what each of them does.
+/// Requires the privilege `applyOps` and the privileges of each entry.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     check.needs(Target::Cluster, &["applyOps"]);
     let conditions = request.arg("preCondition").and_then(|list| list.as_array());

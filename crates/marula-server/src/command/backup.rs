@@ -1,9 +1,9 @@
-//! `backup` and `backupStatus`: makes a backup while the server goes on, and tells how far it is.
+//! `backup` and `backupStatus`: create a backup while the server runs, and report its progress.
 //!
-//! Shape: `{ backup: 1, to: <target>, keyFile: <path>, full: <boolean> }`; without `to` the target
-//! that the server was started with. The reply comes when the backup is there. A client that ends
-//! before ends the backup, too.
-//! Source: Marula's own.
+//! Shape: `{ backup: 1, to: <target>, keyFile: <path>, full: <boolean> }`; without `to`, the target
+//! of the server's options. The reply follows when the backup is complete. If the client
+//! disconnects, the backup is cancelled.
+//! Source: Marula's own commands; mongod does not have them.
 
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::request::Request;
 
 errors! {
-    /// Data is in memory alone, or in another store.
+    /// The data is in memory, or in a store that does not support backups.
     no_backups() = CommandNotSupported, "backups are made of data in a folder, which this server has not";
     backup_refused(reason: &str) = BadValue, "{reason}";
     backup_failed(reason: &str) = OperationFailed, "the backup could not be made: {reason}";
@@ -23,7 +23,7 @@ errors! {
 
 pub(super) static CREATE: Command = Command {
     name: "backup",
-    help: "Makes a backup in a folder or an object store while reads and writes go on, and returns when it is there.",
+    help: "Creates a backup in a folder or an object store while reads and writes continue, and returns when it is complete.",
     admin_only: true,
     fields: Fields::Strict {
         place: "backup",
@@ -40,7 +40,7 @@ pub(super) static CREATE: Command = Command {
 
 pub(super) static STATUS: Command = Command {
     name: "backupStatus",
-    help: "Returns how far a backup is that is being made, and how the schedule of backups does.",
+    help: "Returns the progress of a running backup, and the state of the backup schedule.",
     place: Place::Reserved,
     admin_only: true,
     fields: Fields::Strict { place: "backupStatus", fields: &[] },
@@ -49,8 +49,7 @@ pub(super) static STATUS: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Whoever has a backup has all data, of users too: the privileges by which MongoDB's role `backup`
-/// reads them.
+/// Requires the privileges of MongoDB's role `backup`: a backup contains all data, users included.
 fn demands(_: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     check.needs(Target::EveryDatabase, &["find"]);
     check.needs(Target::Cluster, &["appendOplogNote", "serverStatus"]);

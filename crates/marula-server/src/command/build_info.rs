@@ -1,4 +1,4 @@
-//! `buildInfo`: which server this is.
+//! `buildInfo`: the version of the server and its limits.
 
 use marula_bson::{DocWriter, doc_fields};
 use marula_error::Result;
@@ -8,8 +8,8 @@ use super::{Auth, Command, Outcome, Place};
 use crate::context::Context;
 use crate::request::Request;
 
-/// The MongoDB version that this server behaves as, whole and by its parts; drivers and tools
-/// choose by it. Of 6.0 it is the release that its answers were compared with.
+/// Returns the MongoDB version that this server behaves as, as text and in parts; drivers and tools
+/// select features by it. For 6.0 it is the release that its replies were compared with.
 pub(crate) fn compatible_version(version: FeatureVersion) -> (&'static str, [i32; 4]) {
     match version {
         FeatureVersion::V6_0 => (COMPARED_WITH, [6, 0, 27, 0]),
@@ -18,17 +18,17 @@ pub(crate) fn compatible_version(version: FeatureVersion) -> (&'static str, [i32
     }
 }
 
-/// The release of MongoDB whose answers this server's were compared with.
+/// The release of MongoDB that the replies of this server were compared with.
 pub(crate) const COMPARED_WITH: &str = "6.0.27";
-/// The commit this was built from, which the program does not know.
+/// The commit of the build, which the program does not know.
 pub const GIT_VERSION: &str = "unknown";
-/// The largest document that a client may store.
+/// The maximum size of a stored document.
 pub(crate) const DOCUMENT_BYTES_MAX: i32 = 16 * 1024 * 1024;
 
 pub(super) static COMMAND: Command = Command {
     name: "buildInfo",
     aliases: &["buildinfo"],
-    help: "Returns which server this is: the MongoDB version it behaves as, its own version, and limits.",
+    help: "Returns the MongoDB version that this server behaves as, its own version, and limits.",
     place: Place::Inline,
     run,
     auth: Auth::Anyone,

@@ -1,8 +1,8 @@
 //! `bulkWrite`: inserts, updates and deletes in several collections, in one command.
 //!
-//! MongoDB has it since 8.0. An *operation* names its collection by a position in `nsInfo`; what
-//! each has come to is read through a cursor, and the reply sums up. Inserts of one collection that
-//! follow one another go in together.
+//! MongoDB added it in 8.0. An *operation* refers to its collection by a position in `nsInfo`. The
+//! result of each operation is returned through a cursor, and the reply contains the totals.
+//! Consecutive inserts into one collection are executed together.
 //! Source: manual, "bulkWrite (database command)".
 
 use std::mem;
@@ -39,7 +39,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "bulkWrite",
     since: FeatureVersion::V8_0,
-    help: "Inserts, updates and deletes documents of several collections; each operation says what and where.",
+    help: "Inserts, updates and deletes documents of several collections; each operation has its kind and its collection.",
     admin_only: true,
     writes: true,
     takes_write_concern: true,
@@ -66,7 +66,7 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// The place that messages name for an operation.
+/// The path of an operation in error messages.
 const OPERATION_PLACE: &str = "bulkWrite.ops";
 
 const INSERT_FIELDS: &[Field] =
@@ -106,14 +106,14 @@ enum Verb {
     Delete,
 }
 
-/// An operation whose form is checked.
+/// An operation whose form has been checked.
 struct Operation<'a> {
     verb: Verb,
     ns: usize,
     fields: Doc<'a>,
 }
 
-/// What an operation did.
+/// The result of an operation.
 enum Did {
     Inserted,
     Updated(Updated),
@@ -121,7 +121,8 @@ enum Did {
 }
 
 impl Did {
-    /// What a session's record says; `None` where it is of another kind of write.
+    /// Returns the result in a session's record of a retried write; `None` if the record is of
+    /// another kind of write.
     fn recorded(verb: Verb, done: &Done) -> Option<Did> {
         match verb {
             Verb::Insert => matches!(done, Done::Inserted).then_some(Did::Inserted),
@@ -190,7 +191,8 @@ fn read_namespaces(request: &Request<'_>) -> Result<Vec<Namespace>> {
         .collect()
 }
 
-/// How many operations from the first on are done together: inserts into one collection.
+/// Returns the number of operations at the start that are executed together: inserts into one
+/// collection.
 fn run_length(operations: &[Operation<'_>]) -> usize {
     let Some(first) = operations.first().filter(|first| first.verb == Verb::Insert) else {
         return 1;
@@ -199,8 +201,8 @@ fn run_length(operations: &[Operation<'_>]) -> usize {
 }
 
 impl<'a> Operation<'a> {
-    /// Checks the form of an operation. What is wrong in it fails the whole command before anything
-    /// is written.
+    /// Checks the form of an operation. An error fails the whole command before anything is
+    /// written.
     fn read(fields: Doc<'a>, namespaces: usize, version: FeatureVersion) -> Result<Self> {
         let first = fields.iter().next();
         let name = first.map(|first| first.name.to_string()).unwrap_or_default();
@@ -228,7 +230,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// The command under way.
+/// The state of the running command.
 struct Bulk<'b, 'c, 'r> {
     ctx: &'b Context<'c>,
     request: &'b Request<'r>,
@@ -239,8 +241,8 @@ struct Bulk<'b, 'c, 'r> {
 }
 
 impl Bulk<'_, '_, '_> {
-    /// Inserts documents of one collection, whose first operation is at `start`; returns whether
-    /// the command goes on.
+    /// Inserts documents into one collection; `start` is the index of the first operation. Returns
+    /// whether the command continues.
     fn insert(
         &mut self,
         operations: &[Operation<'_>],
@@ -261,7 +263,7 @@ impl Bulk<'_, '_, '_> {
             Ok(Progress::Done(inserted)) => inserted.report,
             Ok(Progress::NeedsPool) => return Ok(Progress::NeedsPool),
             Err(error) if targets::ends_command(&error) => return Err(error),
-            // An error that is no document's own is each one's.
+            // An error of the whole insert, such as that of a view, is reported for each document.
             Err(error) => insert.refused(&error).report,
         };
         self.retried.extend(report.retried);
@@ -332,7 +334,7 @@ impl Bulk<'_, '_, '_> {
     }
 }
 
-/// What the operations have come to.
+/// The results of the operations.
 struct Results {
     errors_only: bool,
     entries: Vec<DocBuf>,
@@ -348,7 +350,7 @@ impl Results {
     }
 }
 
-/// What the cursor shows of one operation.
+/// Returns the document of the cursor for one operation.
 fn entry(index: usize, verb: Verb, outcome: &Result<Did>) -> DocBuf {
     DocBuf::build(|entry| {
         entry.append("ok", f64::from(u8::from(outcome.is_ok())));
@@ -386,7 +388,7 @@ fn append_error(error: &Error, verb: Verb, entry: &mut DocWriter<'_>) {
     }
 }
 
-/// The sums of the reply.
+/// The totals of the reply.
 #[derive(Default)]
 struct Counts {
     operations: [u64; 3],
@@ -413,7 +415,7 @@ impl Counts {
         }
     }
 
-    /// Adds to the server's counters what three commands would have.
+    /// Adds the operations to the server's counters of inserts, updates and deletes.
     fn add_to(&self, counters: &crate::counters::Counters) {
         let [inserts, updates, deletes] = self.operations;
         counters.insert.add(inserts);
@@ -434,7 +436,7 @@ impl Counts {
     }
 }
 
-/// What a user needs for the operations of a bulk: what each needs on its collection.
+/// Requires the privileges of each operation on its collection.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let namespaces = read_namespaces(request)?;
     let bypasses = request.flag("bypassDocumentValidation");

@@ -1,8 +1,9 @@
-//! `convertToCapped` and `cloneCollectionAsCapped`: a collection's newest documents in a capped
-//! collection.
+//! `convertToCapped` and `cloneCollectionAsCapped`: copy a collection's newest documents to a
+//! capped collection.
 //!
 //! The documents are copied in natural order into a new capped collection, which removes the oldest
-//! as it fills; `convertToCapped` then gives it the old one's name in one change of the catalogue.
+//! ones when it is full. `convertToCapped` then renames it to the name of the source, in one change
+//! of the catalogue.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ errors! {
 
 pub(super) static CONVERT: Command = Command {
     name: "convertToCapped",
-    help: "Makes a collection capped, keeping its newest documents and the index on _id.",
+    help: "Converts a collection to a capped one with its newest documents and the index on _id.",
     writes: true,
     takes_write_concern: true,
     named: Named::OLD_BY_NAME,
@@ -50,7 +51,7 @@ pub(super) static CLONE: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Bytes of documents that are copied in one transaction.
+/// The size of the documents that are copied in one txn, in bytes.
 const COPY_BYTES: usize = 1024 * 1024;
 
 fn convert(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
@@ -64,13 +65,13 @@ fn convert(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         ns.db(),
         &format!("tmp{}.convertToCapped.{}", ctx.server.operations.next_id(), ns.collection()),
     )?;
-    // A crash in the middle leaves the source as it is, and the copy goes at the next start.
+    // After a crash the source is unchanged, and the next start removes the temporary copy.
     let options = capped_options(&source, size)?.temporary();
     let target = copy(ctx, &source, &temporary, options);
     let renamed = target.and_then(|_| ctx.server.db.rename_collection(&temporary, &ns, true));
     if let Err(error) = renamed {
-        // What stands in the temporary collection is of no use to anyone; that it may not be there
-        // is no matter.
+        // The temporary collection is useless now. It may not exist, so that an error of the drop
+        // is ignored.
         let _ = ctx.server.db.drop_collection(&temporary);
         return Err(error);
     }
@@ -103,13 +104,15 @@ fn clone(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) ->
     if ctx.server.db.collection(&to).is_some() {
         return Err(target_exists(&to, &from));
     }
-    // What is more than nothing, and less than a byte, is as little as there can be.
+    // A size between zero and one byte is rounded up.
     let size = size(request)?.unwrap_or(1);
     copy(ctx, &source, &to, capped_options(&source, size)?)?;
     Ok(Outcome::Done)
 }
 
-/// The asked size in bytes; `None` where none that counts is given.
+/// Returns the requested size in bytes; `None` if it is absent or zero.
+///
+/// Errors: `size_negative`.
 fn size(request: &Request<'_>) -> Result<Option<i64>> {
     #[allow(clippy::cast_possible_truncation)]
     match request.arg("size").and_then(|size| size.as_f64()).map(|size| size as i64) {
@@ -126,7 +129,7 @@ fn source(ctx: &Context<'_>, ns: &Namespace) -> Result<Arc<Collection>> {
     Ok(collection)
 }
 
-/// The options of a collection like the source, capped.
+/// Returns the source's options, changed to a capped collection of `size` bytes.
 fn capped_options(source: &Collection, size: i64) -> Result<CollectionOptions> {
     let old = source.state().options.document.clone();
     let options = DocBuf::build(|out| {
@@ -141,7 +144,7 @@ fn capped_options(source: &Collection, size: i64) -> Result<CollectionOptions> {
     CollectionOptions::parse(options.as_doc())
 }
 
-/// Creates `to` and copies the source's documents.
+/// Creates `to` and copies the source's documents into it.
 fn copy(
     ctx: &Context<'_>,
     source: &Arc<Collection>,
@@ -175,7 +178,7 @@ fn copy(
     }
 }
 
-/// What a user needs to copy a collection into a capped one.
+/// Requires the privileges to read the source and to write to the target.
 fn clone_demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let from = request.namespace()?;
     check.needs_on(from.db(), from.collection(), &["find"]);

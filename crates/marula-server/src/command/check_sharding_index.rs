@@ -1,7 +1,6 @@
-//! `checkShardingIndex`: whether an index could lead a sharded collection's documents to their
-//! shards.
+//! `checkShardingIndex`: reports whether an index could support a shard key.
 //!
-//! Recorded from mongod 6.0.
+//! Source: recorded from mongod 6.0.
 
 use marula_bson::{Doc, DocWriter, Value};
 use marula_db::{Index, Namespace};
@@ -14,9 +13,9 @@ use crate::context::Context;
 use crate::request::Request;
 
 errors! {
-    /// The first field names no collection.
+    /// The first field of the command is not a string.
     pub(super) name_type(kind: &str) = BadValue, "collection name has invalid type {kind}";
-    /// The first field names a collection without its database.
+    /// The first field of the command is a collection's name without its database.
     pub(super) invalid_name(name: &str) = InvalidNamespace, "Invalid namespace specified '{name}'";
     no_index(reasons: &str) = InvalidOptions, "couldn't find valid index for shard key{reasons}";
 }
@@ -45,7 +44,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let state = collection.state();
     let mut reasons = String::new();
     for index in state.indexes.iter().filter(|index| !index.spec.hidden) {
-        let why = unsuited(index, key, Arrays::Refused);
+        let why = unsuited(index, key, MultikeyIndexes::Rejected);
         if why.is_empty() {
             return Ok(Outcome::Done);
         }
@@ -56,28 +55,33 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Err(no_index(&reasons))
 }
 
-/// Whether an index whose keys come of arrays will do.
+/// Determines whether multikey indexes may support a shard key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub(super) enum Arrays {
-    Taken,
-    Refused,
+pub(super) enum MultikeyIndexes {
+    Accepted,
+    Rejected,
 }
 
-/// Why an index cannot serve a shard key; empty where it can.
-pub(super) fn unsuited(index: &Index, key: Doc<'_>, arrays: Arrays) -> Vec<&'static str> {
+/// Returns the reasons why an index cannot support a shard key; empty if it can.
+pub(super) fn unsuited(
+    index: &Index,
+    key: Doc<'_>,
+    multikey: MultikeyIndexes,
+) -> Vec<&'static str> {
     let spec = &index.spec;
     let conditions = [
         (spec.partial.is_some(), "Index key is partial."),
         (spec.sparse, "Index key is sparse."),
-        (arrays == Arrays::Refused && index.is_multikey(), "Index key is multikey."),
+        (multikey == MultikeyIndexes::Rejected && index.is_multikey(), "Index key is multikey."),
         (spec.collation.is_some(), "Index has a non-simple collation."),
         (!is_prefix(key, spec.key.as_doc()), "Shard key is not a prefix of index key."),
     ];
     conditions.into_iter().filter(|(applies, _)| *applies).map(|(_, why)| why).collect()
 }
 
-/// Whether an index's key pattern begins with these fields, of the same kinds.
+/// Returns whether the key pattern `of` begins with the fields of `key`, with equal values: 1
+/// equals 1.0.
 fn is_prefix(key: Doc<'_>, of: Doc<'_>) -> bool {
     let mut of = of.iter();
     key.iter().all(|field| {
@@ -97,7 +101,9 @@ fn is_id(key: Doc<'_>) -> bool {
     first && fields.next().is_none()
 }
 
-/// The collection that the first field names, with its database.
+/// Returns the namespace in the first field of the command.
+///
+/// Errors: `name_type`, `invalid_name`.
 pub(super) fn namespace(request: &Request<'_>) -> Result<Namespace> {
     let name = match request.first.value.get() {
         Value::String(name) => name.to_string(),
@@ -106,12 +112,12 @@ pub(super) fn namespace(request: &Request<'_>) -> Result<Namespace> {
     Namespace::parse(&name).map_err(|_| invalid_name(&name))
 }
 
-/// The fields of the shard key, where there are some.
+/// Returns the shard key of the request, if it has fields.
 pub(super) fn key_pattern<'a>(request: &Request<'a>) -> Option<Doc<'a>> {
     request.arg("keyPattern").and_then(|key| key.as_doc()).filter(|key| !key.is_empty())
 }
 
-/// What a user needs to ask about a collection.
+/// Requires the privilege to read the collection.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = namespace(request)?;
     check.needs_on(ns.db(), ns.collection(), &["find"]);

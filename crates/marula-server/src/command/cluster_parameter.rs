@@ -1,7 +1,7 @@
 //! `getClusterParameter` and `setClusterParameter`: parameters that all members of a cluster share.
 //!
-//! mongod 6.0 has one, `changeStreamOptions`: how long images of documents before and after a
-//! change are kept.
+//! mongod 6.0 has one, `changeStreamOptions`: the time for which pre-images and post-images of
+//! documents are retained.
 //! Source: manual "getClusterParameter", "setClusterParameter"; errors recorded from mongod 6.0.
 
 use marula_bson::{DocBuf, DocWriter, Type, Value, doc};

@@ -1,4 +1,4 @@
-//! `collMod`: changes a collection's validator and bounds, an index's options, or a view's
+//! `collMod`: changes a collection's validator and limits, an index's options, or a view's
 //! definition.
 
 mod index_change;
@@ -62,12 +62,12 @@ const FIELDS: &[Field] = &[
     Field::optional("timeseries", Types::DOCUMENT).checked(check_time_series),
     Field::optional("collectionUUID", Types::Uuid),
     Field::optional("dryRun", Types::FLAG),
-    // What a router says of the namespace changes nothing.
+    // mongos sends this field; it has no effect here.
     Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
     Field::optional("recordPreImages", Types::FLAG),
 ];
 
-/// A number, or the word that there is none.
+/// A number, or the text "off".
 const SECONDS: Types =
     Types::Of(&[Type::String, Type::Int64, Type::Int32, Type::Decimal128, Type::Double]);
 
@@ -81,7 +81,7 @@ const TIME_SERIES_FIELDS: &[Field] = &[
 
 pub(super) static COMMAND: Command = Command {
     name: "collMod",
-    help: "Changes a collection's validator or bounds, an index's options, or what a view shows.",
+    help: "Changes a collection's validator or limits, an index's options, or a view's definition.",
     writes: true,
     takes_write_concern: true,
     in_api_v1: true,
@@ -137,7 +137,8 @@ fn run(
         _ => None,
     };
     let changed = changed_options(context, request, state.options.document.as_doc())?;
-    // Nothing else that a request changes is parsed here.
+    // Stored options are parsed with the newest language; only a new validator is limited to the
+    // feature version.
     let is_validator = request.arg("validator").is_some();
     let version = if is_validator { db.feature_version() } else { FeatureVersion::NEWEST };
     let options = CollectionOptions::parse_new(changed.as_doc(), version).map_err(|error| {
@@ -191,7 +192,7 @@ fn check_one_of(name: &str, text: Value<'_>, values: &[&str]) -> Result<()> {
     }
 }
 
-/// The most bytes that a capped collection may be bounded to: a pebibyte.
+/// The maximum size of a capped collection: a pebibyte.
 const CAPPED_BYTES_MAX: i64 = 1 << 50;
 
 fn check_capped_size(_: FeatureVersion, size: Value<'_>) -> Result<()> {
@@ -205,8 +206,7 @@ fn check_capped_size(_: FeatureVersion, size: Value<'_>) -> Result<()> {
     }
 }
 
-/// The most documents that a capped collection may be bounded to, which is what no bound is noted
-/// as.
+/// The maximum number of documents of a capped collection; it is also stored if there is no limit.
 const CAPPED_DOCUMENTS_MAX: i64 = i32::MAX as i64;
 
 fn check_capped_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
@@ -218,14 +218,14 @@ fn check_capped_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
     }
 }
 
-/// A number without its fraction.
+/// Returns a number without its fraction.
 fn whole(number: Value<'_>) -> i64 {
     #[allow(clippy::cast_possible_truncation)]
     let number = number.as_f64().unwrap_or_default() as i64;
     number
 }
 
-/// The granularity that is asked for, if one is.
+/// Returns the new granularity, if the request contains one.
 fn asked_granularity(asked: Doc<'_>) -> Result<Option<Granularity>> {
     let Some(name) = asked.get("granularity").and_then(|name| name.as_str()) else {
         return Ok(None);
@@ -235,25 +235,25 @@ fn asked_granularity(asked: Doc<'_>) -> Result<Option<Granularity>> {
     granularity.map(Some).ok_or_else(|| bad_enumeration(&name, "collMod.timeseries.granularity"))
 }
 
-/// Whether images of documents are to be kept from now on, where something is said of that.
+/// Returns whether the request enables or disables pre- and post-images; `None` if it does neither.
 fn enables_images(request: &Request<'_>) -> Option<bool> {
     let images = request.arg("changeStreamPreAndPostImages")?.as_doc()?;
     Some(images.get("enabled")?.is_truthy())
 }
 
-/// Whether an index is to become unique.
+/// Returns whether the request makes an index unique.
 fn says_unique(request: &Request<'_>) -> bool {
     let change = request.arg("index").and_then(|change| change.as_doc());
     change.and_then(|change| change.get("unique")).is_some_and(|unique| unique.is_truthy())
 }
 
-/// Whether the request says what is to change in one place only.
+/// Returns whether the request has only one field with a change.
 fn changes_one_thing(request: &Request<'_>) -> bool {
     let changes = FIELDS.iter().filter(|field| field.name != "dryRun");
     changes.filter(|field| request.arg(field.name).is_some()).count() == 1
 }
 
-/// Only making an index unique can be tried without doing it.
+/// Checks that a dry run only makes an index unique: other changes have none.
 fn check_dry_run(request: &Request<'_>) -> Result<()> {
     let Some(Value::Document(change)) = request.arg("index") else {
         return Err(dry_run_without_index());
@@ -269,7 +269,7 @@ fn check_dry_run(request: &Request<'_>) -> Result<()> {
     }
 }
 
-/// Makes the prepared index `name` unique, or only looks whether it could be.
+/// Makes the prepared index `name` unique; a dry run only checks whether that is possible.
 fn make_unique(
     context: &Context<'_>,
     ns: &Namespace,
@@ -289,8 +289,8 @@ fn make_unique(
     with_progress(context, ns, |options| db.make_unique(collection, index, spec, options))
 }
 
-/// What becomes of each index. A specification that does not parse fails before anything is
-/// changed.
+/// Returns a function that returns the new specification of a changed index. A specification that
+/// does not parse fails before anything is changed.
 fn changed_specs(
     state: &State,
     index: Option<&IndexChange>,
@@ -303,7 +303,7 @@ fn changed_specs(
     Ok(move |spec: &IndexSpec| changed.iter().find(|changed| changed.name == spec.name).cloned())
 }
 
-/// The options of a time-series collection's buckets with the request's changes.
+/// Returns the options of a time-series collection's buckets with the request's changes.
 fn changed_time_series(
     context: &Context<'_>,
     request: &Request<'_>,
@@ -361,7 +361,7 @@ fn changed_time_series(
     }))
 }
 
-/// Changes a time-series collection: its buckets, and what shows them.
+/// Changes a time-series collection: its buckets, and the view of them.
 fn change_time_series(
     context: &Context<'_>,
     request: &Request<'_>,
@@ -446,8 +446,8 @@ fn check(
     }
 }
 
-/// Checks what is told of a collection that is no view once its index and its validator are known
-/// to be right.
+/// Checks the fields of a collection that is not a view whose errors mongod reports after those of
+/// the index and the validator.
 fn check_rest(request: &Request<'_>, state: &State) -> Result<()> {
     if state.options.view.is_some() {
         return Ok(());
@@ -465,7 +465,7 @@ fn check_rest(request: &Request<'_>, state: &State) -> Result<()> {
     }
 }
 
-/// The options with the request's changes.
+/// Returns the options with the request's changes.
 fn changed_options(
     context: &Context<'_>,
     request: &Request<'_>,
@@ -480,7 +480,8 @@ fn changed_options(
     if let Some(Value::Document(validator)) = request.arg("validator") {
         changes.push(("validator", (!validator.is_empty()).then(|| ValueBuf::from(validator))));
     }
-    // Of a validator, its level and its action, one that is said has the others noted too.
+    // A change of the validator, its level or its action stores the defaults of the other two as
+    // well.
     let validation = [("validationLevel", "strict"), ("validationAction", "error")];
     if request.arg("validator").is_some()
         || validation.iter().any(|(name, _)| request.arg(name).is_some())
@@ -491,7 +492,7 @@ fn changed_options(
         }
     }
     changes.extend(changed_images(request));
-    // Of what is not clustered that is told later.
+    // For a collection that is not clustered, `expireAfterSeconds` is rejected later.
     let is_clustered = options.get("clusteredIndex").is_some();
     if let Some(seconds) = request.arg("expireAfterSeconds").filter(|_| is_clustered) {
         changes.push(("expireAfterSeconds", expire_after(seconds, context.now_ms)?));
@@ -521,8 +522,9 @@ fn changed_options(
     }))
 }
 
-/// What a request changes of the images that are kept of documents: by the option of the past, or
-/// by today's, each of which ends the other where it begins. What is not kept is not noted.
+/// Returns the changes of the options for pre- and post-images: `changeStreamPreAndPostImages` and
+/// its predecessor `recordPreImages`. Enabling one removes the other; a disabled option is not
+/// stored.
 fn changed_images(request: &Request<'_>) -> Vec<(&'static str, Option<ValueBuf>)> {
     let mut changes = Vec::new();
     if let Some(images) = request.arg("changeStreamPreAndPostImages") {
@@ -542,7 +544,7 @@ fn changed_images(request: &Request<'_>) -> Vec<(&'static str, Option<ValueBuf>)
     changes
 }
 
-/// When documents of a clustered collection expire, as its options hold it; `"off"` is never.
+/// Returns the expiry of a clustered collection in its stored form; `None` for "off".
 fn expire_after(seconds: Value<'_>, now_ms: i64) -> Result<Option<ValueBuf>> {
     if let Value::String(text) = seconds {
         return if text == "off" { Ok(None) } else { Err(expire_text(&text.to_string())) };
@@ -551,8 +553,8 @@ fn expire_after(seconds: Value<'_>, now_ms: i64) -> Result<Option<ValueBuf>> {
     Ok(Some(ValueBuf::from(seconds)))
 }
 
-/// What a user needs to change a collection; of one who could read a view, to read what it then
-/// shows.
+/// Requires the privileges to change a collection; for a view that the user may read, also to read
+/// the documents that it will show.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = request.namespace()?;
     check.needs_on(ns.db(), ns.collection(), &["collMod"]);

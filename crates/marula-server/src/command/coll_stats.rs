@@ -1,4 +1,5 @@
-//! `collStats`: how many documents a collection has, and what they and its indexes take.
+//! `collStats`: the number of documents of a collection, and the sizes of the collection and its
+//! indexes.
 
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_db::{Collection, Db, Namespace};
@@ -18,7 +19,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "collStats",
     aliases: &["collstats"],
-    help: "Returns how many documents a collection has and how much they and its indexes take.",
+    help: "Returns the number of documents of a collection, and the sizes of the collection and its indexes.",
     place: Place::Reserved,
     fields: Fields::Known {
         place: "collStats",
@@ -54,7 +55,7 @@ fn scale(request: &Request<'_>) -> Result<i64> {
     if scale < 1 { Err(scale_too_small(scale)) } else { Ok(scale) }
 }
 
-/// Writes the statistics of `ns`, sizes divided by `scale`.
+/// Writes the statistics of `ns`; sizes are divided by `scale`.
 pub(crate) fn write(db: &Db, ns: &Namespace, scale: i64, out: &mut DocWriter<'_>) -> Result<()> {
     out.append("ns", ns.as_str());
     let Some(collection) = db.collection(&time_series::data_namespace(db, ns)?) else {
@@ -65,7 +66,7 @@ pub(crate) fn write(db: &Db, ns: &Namespace, scale: i64, out: &mut DocWriter<'_>
     write_present(db, &collection, scale, out)
 }
 
-/// What tools read of WiredTiger and this engine knows too.
+/// Writes the fields of WiredTiger that tools read and this engine has an equivalent for.
 fn write_storage(bytes: i64, out: &mut DocWriter<'_>) {
     doc_fields!(out;
         "type": "lsm",
@@ -84,7 +85,7 @@ fn write_absent(scale: i64, out: &mut DocWriter<'_>) {
     out.append("scaleFactor", Value::whole(scale));
 }
 
-/// Writes the statistics of a collection that is there, without its name.
+/// Writes the statistics of an existing collection, without its name.
 pub(crate) fn write_present(
     db: &Db,
     collection: &Collection,

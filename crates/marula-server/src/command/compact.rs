@@ -16,7 +16,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "compact",
-    help: "Rewrites a collection and its indexes in their most compact form, as long as it takes.",
+    help: "Rewrites a collection and its indexes in their most compact form, and returns when that is done.",
     named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["compact"]),
     run,

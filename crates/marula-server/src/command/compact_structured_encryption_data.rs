@@ -1,5 +1,5 @@
-//! `compactStructuredEncryptionData`: would compact what encrypted collections keep beside
-//! themselves. There are none.
+//! `compactStructuredEncryptionData`: compacts the metadata collections of an encrypted collection.
+//! This server has no encrypted collections, so that it always fails.
 
 use marula_bson::DocWriter;
 use marula_error::{Result, errors};
@@ -17,7 +17,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "compactStructuredEncryptionData",
-    help: "Would compact the data beside an encrypted collection; there are no encrypted collections.",
+    help: "Compacts the metadata of an encrypted collection. It always fails, because there are no encrypted collections.",
     fields: Fields::Strict {
         place: "compactStructuredEncryptionData",
         fields: &[Field::required("compactionTokens", Types::DOCUMENT)],

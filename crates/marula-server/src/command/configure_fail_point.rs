@@ -1,4 +1,4 @@
-//! `configureFailPoint`: has commands fail, as drivers' tests ask for.
+//! `configureFailPoint`: makes commands fail on purpose, for tests of drivers.
 
 use marula_bson::DocWriter;
 use marula_error::{Result, errors};
@@ -14,7 +14,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "configureFailPoint",
-    help: "Sets when and how commands fail, on a server for tests: enableTestCommands.",
+    help: "Configures when and how commands fail. Only on a server for tests, started with enableTestCommands.",
     place: Place::Inline,
     is_for_tests: true,
     admin_only: true,

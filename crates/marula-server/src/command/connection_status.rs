@@ -1,4 +1,4 @@
-//! Commands about the connection itself: `connectionStatus`, `whatsmyuri`, `logout`, `getnonce`.
+//! Commands about the connection: `connectionStatus`, `whatsmyuri`, `logout`, `getnonce`.
 
 use marula_bson::{DocWriter, doc_fields};
 use marula_error::Result;
@@ -13,7 +13,7 @@ use crate::request::Request;
 
 pub(super) static STATUS: Command = Command {
     name: "connectionStatus",
-    help: "Returns who is authenticated on this connection.",
+    help: "Returns the authenticated user of this connection.",
     place: Place::Inline,
     fields: Fields::Strict {
         place: "connectionStatus",
@@ -26,7 +26,7 @@ pub(super) static STATUS: Command = Command {
 
 pub(super) static WHATS_MY_URI: Command = Command {
     name: "whatsmyuri",
-    help: "Returns the address that this connection comes from.",
+    help: "Returns the client's address of this connection.",
     place: Place::Inline,
     run: |context, _, reply| {
         reply.append("you", dispatch::address_text(context.connection.peer.remote).as_str());
@@ -38,11 +38,11 @@ pub(super) static WHATS_MY_URI: Command = Command {
 
 pub(super) static LOGOUT: Command = Command {
     name: "logout",
-    help: "Forgets who is authenticated on this connection.",
+    help: "Logs out the user of this connection.",
     place: Place::Inline,
     fields: Fields::Strict { place: "logout", fields: &[] },
     run: |ctx, request, _| {
-        // Who belongs to another database stays.
+        // Only a user of the command's database is logged out.
         if ctx.connection.access.as_ref().is_some_and(|access| access.user.db == request.db) {
             dispatch::audit_logout(ctx.server, ctx.connection, "Logging out on user request");
             ctx.connection.set_access(None);
@@ -55,7 +55,7 @@ pub(super) static LOGOUT: Command = Command {
 
 pub(super) static GET_NONCE: Command = Command {
     name: "getnonce",
-    help: "Returns a random number, which old ways to authenticate began with.",
+    help: "Returns a random number, which old authentication mechanisms began with.",
     place: Place::Inline,
     run: |_, _, reply| {
         reply.append("nonce", format!("{:016x}", rand::random::<u64>()).as_str());

@@ -60,10 +60,10 @@ pub(super) fn append_count(counted: u64, reply: &mut DocWriter<'_>) {
     reply.append("n", Value::whole(i64::try_from(counted).unwrap_or(i64::MAX)));
 }
 
-/// The field that the stages of [`stages_of_count`] return the number in.
+/// The field of the result of [`stages_of_count`] that contains the number.
 pub(super) const COUNTED: &str = "count";
 
-/// Returns the pipeline, an array of stages, that is equivalent to a `count`: it runs on a view.
+/// Returns the pipeline, an array of stages, that is equivalent to a `count`; it runs on a view.
 pub(super) fn stages_of_count(op: &CountOp<'_>) -> DocBuf {
     let number = |number: u64| Value::whole(i64::try_from(number).unwrap_or(i64::MAX));
     let mut bytes = Vec::new();

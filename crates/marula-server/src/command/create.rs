@@ -1,4 +1,4 @@
-//! `create`: makes a collection or a view.
+//! `create`: creates a collection or a view.
 
 use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
 use marula_db::time_series::BUCKETS_PREFIX;
@@ -51,7 +51,7 @@ errors! {
     encrypted() = CommandNotSupported, "encrypted collections are not available on this server";
 }
 
-/// What `clusteredIndex` may be: where a flag may stand, so may a number.
+/// The types of `clusteredIndex`: a document or a flag; numbers are accepted as flags.
 const CLUSTERED_TYPES: Types = Types::Of(&[
     Type::Document,
     Type::Boolean,
@@ -81,7 +81,7 @@ const FIELDS: &[Field] = &[
     Field::optional("encryptedFields", Types::DOCUMENT).of(ENCRYPTED_FIELDS),
     Field::optional("temp", Types::FLAG),
     Field::optional("flags", Types::NUMBER),
-    // What came before `changeStreamPreAndPostImages`: read, and of no meaning.
+    // The predecessor of `changeStreamPreAndPostImages`: accepted without effect.
     Field::optional("recordPreImages", Types::FLAG),
 ];
 
@@ -101,7 +101,7 @@ const CLUSTERED_FIELDS: &[Field] = &[
 
 pub(super) static COMMAND: Command = Command {
     name: "create",
-    help: "Makes a collection, with options such as a size, a validator or a collation, or a view.",
+    help: "Creates a collection, with options such as a size, a validator or a collation, or a view.",
     writes: true,
     takes_write_concern: true,
     in_transaction: true,
@@ -120,7 +120,7 @@ fn run(
     create(context, request, None, reply)
 }
 
-/// Creates the collection that `request` asks for, with this UUID where one is given.
+/// Creates the collection of the request, with this UUID if there is one.
 pub(super) fn create(
     context: &Context<'_>,
     request: &Request<'_>,
@@ -168,7 +168,7 @@ pub(super) fn create(
     Ok(Outcome::Done)
 }
 
-/// Checks that a collection may be made: of one that is there, that is the error.
+/// Checks that users may write, unless the collection exists, which is reported later.
 fn check_user_writes(context: &Context<'_>, ns: &Namespace) -> Result<()> {
     match context.unit.collection(ns) {
         Some(_) => Ok(()),
@@ -176,8 +176,7 @@ fn check_user_writes(context: &Context<'_>, ns: &Namespace) -> Result<()> {
     }
 }
 
-/// The options that the collection is made with, checked, in the order that `listCollections`
-/// shows.
+/// Returns the checked options of the new collection, in the order of `listCollections`.
 fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<DocBuf> {
     check_view(context, request, ns)?;
     if request.arg("encryptedFields").is_some() {
@@ -271,7 +270,7 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
     if request.arg("changeStreamPreAndPostImages").is_some() {
         return Err(images_on_view());
     }
-    // A name that is taken is told of before the definition is looked at.
+    // An existing collection is reported before errors in the view's definition.
     match context.unit.collection(ns) {
         Some(known) if known.state().options.view.is_none() => return Err(already_exists(ns)),
         Some(_) => return Ok(()),
@@ -288,13 +287,13 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
     view::check(context.server, "create", &definition)
 }
 
-/// Whether a collection of this name holds the buckets of another: tools that restore a dump make
-/// it themselves.
+/// Returns whether a collection of this name holds the buckets of another: tools that restore a
+/// dump create it explicitly.
 fn is_bucket_name(ns: &Namespace) -> bool {
     ns.collection().starts_with(BUCKETS_PREFIX)
 }
 
-/// The clustered index as it is shown: version and name filled in.
+/// Returns the clustered index in the form of `listCollections`, with version and name.
 fn clustered(request: &Request<'_>, ns: &Namespace) -> Result<Option<ValueBuf>> {
     let spec = match request.arg("clusteredIndex") {
         None => return Ok(None),
@@ -337,10 +336,10 @@ fn check_expiry(context: &Context<'_>, request: &Request<'_>) -> Result<()> {
     }
 }
 
-/// The seconds after which documents of a collection expire.
+/// Returns the time in seconds after which documents of a collection expire.
 ///
-/// Errors: that they are negative, or that nothing could have expired by now: what is that old is
-/// from before 1970.
+/// Errors: `expire_negative`; `expire_too_large` if only documents from before 1970 would have
+/// expired.
 pub(super) fn expiry(seconds: Value<'_>, now_ms: i64) -> Result<i64> {
     match whole(seconds) {
         seconds if seconds < 0 => Err(expire_negative()),
@@ -354,7 +353,7 @@ pub(super) fn expiry(seconds: Value<'_>, now_ms: i64) -> Result<i64> {
 const IMAGES_FIELDS: &[Field] = &[Field::required("enabled", Types::BOOLEAN)];
 const INDEX_DEFAULTS_FIELDS: &[Field] = &[Field::optional("storageEngine", Types::DOCUMENT)];
 
-/// Checks the fields of the options that are documents.
+/// Checks the fields of those options that are documents.
 fn check_nested(request: &Request<'_>) -> Result<()> {
     for (name, fields) in [
         ("changeStreamPreAndPostImages", IMAGES_FIELDS),
@@ -373,7 +372,8 @@ fn check_nested(request: &Request<'_>) -> Result<()> {
     engines(defaults.and_then(|defaults| defaults.get("storageEngine")))
 }
 
-/// Options for mongod's engine are taken and kept, as a dump of its collections brings them along.
+/// Checks the names of the storage engines. Options of mongod's engine are stored without effect,
+/// because dumps of its collections contain them.
 fn check_known_engines(engines: Doc<'_>) -> Result<()> {
     for engine in engines {
         if engine.name != "wiredTiger" {
@@ -387,7 +387,7 @@ fn check_known_engines(engines: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the options for each engine are a document.
+/// Checks that the options of each engine are a document.
 fn check_engine(_: FeatureVersion, engines: Value<'_>) -> Result<()> {
     check_engine_options(engines, engine_not_object)
 }
@@ -409,7 +409,7 @@ fn check_pipeline(_: FeatureVersion, pipeline: Value<'_>) -> Result<()> {
     view::check_stages_are_documents("create", pipeline.as_array().unwrap_or(Doc::EMPTY))
 }
 
-/// Checks the bytes of a capped collection, wherever they are given.
+/// Checks `size`, which may be present without `capped`.
 fn check_size(_: FeatureVersion, size: Value<'_>) -> Result<()> {
     match whole(size) {
         size @ ..1 => Err(number_too_small("size", 1, size)),
@@ -420,7 +420,7 @@ fn check_size(_: FeatureVersion, size: Value<'_>) -> Result<()> {
     }
 }
 
-/// Checks the name of a time series' granularity, before what else it says.
+/// Checks the granularity of a time series, before its other options.
 fn check_granularity(_: FeatureVersion, time_series: Value<'_>) -> Result<()> {
     match time_series.as_doc().and_then(|options| options.get("granularity")) {
         Some(Value::String(name))
@@ -432,7 +432,7 @@ fn check_granularity(_: FeatureVersion, time_series: Value<'_>) -> Result<()> {
     }
 }
 
-/// Checks the documents of a capped collection, wherever they are given.
+/// Checks `max`, which may be present without `capped`.
 fn check_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
     match whole(max) {
         max if max >= DOCUMENTS_MAX => Err(number_too_large("max", "<", DOCUMENTS_MAX, max)),
@@ -440,7 +440,7 @@ fn check_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
     }
 }
 
-/// A number as a long; of what is none, zero.
+/// Returns a number as a long; 0 for other types.
 fn whole(number: Value<'_>) -> i64 {
     saturated_long(number).unwrap_or(0)
 }
@@ -471,7 +471,7 @@ fn check_id_index(request: &Request<'_>, id_index: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The field's value, where it is one of `values`.
+/// Returns the field's value if it is one of `values`.
 fn enumeration(
     request: &Request<'_>,
     name: &str,
@@ -490,28 +490,28 @@ fn append_number(request: &Request<'_>, name: &str, out: &mut DocWriter<'_>) {
     }
 }
 
-/// A capped collection's greatest size. Source: manual "create".
+/// The maximum size of a capped collection, in bytes. Source: manual "create".
 const CAPPED_BYTES_MAX: i64 = 1 << 50;
 
-/// So many documents a capped collection cannot be bounded to.
+/// The limit of `max`, exclusive.
 const DOCUMENTS_MAX: i64 = 1 << 31;
 
-/// A bound on documents that is not positive is no bound; mongod shows it as the greatest.
+/// Appends `max`. A value that is not positive means no limit, which mongod shows as the maximum.
 fn append_max(request: &Request<'_>, out: &mut DocWriter<'_>) {
     if let Some(max) = request.arg("max").map(whole) {
         out.append("max", Value::whole(if max > 0 { max } else { i64::from(i32::MAX) }));
     }
 }
 
-/// What a user needs to make a collection: to create or to insert; of one who could read a view, to
-/// read what it shows.
+/// Requires the privileges to create a collection: to create or to insert; for a view that the user
+/// may read, also to read the documents that it shows.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = request.namespace()?;
     let target = Target::collection(ns.db(), ns.collection());
     if request.flag("capped") {
         check.needs(target.clone(), &["convertToCapped"]);
     }
-    // Who may insert makes collections by that; a view is never made so.
+    // The privilege to insert includes the creation of collections, but not of views.
     let by_insert = request.arg("viewOn").is_none() && check.may(&target, "insert");
     let creates = if by_insert { "insert" } else { "createCollection" };
     check.needs(target, &[creates]);

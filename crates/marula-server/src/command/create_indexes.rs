@@ -22,10 +22,10 @@ use crate::request::Request;
 use crate::time_series;
 use crate::writes;
 
-/// How often the log tells of a build's progress.
+/// The interval at which the progress of a build is logged.
 const LOG_EVERY: Duration = Duration::from_secs(3);
 
-/// The most members that `commitQuorum` may ask for: as many as a set may have.
+/// The maximum number in `commitQuorum`: that of the members of a set.
 const QUORUM_MAX: i64 = 50;
 
 errors! {
@@ -43,7 +43,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "createIndexes",
-    help: "Builds the indexes that do not exist yet; makes the collection if it is not there.",
+    help: "Builds the indexes that do not exist yet; creates the collection if it does not exist.",
     writes: true,
     takes_write_concern: true,
     in_transaction: true,
@@ -114,7 +114,7 @@ fn run(
         context.user_writes().check(ns.db())?;
     }
     if is_new {
-        // A collection is not made for indexes that cannot be.
+        // The collection is not created for invalid indexes.
         check_new(&ns, &specs)?;
     }
     if let (Some(transaction), Some(existing)) = (context.unit.transaction(), &existing) {
@@ -155,7 +155,7 @@ fn run(
         reply.append("note", "all indexes already exist");
         return Ok(Outcome::Done);
     }
-    // One that its own transaction has created counts as created by it.
+    // A collection that the same transaction created counts as created by this command.
     let transaction = context.unit.transaction();
     let is_own = transaction.is_some_and(|transaction| transaction.has_created(&collection));
     reply.append("createdCollectionAutomatically", is_new || is_own);
@@ -176,8 +176,7 @@ fn run(
     Ok(Outcome::Done)
 }
 
-/// Has `build` run with the memory that the server allows, and tells of its progress in `currentOp`
-/// and the log.
+/// Runs `build` with the permitted memory, and reports its progress in `currentOp` and the log.
 pub(super) fn with_progress<T>(
     context: &Context<'_>,
     ns: &Namespace,
@@ -199,7 +198,7 @@ pub(super) fn with_progress<T>(
     build(BuildOptions { memory_bytes_max, is_collection_new: false, watch: &mut watch })
 }
 
-/// What `currentOp` and the log say of a build.
+/// Returns the name of a phase for `currentOp` and the log.
 fn phase_text(phase: Phase) -> &'static str {
     match phase {
         Phase::Scan => "Index Build: scanning collection",
@@ -208,8 +207,8 @@ fn phase_text(phase: Phase) -> &'static str {
     }
 }
 
-/// What `commitQuorum` asks for, on a set of one member; how many have built an index is known when
-/// it is built here.
+/// Checks `commitQuorum` for a set of one member. The server does not wait for a quorum: a
+/// completed build here is the whole quorum.
 fn check_quorum(quorum: Value<'_>) -> Result<()> {
     check_quorum_form(quorum)?;
     match quorum {
@@ -222,7 +221,7 @@ fn check_quorum(quorum: Value<'_>) -> Result<()> {
     }
 }
 
-/// Checks that `commitQuorum` names a mode, or a number that a set's members could be.
+/// Checks that `commitQuorum` is a mode, or a valid number of members.
 pub(super) fn check_quorum_form(quorum: Value<'_>) -> Result<()> {
     match quorum {
         Value::String(mode) if mode.is_empty() => Err(quorum_empty()),
@@ -232,7 +231,7 @@ pub(super) fn check_quorum_form(quorum: Value<'_>) -> Result<()> {
     }
 }
 
-/// A quorum that is a number, made whole. None at all is 0.
+/// Returns a numeric quorum as an integer; 0 for other types.
 fn count_of(quorum: Value<'_>) -> i64 {
     saturated_long(quorum).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! `createRole`: adds a role to a database.
+//! `createRole`: creates a role in a database.
 
 use marula_bson::{DocBuf, DocWriter};
 use marula_error::{Result, errors};
@@ -21,7 +21,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "createRole",
-    help: "Adds a role, with privileges of its own and roles it inherits from, to a database.",
+    help: "Creates a role in a database, with its own privileges and the roles that it inherits from.",
     writes: true,
     takes_write_concern: true,
     fields: Fields::Strict {

@@ -1,4 +1,4 @@
-//! `createUser`: adds a user to a database.
+//! `createUser`: creates a user in a database.
 
 use marula_bson::{Binary, DocBuf, DocWriter, uuid};
 use marula_error::{Result, errors};
@@ -24,7 +24,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "createUser",
-    help: "Adds a user with a password and roles to the database that the command is sent to.",
+    help: "Creates a user, with a password and roles, in the database that the command is sent to.",
     writes: true,
     takes_write_concern: true,
     write_concern_is_field: true,
@@ -95,7 +95,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     }
 }
 
-/// The field `credentials` of a user with a password.
+/// Returns the field `credentials` of a user with this password.
 pub(super) fn make_credentials(
     ctx: &Context<'_>,
     request: &Request<'_>,

@@ -1,4 +1,4 @@
-//! `currentOp` and `killOp`: what runs now, and ending it.
+//! `currentOp` and `killOp`: list the running operations, and kill one.
 
 use marula_bson::{ByteSlice, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
@@ -24,7 +24,7 @@ errors! {
 pub(super) static CURRENT: Command = Command {
     name: "currentOp",
     takes_after_cluster_time: false,
-    help: "Lists the operations that run now.",
+    help: "Lists the running operations.",
     place: Place::Reserved,
     admin_only: true,
     auth: Auth::Content(demands),
@@ -34,7 +34,7 @@ pub(super) static CURRENT: Command = Command {
 
 pub(super) static KILL: Command = Command {
     name: "killOp",
-    help: "Tells an operation to end.",
+    help: "Kills an operation: it ends at its next check for interruption.",
     admin_only: true,
     place: Place::Inline,
     auth: Auth::User,
@@ -84,16 +84,16 @@ fn current(
     Ok(Outcome::Done)
 }
 
-/// How long commands are shown.
+/// Determines whether the commands of operations are shortened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Long {
-    /// As they were sent.
+    /// Commands are shown as they were sent.
     Whole,
-    /// As the beginning of their text.
+    /// Long commands are shown as the beginning of their text.
     Cut,
 }
 
-/// An operation as `currentOp` shows it.
+/// Returns an operation in the form of `currentOp`.
 pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long) -> DocBuf {
     let is_active = report.op_id != 0;
     DocBuf::build(|out| {
@@ -152,7 +152,7 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long
     })
 }
 
-/// Writes what a client has said of itself.
+/// Writes the client's application name and metadata.
 fn write_client(report: &Report, out: &mut DocWriter<'_>) {
     let metadata = report.metadata.as_ref().map(|metadata| metadata.as_doc());
     let application =
@@ -165,8 +165,8 @@ fn write_client(report: &Report, out: &mut DocWriter<'_>) {
     }
 }
 
-/// The open transactions of which no request runs, as `currentOp` shows them: each beside the
-/// connection that its newest request came by.
+/// Returns the open transactions without a running request in the form of `currentOp`, each with
+/// the connection of its last request.
 pub(crate) fn idle_sessions(server: &Server) -> Vec<(Report, DocBuf)> {
     let mut all = server.transactions.told();
     all.retain(|told| !told.is_running);
@@ -192,7 +192,7 @@ pub(crate) fn idle_sessions(server: &Server) -> Vec<(Report, DocBuf)> {
     described.collect()
 }
 
-/// Whether the operation of this number is the user's.
+/// Returns whether the operation with this number belongs to the user.
 fn is_own(context: &Context<'_>, access: &Access, id: i64) -> bool {
     let reports = context.server.operations.reports();
     let user = reports.into_iter().find(|report| i64::from(report.op_id) == id);
@@ -215,7 +215,7 @@ fn kill(
     if i32::try_from(id).is_err() {
         return Err(op_too_wide(id));
     }
-    // One's own operations one may end.
+    // Users may always kill their own operations.
     if let Some(access) = context.restrained()
         && !access.may(&Target::Cluster, "killop")
         && !is_own(context, access, id)
@@ -228,7 +228,7 @@ fn kill(
     Ok(Outcome::Done)
 }
 
-/// What a user needs to see what runs: nothing to see what is its own.
+/// Requires the privilege to see all operations, unless the request is for the user's own.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     if !request.flag("$ownOps") {
         check.needs(Target::Cluster, &["inprog"]);

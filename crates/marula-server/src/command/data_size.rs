@@ -1,4 +1,4 @@
-//! `dataSize`: the bytes of a collection's documents, or of those between two values of `_id`.
+//! `dataSize`: the size of a collection's documents, or of those in a range of an index.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "dataSize",
     aliases: &["datasize"],
-    help: "Returns the bytes of a collection's documents, or of those in a range of an index.",
+    help: "Returns the size of a collection's documents in bytes, or of those in a range of an index.",
     auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
@@ -38,7 +38,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     };
     let ns = match Namespace::parse(&name) {
         Ok(ns) => ns,
-        // Of a name that no collection can have, there is none.
+        // No collection can have this name, so that the size is 0.
         Err(_) if names_both(&name) => {
             reply.append("size", 0).append("numObjects", 0).append("millis", 0);
             return Ok(Outcome::Done);
@@ -61,7 +61,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         let bounds = Total { bytes: limit("maxSize"), documents: limit("maxObjects") };
         let is_bounded = bounds != Total { bytes: i64::MAX, documents: i64::MAX };
         if range.is_none() && (estimates || !is_bounded) {
-            // The counters are exact.
+            // The counters of the collection are exact, so that they are also the result if no
+            // estimate is wanted.
             total = Total { bytes: collection.size_bytes(), documents: collection.count() };
         } else {
             let Some(query) = query(collection, range)? else {
@@ -92,7 +93,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// Whether a name has the part of a database and that of a collection.
+/// Returns whether a name has a database part and a collection part.
 fn names_both(name: &str) -> bool {
     name.split_once('.').is_some_and(|(db, collection)| !db.is_empty() && !collection.is_empty())
 }
@@ -103,7 +104,7 @@ struct Total {
     documents: i64,
 }
 
-/// The part of the collection that is asked about.
+/// The range of an index whose documents are measured.
 struct Range<'a> {
     key: Doc<'a>,
     min: Doc<'a>,
@@ -112,7 +113,7 @@ struct Range<'a> {
 
 impl<'a> Range<'a> {
     fn read(request: &Request<'a>) -> Result<Option<Self>> {
-        // A bound counts as given whatever it is.
+        // A bound is present even if its value is null, which is then rejected.
         let given = |name: &str| {
             request.args.iter().find(|arg| arg.name == name).map(|arg| arg.value.get())
         };
@@ -132,7 +133,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// The query for a range of an index; `None` where no index has that key.
+/// Returns the query for a range of an index; `None` if no index has that key pattern.
 fn query(collection: &Collection, range: Option<Range<'_>>) -> Result<Option<Query>> {
     let context = QueryContext::default();
     let mut query = Query::new(Filter::everything(&context), context);
@@ -150,7 +151,7 @@ fn query(collection: &Collection, range: Option<Range<'_>>) -> Result<Option<Que
     Ok(Some(query))
 }
 
-/// What a user needs to measure a collection, which is named with its database.
+/// Requires the privilege to read the collection, which the command names with its database.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     if let Value::String(name) = request.first.value.get() {
         let ns = Namespace::parse(&name.to_string())?;

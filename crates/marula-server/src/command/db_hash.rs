@@ -1,8 +1,8 @@
-//! `dbHash`: a digest of each collection's documents, by which two databases can be compared.
+//! `dbHash`: a digest of each collection's documents, to compare two databases.
 //!
-//! A collection's digest is the MD5 of its documents' bytes in the order of `_id` (of a capped one
-//! in the order of insertion); the database's is the MD5 of its collections' digests as text, in
-//! the order of names.
+//! A collection's digest is the MD5 of its documents' bytes in the order of `_id`, or in the order
+//! of insertion if it is capped. The database's digest is the MD5 of its collections' digests as
+//! text, in the order of names.
 //! Source: manual "dbHash"; digests recorded from mongod 6.0.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) static COMMAND: Command = Command {
     name: "dbHash",
     aliases: &["dbhash"],
     takes_after_cluster_time: false,
-    help: "Returns a digest of each collection of a database, by which two databases can be compared.",
+    help: "Returns a digest of each collection of a database, to compare two databases.",
     auth: Auth::Database(&["dbHash"]),
     run,
     ..Command::DEFAULT

@@ -1,4 +1,4 @@
-//! `dbStats`: how many collections and documents a database has, and what they take.
+//! `dbStats`: the number and the size of a database's collections, documents and indexes.
 
 use marula_bson::{BStr, DocWriter, Value};
 use marula_error::{Result, errors};
@@ -9,14 +9,14 @@ use crate::request::Request;
 use crate::{host, storage_size};
 
 errors! {
-    /// A name where none belongs.
+    /// The value of the command is a name; it should be a number.
     pub(super) invalid_name(db: &str, name: &BStr) = InvalidNamespace, "Invalid db name: {db}.{name}";
 }
 
 pub(super) static COMMAND: Command = Command {
     name: "dbStats",
     aliases: &["dbstats"],
-    help: "Returns how many collections, documents and indexes a database has and how much they take.",
+    help: "Returns the number and the size of a database's collections, documents and indexes.",
     place: Place::Reserved,
     auth: Auth::Database(&["dbStats"]),
     run,
@@ -33,7 +33,7 @@ fn run(
     }
     let scale = match request.arg("scale") {
         None => 1.0,
-        // False is no scale.
+        // `false` means the default scale.
         Some(Value::Boolean(false)) => 1.0,
         Some(scale) => match scale_of(scale) {
             None => return Ok(Outcome::Failed("scale has to be a number > 0".to_owned())),
@@ -45,7 +45,7 @@ fn run(
     let collections = server.db.catalog().collections(request.db);
     reply.append("db", request.db);
     if collections.is_empty() {
-        // Of a database that is not there, even the sizes are ints.
+        // As in mongod, all numbers are ints if the database does not exist, sizes included.
         for name in EMPTY_NAMES {
             reply.append(name, i32::from(*name == "scaleFactor"));
         }
@@ -97,7 +97,8 @@ fn run(
     Ok(Outcome::Done)
 }
 
-/// A scale as an int: one beyond its range counts as none that can be.
+/// Returns a scale as an int: 0, which is rejected, if it is too large; `None` if it is not a
+/// number.
 fn scale_of(scale: Value<'_>) -> Option<i32> {
     let number = scale.as_f64().filter(|_| scale.kind().is_number())?;
     let is_int = number < f64::from(i32::MAX) + 1.0;

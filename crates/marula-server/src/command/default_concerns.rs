@@ -1,5 +1,5 @@
 //! `getDefaultRWConcern` and `setDefaultRWConcern`: the read and write concern of operations that
-//! name none.
+//! specify none.
 //!
 //! Source: manual "setDefaultRWConcern"; errors recorded from mongod 6.0.
 
@@ -26,7 +26,7 @@ const BASE: Command = Command { admin_only: true, ..Command::DEFAULT };
 
 pub(super) static GET: Command = Command {
     name: "getDefaultRWConcern",
-    help: "Returns the read and write concern of operations that name none.",
+    help: "Returns the read and write concern of operations that specify none.",
     place: Place::Inline,
     fields: Fields::Strict {
         place: "getDefaultRWConcern",
@@ -39,7 +39,7 @@ pub(super) static GET: Command = Command {
 
 pub(super) static SET: Command = Command {
     name: "setDefaultRWConcern",
-    help: "Changes the read and write concern of operations that name none.",
+    help: "Changes the read and write concern of operations that specify none.",
     fields: Fields::Strict {
         place: "setDefaultRWConcern",
         fields: &[
@@ -97,14 +97,17 @@ fn check_read(read: Doc<'_>) -> Result<()> {
     }
 }
 
-/// The write concern as it is stored.
+/// Returns the write concern in its stored form.
+///
+/// Errors: `no_w`, `unacknowledged`, and a mode that is not configured.
 fn checked_write(write: Doc<'_>) -> Result<DocBuf> {
     let concern = WriteConcern::parse(write.into())?;
     let Some(w) = write.get("w") else { return Err(no_w()) };
     if matches!(concern.w, W::Nodes(0)) {
         return Err(unacknowledged());
     }
-    // More nodes than there are may come to be there; a mode that is not configured is a mistake.
+    // A number of nodes above that of the set is valid, because nodes may be added; a mode that is
+    // not configured is an error.
     if let (W::Mode(_) | W::Tags(_), Some(error)) = (&concern.w, concern.unsatisfied()) {
         return Err(error);
     }

@@ -1,4 +1,4 @@
-//! `delete`: removes documents. Each statement is a [`DeleteOp`].
+//! `delete`: removes documents. Each statement is executed by a [`DeleteOp`].
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use marula_db::session::Done;
@@ -23,7 +23,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "delete",
-    help: "Removes documents; each statement says which, and whether one or all that match.",
+    help: "Removes documents; each statement has a filter, and removes one or all matching documents.",
     place: Place::Decides,
     kind: Kind::Delete,
     writes: true,
@@ -52,7 +52,7 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// The place that messages name for a statement.
+/// The path of a statement in error messages.
 const STATEMENT_PLACE: &str = "delete.deletes";
 
 const STATEMENT_FIELDS: &[Field] = &[
@@ -115,7 +115,7 @@ impl Statement for DeleteOp<'_> {
     }
 }
 
-/// Reads a statement whose form is checked.
+/// Parses a statement whose form has been checked.
 ///
 /// Errors: `bad_limit`.
 pub(super) fn read_statement<'a>(fields: &Doc<'a>, request: &Request<'a>) -> Result<DeleteOp<'a>> {

@@ -1,4 +1,4 @@
-//! `distinct`: the distinct values of a field in the documents that match.
+//! `distinct`: the distinct values of a field in the matching documents.
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, doc};
 use marula_error::Result;
@@ -16,7 +16,7 @@ use crate::view;
 
 pub(super) static COMMAND: Command = Command {
     name: "distinct",
-    help: "Gives the different values of a field in the documents that match a query.",
+    help: "Returns the distinct values of a field in the documents that match a query.",
     read_concern: ReadConcernLevels::Snapshot,
     in_transaction: true,
     fields: Fields::Strict {
@@ -64,11 +64,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(if is_view { Outcome::DoneOnView } else { Outcome::Done })
 }
 
-/// The field that has the values of a document of a view: first as an array, then one by one.
+/// The field that contains the values of a document of a view: first as an array, then unwound.
 const UNWOUND: &str = "_internalUnwoundArray";
 
-/// Returns the pipeline, an array of stages, that is equivalent to a `distinct`: the one that
-/// mongod runs on a view.
+/// Returns the pipeline, an array of stages, that is equivalent to a `distinct`; like mongod, this
+/// server runs it on a view.
 pub(super) fn stages_of_distinct(op: &DistinctOp<'_>) -> DocBuf {
     let (filter, key) = (op.filter, op.key());
     let unwound = format!("${UNWOUND}");

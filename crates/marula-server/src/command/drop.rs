@@ -57,7 +57,8 @@ fn run(
     tracing::info!(target: "COMMAND", id = 518_070, namespace = %ns, "CMD: drop");
     let dropped = db.drop_collection(&ns)?;
     let ns = match dropped.state().options.time_series {
-        // With its buckets goes the collection that clients know.
+        // The time-series collection is dropped with its buckets; the reply names the collection
+        // that clients know.
         Some(_) => shown_namespace(&ns).unwrap_or(ns),
         None => ns,
     };
@@ -71,8 +72,8 @@ fn run(
     Ok(Outcome::Done)
 }
 
-/// Whether a collection is the server's own, and stays: only what the server makes again or does
-/// without may go.
+/// Returns whether a collection is a system collection that may not be dropped. Permitted are those
+/// that the server creates again or can do without.
 fn is_kept(ns: &Namespace) -> bool {
     let may_go = match (ns.db(), ns.collection()) {
         ("admin", _) => false,

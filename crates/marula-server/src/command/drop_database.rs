@@ -1,4 +1,4 @@
-//! `dropDatabase`: removes every collection of a database.
+//! `dropDatabase`: removes all collections of a database.
 
 use marula_bson::DocWriter;
 use marula_error::{Result, errors};

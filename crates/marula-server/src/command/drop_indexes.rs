@@ -1,4 +1,4 @@
-//! `dropIndexes`: removes indexes by name, by key, or all but the one on `_id`.
+//! `dropIndexes`: removes indexes by name, by key pattern, or all but the one on `_id`.
 
 use marula_bson::{DocWriter, Type, Value};
 use marula_db::catalog::indexes::DropSelector;
@@ -28,7 +28,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "dropIndexes",
     aliases: &["deleteIndexes"],
-    help: "Removes indexes of a collection: by name, by key, or all but the one on _id.",
+    help: "Removes indexes of a collection: by name, by key pattern, or all but the one on _id.",
     writes: true,
     takes_write_concern: true,
     in_api_v1: true,
@@ -37,7 +37,7 @@ pub(super) static COMMAND: Command = Command {
         fields: &[
             Field::optional("collectionUUID", Types::Uuid),
             Field::required("index", INDEX).or(wrong_type).checked(check_names),
-            // What a router says of the namespace changes nothing.
+            // mongos sends this field; it has no effect here.
             Field::optional("isTimeseriesNamespace", Types::BOOLEAN),
         ],
     },
@@ -48,8 +48,8 @@ pub(super) static COMMAND: Command = Command {
 
 const INDEX: Types = Types::Of(&[Type::String, Type::Document, Type::Array]);
 
-/// Checks a list of names: as its first element is, so it is taken to be; null among the others is
-/// none.
+/// Checks a list of index names. The first element decides whether it is one; null among the others
+/// is ignored, as in mongod.
 fn check_names(_: FeatureVersion, index: Value<'_>) -> Result<()> {
     let Some(names) = index.as_array() else { return Ok(()) };
     for (at, name) in names.values().enumerate() {
@@ -121,7 +121,7 @@ fn selector<'a>(request: &Request<'a>) -> DropSelector<'a> {
     }
 }
 
-/// Drops indexes of a time-series collection, which are those of its buckets.
+/// Drops indexes of a time-series collection, which are indexes of its buckets.
 fn drop_of_buckets(
     db: &Db,
     buckets: &Collection,

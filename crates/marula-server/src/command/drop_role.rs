@@ -1,5 +1,4 @@
-//! `dropRole` and `dropAllRolesFromDatabase`: remove roles, and take them from whom they were
-//! granted to.
+//! `dropRole` and `dropAllRolesFromDatabase`: remove roles, and revoke them from users and roles.
 
 use marula_bson::DocWriter;
 use marula_error::{Result, errors};
@@ -17,7 +16,7 @@ errors! {
 
 pub(super) static ONE: Command = Command {
     name: "dropRole",
-    help: "Removes a role, and takes it from all users and roles that have it.",
+    help: "Removes a role, and revokes it from all users and roles that have it.",
     writes: true,
     takes_write_concern: true,
     fields: Fields::Strict { place: "dropRole", fields: &[] },
@@ -28,7 +27,7 @@ pub(super) static ONE: Command = Command {
 
 pub(super) static ALL: Command = Command {
     name: "dropAllRolesFromDatabase",
-    help: "Removes every role of the database that is not built in, and takes them from other roles.",
+    help: "Removes every user-defined role of the database, and revokes them from other roles.",
     writes: true,
     takes_write_concern: true,
     fields: Fields::Strict { place: "dropAllRolesFromDatabase", fields: &[] },
@@ -51,8 +50,8 @@ fn drop_one(
     if documents.find(Of::Role, &role)?.is_none() {
         return Err(not_found(&role));
     }
-    // Whoever has it loses it first: nobody is ever left with a role that could come back as
-    // another.
+    // The role is revoked before it is removed. Otherwise a crash in between would leave users with
+    // the name of a role that somebody could create again with other privileges.
     take_away(&documents, Of::User, &|granted| *granted == role)?;
     take_away(&documents, Of::Role, &|granted| *granted == role)?;
     documents.remove(Of::Role, &role)?;
@@ -66,13 +65,13 @@ fn drop_all(
 ) -> Result<Outcome> {
     let _lock = ctx.server.users.lock();
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
-    // As mongod 6.0 does: other roles lose them, users keep their names.
+    // As in mongod 6.0, the roles are revoked from other roles, but not from users.
     take_away(&documents, Of::Role, &|granted| granted.db == request.db)?;
     reply.append("n", documents.remove_all(Of::Role, request.db)?);
     Ok(Outcome::Done)
 }
 
-/// Takes roles from all users, or from all roles, that have them.
+/// Revokes roles from all users, or from all roles, that have them.
 fn take_away(documents: &Documents<'_>, of: Of, is_taken: &dyn Fn(&Name) -> bool) -> Result<()> {
     for doc in documents.list(of, &|_| true)? {
         let mut roles = Name::stored_roles(doc.as_doc());

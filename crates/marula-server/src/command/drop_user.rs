@@ -27,7 +27,7 @@ pub(super) static ONE: Command = Command {
 
 pub(super) static ALL: Command = Command {
     name: "dropAllUsersFromDatabase",
-    help: "Removes every user of the database that the command is sent to.",
+    help: "Removes all users of the database that the command is sent to.",
     writes: true,
     takes_write_concern: true,
     fields: Fields::Strict { place: "dropAllUsersFromDatabase", fields: &[] },

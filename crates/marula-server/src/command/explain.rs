@@ -1,7 +1,7 @@
-//! `explain`: how a command would be carried out, and what that would look at.
+//! `explain`: the plan of a command, and statistics of its execution.
 //!
-//! The plan is the one that would run. For `executionStats` it is run too, without writing
-//! anything.
+//! The plan is the one that the command would use. With `executionStats` it is executed, without
+//! writes.
 //! Source: manual "explain", "Explain Results"; shapes and errors recorded from mongod 6.0.
 
 mod answer;
@@ -46,7 +46,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "explain",
-    help: "Returns how a command would be carried out, and what it would look at on the way.",
+    help: "Returns the plan of a command and, if requested, statistics of its execution.",
     in_api_v1: true,
     read_concern: super::ReadConcernLevels::Snapshot,
     fields: Fields::Strict {
@@ -58,7 +58,7 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// How much is told.
+/// The level of detail.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verbosity {
     QueryPlanner,
@@ -107,7 +107,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// Answers an `aggregate` with `explain: true`.
+/// Executes an `aggregate` with `explain: true`.
 pub(super) fn of_pipeline(
     ctx: &Context<'_>,
     request: &Request<'_>,
@@ -170,7 +170,8 @@ fn explain(
     Ok(())
 }
 
-/// Checks that an explained command could write to its collection, in the words of each.
+/// Checks that an explained command may write to its collection; the error texts are those of each
+/// command.
 fn check_target(request: &Request<'_>, ns: &Namespace) -> Result<()> {
     let name = request.command.name;
     if name == "findAndModify" {
@@ -189,8 +190,8 @@ fn check_target(request: &Request<'_>, ns: &Namespace) -> Result<()> {
     }
 }
 
-/// What a command asks of the collection that a view stands on, in the order in which mongod shows
-/// it.
+/// Returns the `aggregate` that a command on a view runs on the collection below, with the fields
+/// in mongod's order.
 fn command_below(
     ctx: &Context<'_>,
     request: &Request<'_>,
@@ -211,7 +212,7 @@ fn command_below(
         pipeline.finish();
         out.append("cursor", Doc::EMPTY);
         let mut copy = |name: &str| match request.body.get(name) {
-            // As it was read.
+            // mongod shows the parsed number.
             Some(value) if name == "maxTimeMS" => {
                 out.append(name, value.as_exact_i64().map_or(value, Value::Int64));
             }
@@ -234,8 +235,8 @@ fn command_below(
     }))
 }
 
-/// Appends a hint as it is read: the name of an index is read into a document, and an empty one is
-/// none.
+/// Appends a hint in its parsed form: an index name is shown in a document, and an empty hint is
+/// omitted.
 fn append_hint(hint: Option<Value<'_>>, out: &mut DocWriter<'_>) {
     match hint {
         None => {}
@@ -249,7 +250,7 @@ fn append_hint(hint: Option<Value<'_>>, out: &mut DocWriter<'_>) {
     }
 }
 
-/// What is shown of a `findAndModify`, in this order.
+/// The fields of a `findAndModify` that are shown, in this order.
 const SHOWN_OF_FIND_AND_MODIFY: &[&str] = &[
     "query",
     "fields",
@@ -266,11 +267,11 @@ const SHOWN_OF_FIND_AND_MODIFY: &[&str] = &[
     "writeConcern",
 ];
 
-/// Those of them that are true or false, whatever they are written as.
+/// Those of them that are flags; they are shown as booleans.
 const FLAGS_OF_FIND_AND_MODIFY: &[&str] = &["remove", "upsert", "new", "bypassDocumentValidation"];
 
-/// The command with its database, without what belongs to its session. As in mongod a
-/// `findAndModify` is shown as it was read.
+/// Returns the command with its database, without the fields of its session. As in mongod, a
+/// `findAndModify` is shown in its parsed form.
 fn command_document(request: &Request<'_>) -> DocBuf {
     DocBuf::build(|out| {
         if request.command.name == "findAndModify" {
@@ -301,7 +302,7 @@ fn command_document(request: &Request<'_>) -> DocBuf {
     })
 }
 
-/// The parameters that an explanation shows.
+/// The parameters that the reply shows.
 const SHOWN_PARAMETERS: &[&str] = &[
     "internalQueryFacetBufferSizeBytes",
     "internalQueryFacetMaxOutputDocSizeBytes",
@@ -329,7 +330,7 @@ fn server_info(ctx: &Context<'_>, reply: &mut DocWriter<'_>) {
         let row =
             crate::parameters::find(name.as_bytes()).expect("explain shows parameters there are");
         match ctx.server.parameters.get(row) {
-            // Shown as a number.
+            // mongod shows this flag as a number.
             value if name.contains("Prohibit") => {
                 shown.append(*name, i32::from(value.get().is_truthy()))
             }
@@ -338,7 +339,7 @@ fn server_info(ctx: &Context<'_>, reply: &mut DocWriter<'_>) {
     }
 }
 
-/// Explains a pipeline: what stands at its front as a query, the rest stage by stage.
+/// Explains a pipeline: the stages that were pushed down as a query, and the others one by one.
 fn pipeline(
     ctx: &Context<'_>,
     request: &Request<'_>,
@@ -379,7 +380,7 @@ fn pipeline(
     let sort = sort.as_doc();
     let is_sorted = query.sort.is_some();
     let projection = projection_of(&rest, is_sorted);
-    // The stage that is shown as the query's own projection is not shown again.
+    // The stage that is shown as the query's projection is not shown again.
     let is_hidden = !is_search && front_projection(&rest, is_sorted).is_some();
     let hidden = usize::from(is_hidden);
     let is_whole = rest.stages().len() == hidden && !is_search;
@@ -403,7 +404,7 @@ fn pipeline(
         one.append_elements(stage.elements_bytes());
         if let Some(count) = count {
             one.append("nReturned", i64::try_from(count).unwrap_or(i64::MAX));
-            // The clock is not asked for each document.
+            // Time is not measured per document.
             one.append("executionTimeMillisEstimate", 0_i64);
         }
     };
@@ -422,12 +423,13 @@ fn pipeline(
     Ok(())
 }
 
-/// Whether a stage takes its documents from elsewhere than the collection.
+/// Returns whether a stage does not read the documents of its collection.
 fn makes_documents(stage: &dyn Stage) -> bool {
     matches!(stage.kind(), Kind::Origin | Kind::ChangeStream(_) | Kind::Report(_))
 }
 
-/// Puts the pipelines of the views under `ns` in front; answers what they stand on.
+/// Prepends the pipelines of the views of `ns`; returns the collection below them and the whole
+/// pipeline.
 fn resolve(
     ctx: &Context<'_>,
     ns: Namespace,
@@ -443,7 +445,8 @@ fn resolve(
     Ok((below, Pipeline::from_stages(stages)))
 }
 
-/// What the views under `ns` stand on, and their pipelines, the lowest first.
+/// Returns the collection below the views of `ns`, and the pipelines of the views, the lowest
+/// first.
 fn views_under(ctx: &Context<'_>, mut ns: Namespace) -> Result<(Namespace, Vec<DocBuf>)> {
     view::check_depth(&ctx.server.db, &ns)?;
     let mut pipelines = Vec::new();
@@ -457,7 +460,7 @@ fn views_under(ctx: &Context<'_>, mut ns: Namespace) -> Result<(Namespace, Vec<D
     Ok((ns, pipelines))
 }
 
-/// The sort that may be carried out with the query at the front.
+/// Returns the key of the first sort, which the query may do.
 fn first_sort(pipeline: &Pipeline) -> DocBuf {
     let mut stages = pipeline.stages().iter();
     let sort = stages.find(|stage| matches!(stage.kind(), Kind::Sort(..)));
@@ -466,7 +469,7 @@ fn first_sort(pipeline: &Pipeline) -> DocBuf {
     printed.and_then(|key| key.as_doc()).map(Doc::to_buf).unwrap_or_default()
 }
 
-/// What a user needs who asks how a command would be carried out: what that command needs.
+/// Requires the privileges of the explained command.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let Value::Document(body) = request.first.value.get() else { return Ok(()) };
     match request.nested(body)? {

@@ -1,7 +1,7 @@
 //! `filemd5`: the MD5 checksum of a file in GridFS.
 //!
-//! A checksum that goes on from another's `md5state` computes that part again: the state says how
-//! many chunks it was.
+//! A request with `md5state` continues an earlier checksum. The state contains only the number of
+//! its chunks, which are hashed again.
 //! Source: manual "filemd5"; errors recorded from mongod 6.0.
 
 use marula_bson::{Binary, Doc, DocBuf, DocWriter, Value, doc, hex};
@@ -52,7 +52,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         None => Ok(()),
     };
     match added {
-        // What is there so far is asked for.
+        // With `partialOk` the checksum ends at the first missing chunk.
         Err(error) if is_partial && error.code().number() == OUT_OF_ORDER => {}
         added => added.map_err(|error: Error| match error.code().number() {
             OUT_OF_ORDER | 50_848 | 50_849 => {
@@ -72,7 +72,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
 
 const OUT_OF_ORDER: i32 = 10_040;
 
-/// A checksum on its way.
+/// The state of a checksum.
 struct Sum {
     context: Md5,
     /// The number of the next chunk.
@@ -80,7 +80,7 @@ struct Sum {
 }
 
 impl Sum {
-    /// Adds the chunks from the next one to the one before `end`.
+    /// Adds the chunks from `next` to `end`, exclusive.
     fn add(
         &mut self,
         ctx: &Context<'_>,
@@ -124,7 +124,7 @@ impl Sum {
     }
 }
 
-/// The index that leads to the chunks of a file.
+/// Returns the name of an index whose first field is `files_id`.
 fn index(collection: &Collection) -> Option<String> {
     let state = collection.state();
     let leads = |key: Doc<'_>| key.iter().next().is_some_and(|first| first.name == "files_id");
@@ -136,7 +136,7 @@ fn index(collection: &Collection) -> Option<String> {
     found.map(|index| index.spec.name.clone())
 }
 
-/// How many chunks an earlier part of the checksum was made of.
+/// Returns the number of chunks of an earlier part of the checksum.
 fn state(request: &Request<'_>) -> Option<i64> {
     match request.arg("md5state") {
         Some(Value::Binary(Binary { bytes, .. })) => {
@@ -146,7 +146,7 @@ fn state(request: &Request<'_>) -> Option<i64> {
     }
 }
 
-/// The collection of the chunks: that of the bucket `root`.
+/// Returns the collection of the chunks of the bucket `root`.
 fn chunks(request: &Request<'_>) -> Result<Namespace> {
     let root = match request.body.get("root") {
         None => String::new(),
@@ -157,7 +157,7 @@ fn chunks(request: &Request<'_>) -> Result<Namespace> {
     Namespace::new(request.db, &format!("{root}.chunks"))
 }
 
-/// What a user needs to read a file.
+/// Requires the privilege to read the chunks.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = chunks(request)?;
     check.needs_on(ns.db(), ns.collection(), &["find"]);

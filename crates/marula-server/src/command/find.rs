@@ -1,5 +1,5 @@
-//! `find`: documents that match a filter, in batches. [`FindOp`] is the operation; the cursor is
-//! made here.
+//! `find`: the documents that match a filter, in batches. [`FindOp`] is the operation; this module
+//! creates the cursor.
 
 use marula_bson::{DocWriter, Value};
 use marula_db::Namespace;
@@ -19,7 +19,7 @@ use crate::environment;
 use crate::pipeline_source::PipelineSource;
 use crate::request::Request;
 
-/// The documents of a first batch, unless the client says how many.
+/// The number of documents in the first batch, unless the client specifies it.
 const FIRST_BATCH_DOCUMENTS: usize = 101;
 
 errors! {
@@ -27,12 +27,12 @@ errors! {
     tailable_in_transaction() = InvalidOptions, "It is illegal to open a tailable cursor in a transaction";
 }
 
-/// What stands before an error of a query that runs.
+/// The prefix of errors during the execution of a query.
 const EXECUTING: &str = "Executor error during find command";
 
 pub(super) static COMMAND: Command = Command {
     name: "find",
-    help: "Gives the documents that match a filter, sorted, projected and in batches as asked.",
+    help: "Returns the documents that match a filter, sorted, projected and in batches.",
     place: Place::Decides,
     kind: Kind::Query,
     read_concern: ReadConcernLevels::Snapshot,
@@ -82,7 +82,7 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Checks `ntoreturn`, which messages of older clients had.
+/// Checks `ntoreturn`, a field of old clients.
 fn check_to_return(_: FeatureVersion, count: Value<'_>) -> Result<()> {
     args::count_or_zero("ntoreturn", Some(count)).map(drop)
 }
@@ -124,7 +124,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let count = batch.count();
     batch.finish();
     ctx.server.counters.documents_returned.add(count as u64);
-    // A tailable cursor over a collection that is empty has no place to stand on, and is closed.
+    // A tailable cursor over an empty collection has no position and is closed.
     let stays_open = match op.tail {
         Tail::No => filled == Filled::More,
         Tail::Tailable | Tail::AwaitData => count > 0 || ctx.unit.count(&collection)? > 0,
@@ -151,8 +151,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// Appends the reply's cursor for documents that a source gives; `doing` stands before the source's
-/// errors.
+/// Appends the reply's cursor with the first batch of a source's documents; `doing` is the prefix
+/// of the source's errors.
 pub(super) fn reply_cursor(
     ctx: &Context<'_>,
     request: &Request<'_>,
@@ -196,7 +196,7 @@ pub(super) fn reply_cursor(
     Ok(())
 }
 
-/// What a cursor follows, where it is a change stream's.
+/// Returns the part of the oplog that a change stream's cursor follows; `None` for other cursors.
 pub(super) fn followed(source: &mut dyn Source) -> Option<&Followed> {
     source.as_any().downcast_mut::<PipelineSource>()?.followed()
 }

@@ -1,5 +1,5 @@
-//! `findAndModify`: changes, replaces, inserts or removes one document and returns it, as
-//! [`FindAndModifyOp`] does.
+//! `findAndModify`: updates, replaces, inserts or removes one document and returns it, using
+//! [`FindAndModifyOp`].
 
 use marula_bson::DocWriter;
 use marula_db::session::Done;
@@ -19,7 +19,7 @@ use crate::writes;
 pub(super) static COMMAND: Command = Command {
     name: "findAndModify",
     aliases: &["findandmodify"],
-    help: "Changes or removes one document and answers it as it was, or as it is now.",
+    help: "Updates or removes one document and returns it in its state before or after the change.",
     place: Place::Decides,
     writes: true,
     takes_write_concern: true,
@@ -45,7 +45,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("let", Types::DOCUMENT),
             fields::RUNTIME_CONSTANTS,
             Field::optional("stmtId", Types::INT),
-            // Read, and of no meaning.
+            // These fields are accepted and have no effect.
             Field::optional("batchSize", Types::INT),
             Field::optional("singleBatch", Types::Any),
             Field::optional("maxTimeMS", Types::NUMBER),
@@ -82,7 +82,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
 }
 
-/// What a user needs to find and change or remove.
+/// Requires the privileges to find, and to update or remove.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = request.namespace()?;
     let bypasses = request.flag("bypassDocumentValidation");

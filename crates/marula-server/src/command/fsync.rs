@@ -1,4 +1,4 @@
-//! `fsync` and `fsyncUnlock`: everything to the disk, and writes held off while files are copied.
+//! `fsync` and `fsyncUnlock`: flush all writes to disk, and block writes while files are copied.
 
 use marula_bson::DocWriter;
 use marula_error::Result;
@@ -9,7 +9,7 @@ use crate::request::Request;
 
 pub(super) static LOCK: Command = Command {
     name: "fsync",
-    help: "Waits until everything written is on disk; with lock: true, holds off writes until fsyncUnlock.",
+    help: "Waits until all writes are on disk; with lock: true, blocks writes until fsyncUnlock.",
     admin_only: true,
     auth: Auth::Cluster(&["fsync"]),
     run: lock,
@@ -18,7 +18,7 @@ pub(super) static LOCK: Command = Command {
 
 pub(super) static UNLOCK: Command = Command {
     name: "fsyncUnlock",
-    help: "Takes one lock of fsync back; writes go on when none is left.",
+    help: "Releases one lock of fsync; writes continue when no lock is left.",
     place: Place::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["unlock"]),
@@ -41,7 +41,7 @@ fn lock(
         return Ok(Outcome::Done);
     }
     let count = server.write_lock.lock();
-    // From here on files may be copied one by one.
+    // Once this succeeds, the files of the store do not change and can be copied one by one.
     let held = db.sync(db.moment()).and_then(|()| db.hold_files());
     if let Err(error) = held {
         if server.write_lock.unlock() == Some(0) {

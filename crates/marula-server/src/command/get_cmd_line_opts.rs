@@ -1,4 +1,4 @@
-//! `getCmdLineOpts`: how the server was started.
+//! `getCmdLineOpts`: the command line and the options that the server was started with.
 
 use marula_bson::DocWriter;
 use marula_error::Result;
@@ -9,7 +9,7 @@ use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "getCmdLineOpts",
-    help: "Returns the command line and the options in effect, as a configuration file would say them.",
+    help: "Returns the command line and the effective options, in the form of a configuration file.",
     place: Place::Reserved,
     admin_only: true,
     fields: Fields::Strict { place: "getCmdLineOpts", fields: &[] },

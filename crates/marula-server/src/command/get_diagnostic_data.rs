@@ -1,7 +1,6 @@
-//! `getDiagnosticData`: the state of the server and of its machine at one moment.
+//! `getDiagnosticData`: the state of the server and of its machine at one point in time.
 //!
-//! The readings of the machine are those of `/proc`; where one is missing, so is its part of the
-//! answer.
+//! The numbers of the machine are read from `/proc`; a part whose file cannot be read is omitted.
 
 use std::fs;
 
@@ -15,9 +14,10 @@ use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "getDiagnosticData",
-    help: "Returns the state of the server and of its machine at one moment.",
+    help: "Returns the state of the server and of its machine at one point in time.",
     admin_only: true,
-    // What serverStatus and replSetGetStatus ask for, and the statistics of the oplog.
+    // The privileges of the commands whose results are included: serverStatus, replSetGetStatus,
+    // and collStats of the oplog.
     auth: Auth::Content(|_, check| {
         use crate::auth::check::Target;
         check.needs(Target::Cluster, &["serverStatus", "replSetGetStatus"]);
@@ -85,7 +85,7 @@ fn write_machine(ctx: &Context<'_>, out: &mut DocWriter<'_>) {
     }
 }
 
-/// The times that processors have spent, and how many processes there are.
+/// Writes the times of the processors, and the number of processes.
 fn write_processors(stat: &str, out: &mut DocWriter<'_>) {
     const TIMES: &[&str] = &[
         "user_ms",
@@ -99,7 +99,7 @@ fn write_processors(stat: &str, out: &mut DocWriter<'_>) {
         "guest_ms",
         "guest_nice_ms",
     ];
-    /// The kernel counts in hundredths of a second.
+    /// The kernel's unit of time is a hundredth of a second.
     const MS_PER_TICK: i64 = 10;
     let processors = stat.lines().filter(|line| {
         line.strip_prefix("cpu")

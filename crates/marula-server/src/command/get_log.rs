@@ -1,4 +1,4 @@
-//! `getLog`: the last lines of the log.
+//! `getLog`: the newest lines of the log.
 
 use marula_bson::{ByteSlice, DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
@@ -15,7 +15,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "getLog",
-    help: "Returns the last lines of the log, or the warnings of the start.",
+    help: "Returns the newest lines of the log, or the warnings of the start.",
     place: Place::Reserved,
     admin_only: true,
     fields: Fields::Strict { place: "getLog", fields: &[] },
@@ -24,7 +24,8 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Lines beyond so many bytes are left out, the oldest first: the reply is one document.
+/// The maximum size of the returned lines, because the reply is one document. The oldest lines are
+/// omitted first.
 const BYTES_MAX: usize = 8 * 1024 * 1024;
 
 fn run(

@@ -26,7 +26,7 @@ use crate::request::Request;
 use crate::server::Server;
 use crate::stable_api;
 
-/// How long a cursor waits for data, unless the client says how long. Source: manual "getMore".
+/// The time that a cursor waits for data, unless the client specifies it. Source: manual "getMore".
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
 
 errors! {
@@ -37,13 +37,13 @@ errors! {
     max_time_not_awaiting() = BadValue, "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
 }
 
-/// What stands before an error of a query or pipeline that goes on.
+/// The prefix of errors during the execution of a query or pipeline.
 const EXECUTING: &str = "Executor error during getMore";
 
 pub(super) static COMMAND: Command = Command {
     name: "getMore",
     takes_after_cluster_time: false,
-    help: "Gives the next batch of a cursor that find, aggregate or a list command has opened.",
+    help: "Returns the next batch of a cursor that find, aggregate or a list command has opened.",
     place: Place::Pool,
     kind: Kind::GetMore,
     own_max_time: true,
@@ -81,7 +81,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let ns = Namespace::new(request.db, &collection)?;
     let documents_max = match request.arg("batchSize") {
         None => usize::MAX,
-        // Zero is no bound here.
+        // Zero means no limit.
         size => match args::count_or_zero("batchSize", size)? {
             0 => usize::MAX,
             size => usize::try_from(size).unwrap_or(usize::MAX),
@@ -123,8 +123,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         cursors.park(id, cursor, ctx.now_ms);
         return Err(max_time_not_awaiting());
     }
-    // The cursor's own listener is in place before it is read, so that nothing is missed in
-    // between.
+    // The listener is registered before the cursor is read, so that no document between the two is
+    // missed.
     let deadline = ctx.call.arrived + request.max_time.unwrap_or(AWAIT_DEFAULT);
     let listening =
         (tail == Tail::AwaitData).then(|| listen(&ctx.server.db, &mut cursor, deadline)).flatten();
@@ -139,7 +139,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let is_stream = followed(&mut *cursor.source).is_some();
             let error = labelled(error, is_stream);
             return Err(match error.code() {
-                // What a query reads, or the place in it, is gone: that is said as it is.
+                // These errors of a query are returned without the prefix: its collection was
+                // dropped, or its position was removed.
                 codes::QueryPlanKilled if is_query(&mut cursor) => error,
                 codes::CappedPositionLost if !tails_on => error,
                 _ => error.caused_by(EXECUTING),
@@ -148,7 +149,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     };
     let count = batch.count();
     batch.finish();
-    // Appended behind the batch, where the cursor may be parked already.
+    // The token is built now, because the cursor may already be parked when it is appended, after
+    // the batch.
     let token = followed(&mut *cursor.source).map(|it| DocBuf::build(|out| it.append_to(out)));
     ctx.server.counters.documents_returned.add(count as u64);
     let may_wait_longer = ctx.call.reason != Reason::Deadline && Instant::now() < deadline;
@@ -180,7 +182,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(if streams { Outcome::Stream } else { Outcome::Done })
 }
 
-/// The error that a fail point says.
+/// Returns the error that an active fail point specifies.
 fn failing(server: &Server) -> Option<Error> {
     server.fail_points.enter(FAIL_GET_MORE, |data| {
         let code = i32::try_from(data.get("errorCode")?.as_exact_i64()?).ok()?;
@@ -188,7 +190,7 @@ fn failing(server: &Server) -> Option<Error> {
     })
 }
 
-/// Says of an error of a change stream whether a driver may go on behind it.
+/// Adds the label by which a driver resumes a change stream after an error.
 fn labelled(error: Error, is_stream: bool) -> Error {
     let label = error_labels::label_of_stream(error.code());
     match label.filter(|_| is_stream && error.labels().is_empty()) {
@@ -197,7 +199,8 @@ fn labelled(error: Error, is_stream: bool) -> Error {
     }
 }
 
-/// Checks that a cursor is its reader's, and that what opening it needed is still allowed.
+/// Checks that a cursor belongs to the user, and that the user still has the privileges that were
+/// needed to open it.
 fn check_owner(id: i64, access: &Access, cursor: &Parked) -> Result<()> {
     match &cursor.owner {
         Some(owner) if owner.user != access.user => Err(not_its_user(id)),
@@ -215,19 +218,22 @@ fn tail_of(cursor: &mut Parked) -> Tail {
     source.map_or(Tail::No, |source| source.tail())
 }
 
-/// Whether what it reads is a query, and no longer pipeline.
+/// Returns whether the cursor's documents come directly from a query, not from stages of a
+/// pipeline.
 fn is_query(cursor: &mut Parked) -> bool {
     let source: Option<&mut PipelineSource> = cursor.source.as_any().downcast_mut();
     source.is_none_or(|source| source.is_query())
 }
 
-/// Whether it came to the end and looks behind it for more.
+/// Returns whether the cursor has reached the end of its collection and waits for further
+/// documents.
 fn tails_on(cursor: &mut Parked) -> bool {
     let source: Option<&mut FindDocuments> = cursor.source.as_any().downcast_mut();
     source.is_some_and(|source| source.tail() != Tail::No && source.execution().is_exhausted())
 }
 
-/// What wakes the request when documents come in. Only documents after this call wake it.
+/// Returns the function that registers the wake-up of the request at the next insert. Only
+/// documents after this call wake it.
 fn listen(db: &Arc<Db>, cursor: &mut Parked, until: Instant) -> Option<Arm> {
     if let Some(followed) = followed(&mut *cursor.source) {
         let (db, scope, seen) = (db.clone(), followed.scope.clone(), db.oplog().newest());

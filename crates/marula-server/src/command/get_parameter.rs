@@ -1,4 +1,4 @@
-//! `getParameter` and `setParameter`.
+//! `getParameter` and `setParameter`: server parameters.
 
 use marula_bson::{ByteSlice, DocWriter, Value};
 use marula_error::Result;
@@ -9,10 +9,10 @@ use crate::context::Context;
 use crate::parameters::{self, ROWS, Refused};
 use crate::request::Request;
 
-/// Behind it stands a fail point's name.
+/// The prefix of the parameters that show fail points; the rest is the fail point's name.
 const FAIL_POINT: &str = "failpoint.";
 
-/// How `getParameter` shows them.
+/// The fields of `getParameter: { … }`, which select parameters and details.
 const HOW_FIELDS: &[Field] =
     &[Field::optional("showDetails", Types::FLAG), Field::optional("allParameters", Types::FLAG)];
 

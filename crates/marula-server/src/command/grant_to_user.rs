@@ -14,7 +14,7 @@ use crate::request::Request;
 
 pub(super) static GRANT: Command = Command {
     name: "grantRolesToUser",
-    help: "Gives roles to a user beside those it has.",
+    help: "Grants further roles to a user.",
     writes: true,
     takes_write_concern: true,
     fields: Fields::Strict {
@@ -34,7 +34,7 @@ pub(super) static GRANT: Command = Command {
 
 pub(super) static REVOKE: Command = Command {
     name: "revokeRolesFromUser",
-    help: "Takes roles away from a user.",
+    help: "Revokes roles from a user.",
     writes: true,
     takes_write_concern: true,
     fields: Fields::Strict {

@@ -1,8 +1,8 @@
-//! `hello` and its old name `isMaster`: what the server is, and the start of every connection.
+//! `hello` and its old name `isMaster`: describe the server, and start a connection.
 //!
-//! The first `hello` of a connection carries what the client says of itself and which compressors
-//! it knows. A `hello` with `maxAwaitTimeMS` waits for the topology to change, which a single
-//! node's never does; with the flag for several replies it goes on waiting and answering.
+//! The first `hello` of a connection carries the client's metadata and its compressors. A `hello`
+//! with `maxAwaitTimeMS` waits for a change of the topology, which a single node never has; with
+//! the flag for several replies it repeats that.
 //! Source: driver specifications "MongoDB Handshake", "Server Discovery and Monitoring",
 //! "OP_COMPRESSED"; errors recorded from mongod 6.0.
 
@@ -24,7 +24,7 @@ use crate::request::Request;
 use crate::server::Server;
 use crate::session;
 
-/// The newest wire version of a release: by it drivers choose what they offer.
+/// Returns the newest wire version of a release, by which drivers select features.
 ///
 /// Source: driver specification "Wire Version Min/Max".
 fn wire_version_max(version: FeatureVersion) -> i32 {
@@ -35,17 +35,17 @@ fn wire_version_max(version: FeatureVersion) -> i32 {
     }
 }
 
-/// The most statements in one write command.
+/// The maximum number of statements in one write command.
 pub(crate) const WRITE_BATCH_MAX: i32 = 100_000;
-/// The longest name of an application. Source: driver specification "MongoDB Handshake".
+/// The maximum size of an application's name. Source: driver specification "MongoDB Handshake".
 const APP_NAME_BYTES_MAX: usize = 128;
-/// The longest metadata. Source: as above.
+/// The maximum size of a client's metadata. Source: as above.
 const METADATA_BYTES_MAX: usize = 512;
 
 errors! {
     mechs_type(kind: &str) = TypeMismatch, "BSON field 'hello.saslSupportedMechs' is the wrong type '{kind}', expected types '[string, object']";
     metadata_twice() = ClientMetadataCannotBeMutated, "The client metadata document may only be sent in the first hello";
-    /// Metadata of a client that is no document.
+    /// The metadata of a client is not a document.
     pub metadata_type() = TypeMismatch, "The client metadata document must be a document";
     metadata_too_large(max: usize) = ClientMetadataDocumentTooLarge, "The client metadata document must be less then or equal to {max} bytes";
     metadata_no_doc(field: &str) = ClientMetadataMissingField, "Missing required sub-document '{field}' in the client metadata document";
@@ -94,7 +94,7 @@ const VERSION_FIELDS: &[Field] = &[
 
 pub(super) static HELLO: Command = Command {
     name: "hello",
-    help: "Starts a connection: returns what the server is and can, and learns what the client is.",
+    help: "Starts a connection: returns the server's state and features, and receives the client's metadata.",
     place: Place::Inline,
     in_api_v1: true,
     fields: Fields::Known { place: "hello", fields: FIELDS },
@@ -136,7 +136,7 @@ fn run(
     Ok(if streams { Outcome::Stream } else { Outcome::Done })
 }
 
-/// Learns what the client is.
+/// Records the metadata and the compressors of the client.
 fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
     if context.call.reason == Reason::Streaming {
         return Ok(());
@@ -189,13 +189,13 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
         }
     }
     if is_new {
-        tell_metadata(context);
+        log_metadata(context);
     }
     Ok(())
 }
 
-/// Tells the log and the audit log which client a connection has.
-fn tell_metadata(context: &Context<'_>) {
+/// Logs the client of a connection, in the log and the audit log.
+fn log_metadata(context: &Context<'_>) {
     let (server, connection) = (context.server, &*context.connection);
     let Some(metadata) = &connection.metadata else { return };
     if let (Some(audit), Some(actor)) = (&server.options.audit, &connection.actor) {
@@ -220,10 +220,11 @@ fn tell_metadata(context: &Context<'_>) {
     tracing::info!(target: "NETWORK", id = 51_800, attr, "client metadata");
 }
 
-/// Checks what a client says of itself.
+/// Checks the metadata of a client.
 pub(crate) fn check_metadata(metadata: Doc<'_>) -> Result<()> {
     if metadata.as_bytes().len() > METADATA_BYTES_MAX && metadata.get("mongos").is_none() {
-        // mongod cuts what is long in others' metadata; what must be there is small.
+        // Metadata up to twice the limit is accepted: mongod truncates its long optional fields,
+        // and the required ones are small.
         tracing::debug!(target: "NETWORK", bytes = metadata.as_bytes().len(), "long client metadata");
     }
     if metadata.as_bytes().len() > METADATA_BYTES_MAX * 2 {
@@ -260,7 +261,7 @@ fn check_part(metadata: Doc<'_>, part: &str, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Checks how long a client wants to wait.
+/// Checks the time that a client wants to wait.
 fn check_await(_: FeatureVersion, wait: Value<'_>) -> Result<()> {
     #[allow(clippy::cast_possible_truncation)]
     match wait.as_f64().unwrap_or(0.0) as i64 {
@@ -269,7 +270,7 @@ fn check_await(_: FeatureVersion, wait: Value<'_>) -> Result<()> {
     }
 }
 
-/// How long the client wants to wait for a change, if it does.
+/// Returns the time that the client wants to wait for a change, if it does.
 fn awaited(context: &Context<'_>, request: &Request<'_>) -> Result<Option<Duration>> {
     let version = request.arg("topologyVersion").and_then(|value| value.as_doc());
     let wait = request.arg("maxAwaitTimeMS").and_then(|value| value.as_f64());
@@ -287,7 +288,7 @@ fn awaited(context: &Context<'_>, request: &Request<'_>) -> Result<Option<Durati
     if counter < 0 {
         return Err(version_negative());
     }
-    // What another process said of itself is news already.
+    // The topology version of another process is out of date: the reply is sent immediately.
     if version.get("processId") != Some(Value::ObjectId(context.server.process_id)) {
         return Ok(None);
     }
@@ -306,8 +307,8 @@ fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>
         Some(name) => write_member(server, reply, name, primary),
         None => {
             reply.append(primary, true);
-            // What drivers know a mongos by: no replica set is looked for, and sessions and
-            // retryable writes are used.
+            // Drivers recognise a mongos by this: they do not look for a replica set, and use
+            // sessions and retryable writes.
             reply.append("msg", "isdbgrid");
             write_topology_version(server, reply);
         }
@@ -332,7 +333,7 @@ fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>
     debug_assert!(matches!(request.message.reply_to().form, Form::Msg | Form::QueryReply));
 }
 
-/// Which process this is, and how often its topology has changed.
+/// Writes the process and the number of changes of its topology.
 pub(crate) fn write_topology_version(server: &Server, reply: &mut DocWriter<'_>) {
     doc_fields!(reply;
         "topologyVersion": {
@@ -342,7 +343,7 @@ pub(crate) fn write_topology_version(server: &Server, reply: &mut DocWriter<'_>)
     );
 }
 
-/// What the only member of a replica set says of it.
+/// Writes the fields of the only member of a replica set.
 pub(super) fn write_member(server: &Server, reply: &mut DocWriter<'_>, name: &str, primary: &str) {
     let config = server.replica_set.config();
     let host = config.host(&server.options.host);

@@ -1,4 +1,4 @@
-//! `hostInfo`: the machine that the server runs on.
+//! `hostInfo`: the machine and the operating system that the server runs on.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "hostInfo",
-    help: "Returns what is known of the machine: name, memory, processors, operating system.",
+    help: "Returns facts about the machine: name, memory, processors, operating system.",
     place: Place::Reserved,
     fields: Fields::Strict { place: "hostInfo", fields: &[] },
     auth: Auth::Cluster(&["hostInfo"]),

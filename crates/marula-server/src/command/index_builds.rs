@@ -1,4 +1,4 @@
-//! `reIndex` and `setIndexCommitQuorum`: what concerns indexes as they are built.
+//! `reIndex` and `setIndexCommitQuorum`: commands about the builds of indexes.
 
 use marula_bson::{Doc, DocWriter, Type, Value};
 use marula_db::Namespace;
@@ -20,7 +20,7 @@ errors! {
 
 pub(super) static REINDEX: Command = Command {
     name: "reIndex",
-    help: "Would build a collection's indexes anew on a standalone server, which this is not.",
+    help: "Builds the indexes of a collection again. It always fails, because it is only for standalone servers, which this is not.",
     named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["reIndex"]),
     run: |_, request, _| Err(not_standalone(&request.namespace()?)),
@@ -29,7 +29,7 @@ pub(super) static REINDEX: Command = Command {
 
 pub(super) static SET_COMMIT_QUORUM: Command = Command {
     name: "setIndexCommitQuorum",
-    help: "Changes how many members must have built an index; a build here ends within its command.",
+    help: "Changes the number of members that must have built an index before it is committed. It finds no build, because a build ends with its command here.",
     takes_write_concern: true,
     fields: Fields::Known {
         place: "setIndexCommitQuorum",

@@ -1,5 +1,4 @@
-//! `insert`: adds documents to a collection, which is created if it does not exist, as [`InsertOp`]
-//! does.
+//! `insert`: inserts documents into a collection, which it creates if it does not exist.
 
 use marula_bson::DocWriter;
 use marula_error::Result;
@@ -19,7 +18,7 @@ use crate::writes;
 
 pub(super) static COMMAND: Command = Command {
     name: "insert",
-    help: "Adds documents to a collection, which it creates where there is none.",
+    help: "Inserts documents into a collection, which it creates if it does not exist.",
     place: Place::Decides,
     kind: Kind::Insert,
     writes: true,
@@ -67,7 +66,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// What a user needs to insert.
+/// Requires the privileges to insert.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = request.namespace()?;
     let bypasses = request.flag("bypassDocumentValidation");

@@ -42,7 +42,7 @@ fn run(
             other => return Err(not_an_id(element.name, other.kind().alias())),
         }
     }
-    // One's own cursors one may close.
+    // Users may always close their own cursors.
     if let Some(access) = context.restrained()
         && !access.may(&Target::Cluster, "killAnyCursor")
         && ids.iter().any(|&id| !context.server.cursors.is_of(id, &access.user))

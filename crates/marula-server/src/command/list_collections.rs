@@ -17,7 +17,7 @@ use crate::time_series;
 
 pub(super) static COMMAND: Command = Command {
     name: "listCollections",
-    help: "Lists the collections and views of a database with their options, filtered if asked.",
+    help: "Lists the collections and views of a database with their options; a filter may select some.",
     place: Place::Reserved,
     in_api_v1: true,
     fields: Fields::Strict {
@@ -55,7 +55,7 @@ fn run(
         {
             continue;
         }
-        // The filter sees what it is asked about, also when only names are shown.
+        // The filter is applied to all fields, even if only names are returned.
         let whole = describe(&context.server.db, &collection)?;
         if let Some(filter) = &filter
             && !filter.matches(whole.as_doc())?
@@ -81,12 +81,14 @@ fn name_of(collection: &Collection) -> DocBuf {
     doc! { "name": collection.namespace().collection(), "type": kind(collection) }
 }
 
-/// `{ name, type, options, info, idIndex }`.
+/// Returns the description of a collection.
+///
+/// Shape: `{ name, type, options, info, idIndex }`.
 fn describe(db: &Db, collection: &Arc<Collection>) -> Result<DocBuf> {
     let state = collection.state();
     let options = match db.buckets_of(collection) {
         Ok(Some(buckets)) => time_series::shown_options(&buckets),
-        // Buckets that are gone show nothing.
+        // The options are empty if the collection of the buckets was dropped.
         Err(_) => DocBuf::new(),
         Ok(None) => time_series::shown_bucket_options(collection),
     };
@@ -96,7 +98,7 @@ fn describe(db: &Db, collection: &Arc<Collection>) -> Result<DocBuf> {
         out.append("options", &options);
         let mut info = out.begin_doc("info");
         if state.options.view.is_some() {
-            // Through a time-series collection one writes.
+            // Clients can write to a time-series collection, but not to a view.
             info.append("readOnly", state.options.time_series.is_none());
             return;
         }
@@ -109,8 +111,8 @@ fn describe(db: &Db, collection: &Arc<Collection>) -> Result<DocBuf> {
     }))
 }
 
-/// What a user needs to list collections: to list them all, or to have any of them where only those
-/// are asked for.
+/// Requires the privilege to list all collections; if the request is only for the names of
+/// accessible collections, any privilege in the database.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let asks_for_own = request.flag("nameOnly") && request.flag("authorizedCollections");
     if !(asks_for_own && check.may_enter(request.db)) {

@@ -1,4 +1,4 @@
-//! `listCommands`: every command and what it is for.
+//! `listCommands`: every command with its help text.
 
 use marula_bson::DocWriter;
 use marula_error::Result;
@@ -9,7 +9,7 @@ use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "listCommands",
-    help: "Lists the commands of this server and what each is for.",
+    help: "Lists the commands of this server with their help texts.",
     place: Place::Reserved,
     run,
     auth: Auth::Anyone,

@@ -17,7 +17,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "listDatabases",
-    help: "Lists the databases with their sizes, or their names alone.",
+    help: "Lists the databases with their sizes, or only their names.",
     place: Place::Reserved,
     admin_only: true,
     in_api_v1: true,
@@ -47,7 +47,7 @@ fn run(
         _ => None,
     };
     let db = &context.server.db;
-    // Who may not list all is shown those in which there is something to do.
+    // Users without the privilege to list all databases see those in which they have any privilege.
     let own = match (context.restrained(), request.arg("authorizedDatabases")) {
         (Some(access), asked) => {
             let sees_all = access.may(&Target::Cluster, "listDatabases");
@@ -72,7 +72,7 @@ fn run(
             entry.push("sizeOnDisk", Value::Int64(size));
             entry.push("empty", Value::Boolean(false));
         }
-        // A filter sees what is shown.
+        // The filter is applied to the shown fields.
         if let Some(filter) = &filter
             && !filter.matches(entry.as_doc())?
         {

@@ -52,7 +52,7 @@ fn run(
     if let Some(clustered) = &state.options.clustered
         && state.options.time_series.is_none()
     {
-        // A clustered collection is its own index on _id.
+        // The clustered index of a collection is not a separate index.
         let mut document = clustered.clone();
         let expire_after = state.options.document.as_doc().get("expireAfterSeconds");
         if let Some(seconds) = expire_after.and_then(|seconds| seconds.as_exact_i64()) {
@@ -62,7 +62,7 @@ fn run(
         documents.push(document);
     }
     let building = state.building.iter().flat_map(|build| &build.indexes);
-    // One that takes another's place is shown once.
+    // A rebuilt index is listed once, not also as a build.
     let building = building.filter(|index| state.index(&index.spec.name).is_none());
     let specs = state.indexes.iter().chain(building).map(|index| index.spec.listed());
     match state.options.time_series.as_ref().filter(|_| is_shown) {

@@ -1,7 +1,7 @@
-//! `mapReduce`: JavaScript that gathers values by key, over a collection.
+//! `mapReduce`: aggregates the documents of a collection by key, with functions in JavaScript.
 //!
-//! The command is a pipeline: the query, the sort and the limit as stages, then [`MapReduce`], then
-//! `$out` or `$merge`.
+//! The command runs as a pipeline: the query, the sort and the limit as stages, then [`MapReduce`],
+//! then `$out` or `$merge`.
 
 use std::sync::Arc;
 
@@ -42,16 +42,16 @@ errors! {
     results_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and 16793600(16MB)";
 }
 
-/// Bytes of results that a reply holds.
+/// The maximum size of the results in a reply, in bytes.
 const RESULTS_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// What stands before an error of the pipeline.
+/// The prefix of errors of the pipeline.
 const EXECUTING: &str = "MapReduce internal error";
 
 pub(super) static COMMAND: Command = Command {
     name: "mapReduce",
     aliases: &["mapreduce"],
     takes_after_cluster_time: false,
-    help: "Gathers values by key with functions in JavaScript. Pipelines do the same faster.",
+    help: "Aggregates values by key with functions in JavaScript. Pipelines do the same faster.",
     fields: Fields::Strict {
         place: "mapReduce",
         fields: &[
@@ -75,11 +75,11 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// What becomes of the results.
+/// The destination of the results.
 enum Output {
-    /// They are in the reply.
+    /// The reply contains the results.
     Inline,
-    /// They go to a collection in this way.
+    /// The results are written to a collection in this mode.
     To { mode: Mode, target: Namespace, names_database: bool },
 }
 
@@ -127,7 +127,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let pipeline = Pipeline::from_stages(stages);
     let mut source =
         PipelineSource::start(ctx, &ns, pipeline, context, options).map_err(|error| {
-            // What cannot be planned is told as of any query.
+            // As for any query, this error has no prefix.
             let is_unplanned = error.code() == codes::NoQueryExecutionPlans;
             if is_unplanned { error } else { internal(error) }
         })?;
@@ -156,7 +156,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// The text of a function.
+/// Returns the source text of a function.
 fn code(request: &Request<'_>, field: &str) -> Result<Option<String>> {
     match request.given(field) {
         None | Some(Value::Null) => Ok(None),
@@ -235,7 +235,7 @@ fn target(mode: Mode, db: &str, collection: &str, names_database: bool) -> Resul
     Ok(Output::To { mode, target, names_database })
 }
 
-/// The stages that say which documents are mapped.
+/// Returns the stages that select the documents to map.
 fn front(request: &Request<'_>, limit: Option<i64>) -> DocBuf {
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);
@@ -255,7 +255,7 @@ fn is_empty(value: Value<'_>) -> bool {
     value.as_doc().is_some_and(Doc::is_empty)
 }
 
-/// The stages that say where the results go.
+/// Returns the stages that write the results to the output.
 fn back(output: &Output, functions: &MapReduce) -> DocBuf {
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);
@@ -285,7 +285,7 @@ fn back(output: &Output, functions: &MapReduce) -> DocBuf {
     DocBuf::trusted(bytes)
 }
 
-/// The stage that reduces the value that is there and the new one to one.
+/// Returns the stage that reduces the existing value and the new one to one value.
 fn reduced_again(functions: &MapReduce) -> DocBuf {
     let call = |body: &str, value: &dyn Fn(&mut ArrayWriter<'_>)| {
         DocBuf::build(|out| {
@@ -313,7 +313,7 @@ fn reduced_again(functions: &MapReduce) -> DocBuf {
     })
 }
 
-/// What a user needs to read the collection and to write the results.
+/// Requires the privileges to read the collection and to write the results.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = request.namespace()?;
     check.needs_on(ns.db(), ns.collection(), &["find"]);

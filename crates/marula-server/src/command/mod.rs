@@ -1,12 +1,11 @@
-//! Commands: a row and a function each.
+//! The commands: one row and one function each.
 //!
-//! A file here is one command. Its `COMMAND` row says what the frame must know before the command's
-//! own code runs (name, place, privilege, fields); `run` reads the
-//! [`Request`](crate::request::Request), writes the reply's
-//! fields and says by an [`Outcome`] how it went. `ok`, errors, write concern and counters are
-//! [`dispatch`](crate::dispatch)'s.
+//! Each file is one command. Its `COMMAND` row holds everything that the frame needs before the
+//! command's own code runs (name, thread, privileges, fields); `run` reads the [`Request`], writes
+//! the fields of the reply and returns an [`Outcome`]. [`dispatch`](crate::dispatch) adds `ok`,
+//! errors and write concern errors, and counts.
 //!
-//! To add a command: write `command/<name>.rs` with its row and `run`, and list it in [`COMMANDS`].
+//! To add a command, write `command/<name>.rs` with its row and `run`, and list it in [`COMMANDS`].
 
 mod table;
 
@@ -97,7 +96,7 @@ pub(crate) use table::find;
 pub(crate) use crate::fields::{self, Field, Fields, Types};
 pub(crate) use crate::row::{Auth, Command, Kind, Named, Outcome, Place, ReadConcernLevels};
 
-/// Every command, by name.
+/// All commands, in the order of their names.
 pub(crate) static COMMANDS: &[&Command] = &[
     &transaction::ABORT,
     &aggregate::COMMAND,
@@ -244,7 +243,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_folder_is_in_the_table() {
-        // Asked when it runs: a cache of builds may be shared between checkouts.
+        // The variable is read at run time: a build cache may be shared between checkouts.
         let package =
             std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where the package is");
         let folder = Path::new(&package).join("src/command");
@@ -262,7 +261,8 @@ mod tests {
 
     #[test]
     fn every_row_says_who_may_send_it() {
-        // Whoever adds one lets strangers in: these are the commands by which a connection is made.
+        // A command in this list runs before authentication: only the commands that establish a
+        // connection belong here.
         let for_anyone = [
             "authenticate",
             "buildInfo",

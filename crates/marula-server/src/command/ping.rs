@@ -1,4 +1,4 @@
-//! `ping`: answers at once.
+//! `ping`: returns immediately.
 
 use marula_bson::DocWriter;
 use marula_error::Result;
@@ -10,7 +10,7 @@ use crate::request::Request;
 pub(super) static COMMAND: Command = Command {
     name: "ping",
     takes_after_cluster_time: false,
-    help: "Answers at once; a driver uses it to see that the server is there.",
+    help: "Returns immediately; drivers use it to check that the server is reachable.",
     place: Place::Inline,
     in_api_v1: true,
     fields: Fields::Strict { place: "ping", fields: &[] },

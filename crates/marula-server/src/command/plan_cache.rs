@@ -1,7 +1,7 @@
 //! `planCacheClear`, `planCacheListFilters`, `planCacheSetFilter`, `planCacheClearFilters`.
 //!
-//! They name queries by their shape: a `query` with `sort`, `projection` and `collation` as one of
-//! them would have.
+//! They identify queries by their shape: a `query` with the `sort`, `projection` and `collation` of
+//! one such query.
 //! Source: manual "Query Plan Cache Commands"; errors recorded from mongod 6.0.
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ const WRITE: Auth = Auth::Collection(&["planCacheIndexFilter"]);
 
 pub(super) static CLEAR: Command = Command {
     name: "planCacheClear",
-    help: "Forgets which plans have been chosen for a collection.",
+    help: "Removes the plan cache entries of a collection, or of one query shape.",
     named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["planCacheWrite"]),
     run: clear_plans,
@@ -56,7 +56,7 @@ pub(super) static LIST_FILTERS: Command = Command {
 
 pub(super) static SET_FILTER: Command = Command {
     name: "planCacheSetFilter",
-    help: "Chooses the indexes that queries of one shape may use.",
+    help: "Sets the indexes that queries of one shape may use.",
     named: Named::OLD_BY_NAME,
     auth: WRITE,
     run: set_filter,
@@ -65,7 +65,7 @@ pub(super) static SET_FILTER: Command = Command {
 
 pub(super) static CLEAR_FILTERS: Command = Command {
     name: "planCacheClearFilters",
-    help: "Removes the index filters of a collection, or that of one shape of queries.",
+    help: "Removes the index filters of a collection, or of one query shape.",
     named: Named::OLD_BY_NAME,
     auth: WRITE,
     run: clear_filters,
@@ -93,7 +93,7 @@ fn clear_filters(
         let shape = named_shape(ctx, request, &collection)?.map(|(shape, _)| shape);
         let cache = collection.plans();
         cache.filters.clear(shape);
-        // What was chosen under a filter is chosen anew.
+        // Plans that were chosen with the filter are chosen again.
         cache.clear(shape);
     }
     Ok(Outcome::Done)
@@ -148,22 +148,24 @@ fn set_filter(
     Ok(Outcome::Done)
 }
 
-/// The collection, if it is there.
+/// Returns the collection if it exists.
+///
+/// Errors: the collection is a view.
 fn collection(ctx: &Context<'_>, request: &Request<'_>) -> Result<Option<Arc<Collection>>> {
     let collection = ctx.server.db.collection(&request.namespace()?);
     collection.as_deref().map_or(Ok(()), targets::check_not_view)?;
     Ok(collection)
 }
 
-/// The shape that `query`, `sort`, `projection` and `collation` name, and how they do; `None` where
-/// there is no `query`.
+/// Returns the shape that `query`, `sort`, `projection` and `collation` identify, and the
+/// description of the query; `None` if there is no `query`.
 fn named_shape(
     ctx: &Context<'_>,
     request: &Request<'_>,
     collection: &Collection,
 ) -> Result<Option<(u64, DocBuf)>> {
     const OPTIONAL: [&str; 3] = ["sort", "projection", "collation"];
-    // An array is as good as a document; null is none.
+    // As in mongod, an array is accepted as a document, and null means absent.
     let doc = |name: &str| match request.given(name) {
         None => Ok(None),
         Some(Value::Document(doc) | Value::Array(doc)) => Ok(Some(doc)),

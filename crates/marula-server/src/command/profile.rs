@@ -1,5 +1,4 @@
-//! `profile`: the level of the database profiler and the bounds of what counts as slow, by
-//! database.
+//! `profile`: the level of a database's profiler and the threshold of slow operations.
 
 use marula_bson::{ByteSlice, Doc, DocWriter, Value, doc};
 use marula_error::{Result, errors};
@@ -26,7 +25,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "profile",
-    help: "Returns the level of a database's profiler, and changes it.",
+    help: "Returns and changes the level of a database's profiler.",
     place: Place::Reserved,
     auth: Auth::Content(demands),
     run,
@@ -63,7 +62,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         let settings = server.profiling.settings();
         (settings.database(request.db), settings.slow_ms, settings.sample_rate)
     };
-    // Any other number only asks.
+    // Any other number leaves the level unchanged and returns it.
     let new_level = i32::try_from(level).ok().filter(|level| (0..=2).contains(level));
     if new_level.is_some_and(|level| level > 0) {
         profiling::create_collection(server, request.db)?;
@@ -92,7 +91,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// Writes the line of a change.
+/// Logs a change of the settings.
 fn log(server: &Server, db: &str, (from, slow_ms, sample_rate): (&Database, i32, f64)) {
     let write = |database: &Database, slow_ms: i32, rate: f64, out: &mut DocWriter<'_>| {
         out.append("level", database.level).append("slowms", slow_ms).append("sampleRate", rate);
@@ -110,7 +109,7 @@ fn log(server: &Server, db: &str, (from, slow_ms, sample_rate): (&Database, i32,
     tracing::info!(target: "COMMAND", id = 48_742, attr, "Profiler settings changed");
 }
 
-/// The fields of a record that a filter may ask for. Source: mongod 6.0, asked for each.
+/// The fields of a record that a filter may use. Source: mongod 6.0, which was queried for each.
 const RECORD_FIELDS: &[&str] = &[
     "allUsers",
     "appName",
@@ -170,7 +169,9 @@ const RECORD_FIELDS: &[&str] = &[
     "writeConflicts",
 ];
 
-/// Checks that a filter asks for what records have.
+/// Checks that a filter uses only fields of records.
+///
+/// Errors: `unknown_fields`, and those of the filter's parser.
 fn check_filter(filter: Doc<'_>) -> Result<()> {
     let stages = doc! { "pipeline": [{ "$match": filter }, { "$count": "n" }] };
     let stages = stages.as_doc().get("pipeline").and_then(|stages| stages.as_array());
@@ -196,7 +197,8 @@ fn whole(field: &str, value: Value<'_>) -> Result<i64> {
     value.as_f64().map(|number| number as i64).ok_or_else(|| wrong_type(field, value))
 }
 
-/// What a user needs to set the profiler; who may read its records may ask what it is set to.
+/// Requires the privilege to change the profiler; users who can read its records may read its
+/// settings.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let only_asks = request.args.is_empty() && request.first.value.get().as_f64() == Some(-1.0);
     let records = Target::collection(request.db, profiling::COLLECTION);

@@ -1,4 +1,4 @@
-//! `renameCollection`: gives a collection another name, in the same database or another.
+//! `renameCollection`: renames a collection, within its database or into another.
 
 use marula_bson::{Binary, DocWriter, Type, Value};
 use marula_db::Namespace;
@@ -30,7 +30,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "renameCollection",
-    help: "Gives a collection another name, in its database or another.",
+    help: "Renames a collection, within its database or into another.",
     admin_only: true,
     writes: true,
     takes_write_concern: true,
@@ -101,7 +101,7 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// The collection that is to have another name.
+/// Returns the namespace of the collection to rename.
 fn source(request: &Request<'_>) -> Result<Namespace> {
     let name = request.collection_name()?;
     Namespace::parse(name).map_err(|error| match name.split_once('.') {
@@ -112,7 +112,7 @@ fn source(request: &Request<'_>) -> Result<Namespace> {
     })
 }
 
-/// What a user needs to give a collection another name.
+/// Requires the privileges to rename a collection.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let from = source(request)?;
     let to = request.text("to").map(|to| to.to_string()).unwrap_or_default();
@@ -123,7 +123,8 @@ fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
         check.needs(target(&to), &["dropCollection"]);
     }
     let database = Target::Database(from.db().to_owned());
-    // A new name must not show what the old one hid.
+    // The new name must not give access to documents that the user could not read under the old
+    // name.
     let hides = check.may(&target(&from), "find") || !check.may(&target(&to), "find");
     let stays = from.db() == to.db() && !from.is_system() && !to.is_system();
     if stays && hides && check.may(&database, "renameCollectionSameDB") {

@@ -1,8 +1,9 @@
 //! The commands of replica sets: `replSetGetStatus`, `replSetGetConfig`, `replSetInitiate` and
 //! others.
 //!
-//! With `--repl-set` this server is the primary of an initiated set with one member; what changes
-//! members is refused as a primary refuses it. Without, it is not running with replication.
+//! With `--repl-set` this server is the primary of an initiated set with one member. Commands that
+//! change members fail with the errors of a primary. Without the option, the server does not run
+//! with replication.
 //! Source: manual "Replication Commands"; errors recorded from mongod 6.0.
 
 use marula_bson::{DocWriter, Value, doc_fields};
@@ -57,7 +58,7 @@ pub(super) static GET_CONFIG: Command = Command {
 
 pub(super) static GET_RBID: Command = Command {
     name: "replSetGetRBID",
-    help: "Returns how often this member has rolled back writes, plus one.",
+    help: "Returns the number of times that this member has rolled back writes, plus one.",
     run: |context, _, reply| {
         check(context)?;
         reply.append("rbid", 1);
@@ -69,7 +70,7 @@ pub(super) static GET_RBID: Command = Command {
 
 pub(super) static INITIATE: Command = Command {
     name: "replSetInitiate",
-    help: "Initiates a replica set; the set of a Marula server is there from its start and has one member.",
+    help: "Initiates a replica set. The set of a Marula server is initiated by its first start and has one member.",
     run: initiate,
     ..BASE
 };
@@ -83,7 +84,7 @@ pub(super) static RECONFIG: Command = Command {
 
 pub(super) static FREEZE: Command = Command {
     name: "replSetFreeze",
-    help: "Keeps a member from seeking election, which a primary does not do.",
+    help: "Prevents a member from seeking election. It fails on a primary.",
     run: |context, _, _| refuse(context, cannot_freeze()),
     auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
@@ -91,7 +92,7 @@ pub(super) static FREEZE: Command = Command {
 
 pub(super) static ABORT_CATCH_UP: Command = Command {
     name: "replSetAbortPrimaryCatchUp",
-    help: "Ends a new primary's catching up with others, which there are none of.",
+    help: "Ends the catch-up of a new primary. It fails, because the only member never catches up.",
     run: |context, _, _| refuse(context, no_catch_up()),
     auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
@@ -99,7 +100,7 @@ pub(super) static ABORT_CATCH_UP: Command = Command {
 
 pub(super) static MAINTENANCE: Command = Command {
     name: "replSetMaintenance",
-    help: "Takes a secondary out of service, which a primary is not.",
+    help: "Puts a secondary into maintenance mode. It fails on a primary.",
     run: |context, _, _| refuse(context, no_maintenance()),
     auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
@@ -107,7 +108,7 @@ pub(super) static MAINTENANCE: Command = Command {
 
 pub(super) static SYNC_FROM: Command = Command {
     name: "replSetSyncFrom",
-    help: "Chooses whom a secondary follows; a primary follows nobody.",
+    help: "Selects the member that a secondary replicates from. It fails on a primary.",
     run: |context, _, _| refuse(context, no_sync_from()),
     auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
@@ -115,7 +116,7 @@ pub(super) static SYNC_FROM: Command = Command {
 
 pub(super) static STEP_DOWN: Command = Command {
     name: "replSetStepDown",
-    help: "Makes a primary a secondary where another member can take over; here none can.",
+    help: "Steps a primary down if another member can take over; here none can.",
     run: |context, request, _| {
         let period = request.first.value.get().as_f64().unwrap_or_default();
         refuse(context, if period < 0.0 { negative_period() } else { no_other_member() })
@@ -126,7 +127,7 @@ pub(super) static STEP_DOWN: Command = Command {
 
 pub(super) static STEP_UP: Command = Command {
     name: "replSetStepUp",
-    help: "Has a member seek election; the only member is the primary already.",
+    help: "Makes a member seek election; the only member is already the primary.",
     run: |context, _, _| {
         check(context)?;
         Ok(Outcome::Done)
@@ -142,7 +143,7 @@ fn initiate(
 ) -> Result<Outcome> {
     let server = ctx.server;
     let Some(set) = &server.options.repl_set else { return Err(no_replication_to_initiate()) };
-    // Nothing, or an empty document, asks for the set that there can be.
+    // No document, or an empty one, means the default configuration.
     let given = request.first.value.get().as_doc().filter(|config| !config.is_empty());
     let own = &server.options.host;
     let changed =

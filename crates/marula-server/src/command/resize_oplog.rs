@@ -1,4 +1,4 @@
-//! `replSetResizeOplog`: how far back the oplog goes.
+//! `replSetResizeOplog`: changes the maximum size and the minimum retention of the oplog.
 //!
 //! Source: manual "replSetResizeOplog"; errors recorded from mongod 6.0.
 
@@ -15,13 +15,13 @@ errors! {
     too_large(value: f64) = 51_024, "BSON field 'size' value must be <= 1.07374e+09, actual value '{value}'";
 }
 
-/// The least and the greatest size, in megabytes.
+/// The minimum and the maximum size, in megabytes.
 const SIZE_MIN: f64 = 990.0;
 const SIZE_MAX: f64 = 1_073_741_824.0;
 
 pub(super) static COMMAND: Command = Command {
     name: "replSetResizeOplog",
-    help: "Bounds the oplog: to a size in megabytes, and to entries of so many hours that are kept whatever the size.",
+    help: "Changes the maximum size of the oplog in megabytes, and the hours for which entries are retained regardless of the size.",
     admin_only: true,
     fields: Fields::Known {
         place: "replSetResizeOplog",

@@ -1,4 +1,4 @@
-//! `rolesInfo`: roles, what they allow and what they inherit.
+//! `rolesInfo`: roles with their privileges and inherited roles.
 
 use marula_bson::{ByteSlice, Doc, DocWriter, Value};
 use marula_error::{Result, errors};
@@ -21,7 +21,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "rolesInfo",
-    help: "Lists roles with the roles they inherit from and, if asked, their privileges and restrictions.",
+    help: "Lists roles with the roles they inherit from and, if requested, their privileges and restrictions.",
     place: Place::Reserved,
     fields: Fields::Strict {
         place: "rolesInfo",
@@ -36,9 +36,9 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// What is shown of a role.
+/// The optional fields of a role that are shown.
 #[derive(Clone, Copy)]
-struct Shown {
+struct ShownFields {
     privileges: bool,
     restrictions: bool,
 }
@@ -52,7 +52,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Some(value) if value.kind().is_number() => (value.is_truthy(), false),
         Some(value) => return Err(bad_show(value)),
     };
-    let shown = Shown { privileges, restrictions: request.flag("showAuthenticationRestrictions") };
+    let shown =
+        ShownFields { privileges, restrictions: request.flag("showAuthenticationRestrictions") };
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
     let parse = |role| Name::parse(Of::Role, role, request.db);
     let names = match request.first.value.get() {
@@ -71,11 +72,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// All roles of a database.
+/// Writes all roles of a database.
 fn write_database(
     documents: &Documents<'_>,
     request: &Request<'_>,
-    shown: Shown,
+    shown: ShownFields,
     reply: &mut DocWriter<'_>,
 ) -> Result<()> {
     let mut out = reply.begin_array("roles");
@@ -106,11 +107,11 @@ fn write_database(
     Ok(())
 }
 
-/// These roles, as they are asked for.
+/// Writes the roles of these names.
 fn write_named(
     documents: &Documents<'_>,
     names: &[Name],
-    shown: Shown,
+    shown: ShownFields,
     reply: &mut DocWriter<'_>,
 ) -> Result<()> {
     let mut out = reply.begin_array("roles");
@@ -144,11 +145,11 @@ fn write_named(
     Ok(())
 }
 
-/// What a user with these roles would have.
+/// Writes the roles and privileges that a user with these roles would have.
 fn write_fragment(
     documents: &Documents<'_>,
     names: &[Name],
-    shown: Shown,
+    shown: ShownFields,
     reply: &mut DocWriter<'_>,
 ) -> Result<()> {
     let resolved = roles::resolve(documents, names)?;
@@ -164,8 +165,8 @@ fn write_fragment(
     Ok(())
 }
 
-/// What a role's document says.
-fn write_own(role: Doc<'_>, shown: Shown, out: &mut DocWriter<'_>) {
+/// Writes the fields of a role's document.
+fn write_own(role: Doc<'_>, shown: ShownFields, out: &mut DocWriter<'_>) {
     for field in role {
         match field.name.as_bytes() {
             b"privileges" if !shown.privileges => {}
@@ -183,11 +184,11 @@ fn write_own(role: Doc<'_>, shown: Shown, out: &mut DocWriter<'_>) {
     }
 }
 
-/// What a role and those that it inherits from come to.
+/// Writes the roles, privileges and restrictions of a role and of the roles that it inherits from.
 fn write_inherited(
     documents: &Documents<'_>,
     role: Doc<'_>,
-    shown: Shown,
+    shown: ShownFields,
     out: &mut DocWriter<'_>,
 ) -> Result<()> {
     let own = Role::stored(role);

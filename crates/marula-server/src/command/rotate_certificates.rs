@@ -1,4 +1,4 @@
-//! `rotateCertificates`: reads the files of TLS again.
+//! `rotateCertificates`: reads the TLS certificates and keys again.
 
 use marula_bson::DocWriter;
 use marula_error::{Result, errors};
@@ -13,7 +13,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "rotateCertificates",
-    help: "Reads the files of certificates and keys again, for connections that come from now on.",
+    help: "Reads the files of certificates and keys again; new connections use them.",
     place: Place::Pool,
     admin_only: true,
     fields: Fields::Strict {

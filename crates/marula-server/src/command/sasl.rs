@@ -1,8 +1,8 @@
-//! Authentication: `saslStart`, `saslContinue`, `authenticate`, and the part of `hello` that begins
-//! one early.
+//! Authentication: `saslStart`, `saslContinue`, `authenticate`, and the speculative authentication
+//! of `hello`.
 //!
-//! A connection has one conversation at a time; a failure ends it. Once it has succeeded the
-//! connection is that user's until `logout`.
+//! A connection has at most one conversation; a failure ends it. After success the connection
+//! belongs to the user until `logout`.
 //! Source: driver specification "Authentication"; errors recorded from mongod 6.0.
 
 use std::time::Duration;
@@ -44,16 +44,16 @@ errors! {
     unknown_speculation(name: &str) = 51_769, "hello.speculativeAuthenticate unknown command: {name}";
 }
 
-/// The mechanism that goes by the certificate which the client has shown to TLS.
+/// The mechanism that authenticates by the client's TLS certificate.
 const X509: &str = "MONGODB-X509";
 
-/// The mechanisms that mongod takes unless it is told otherwise. Certificates need TLS.
+/// The mechanisms that mongod enables by default. Certificates need TLS.
 pub(crate) const MECHANISMS: &[&str] = &[X509, "SCRAM-SHA-1", "SCRAM-SHA-256"];
 
-/// How many milliseconds the answer to a failed login is held back.
+/// The parameter for the delay of the reply to a failed login, in milliseconds.
 const DELAY_PARAMETER: &str = "authFailedDelayMs";
 
-/// There is one conversation on a connection at a time, and this is its number.
+/// The id of every conversation: a connection has at most one at a time.
 const CONVERSATION_ID: i32 = 1;
 
 const START_FIELDS: &[Field] = &[
@@ -65,7 +65,7 @@ const START_FIELDS: &[Field] = &[
 
 pub(super) static START: Command = Command {
     name: "saslStart",
-    help: "Begins a conversation by which the client proves which user it is.",
+    help: "Starts a conversation by which the client authenticates as a user.",
     place: Place::Inline,
     in_api_v1: true,
     fields: Fields::Strict { place: "saslStart", fields: START_FIELDS },
@@ -89,7 +89,7 @@ pub(super) static START: Command = Command {
 
 pub(super) static CONTINUE: Command = Command {
     name: "saslContinue",
-    help: "Goes on with the conversation that saslStart began.",
+    help: "Continues the conversation that saslStart began.",
     place: Place::Inline,
     in_api_v1: true,
     fields: Fields::Strict {
@@ -110,7 +110,7 @@ pub(super) static CONTINUE: Command = Command {
 
 pub(super) static AUTHENTICATE: Command = Command {
     name: "authenticate",
-    help: "Authenticates by the certificate that the client has shown to TLS.",
+    help: "Authenticates the client by its TLS certificate.",
     place: Place::Inline,
     in_api_v1: true,
     fields: Fields::Strict {
@@ -137,8 +137,7 @@ pub(super) static AUTHENTICATE: Command = Command {
     ..Command::DEFAULT
 };
 
-/// A message of a conversation: its bytes, and whether they came as base64, as which the answer
-/// then goes too.
+/// A message of a conversation. A message in base64 gets a reply in base64.
 struct Payload {
     bytes: Vec<u8>,
     is_base64: bool,
@@ -184,18 +183,18 @@ fn subtype_name(subtype: u8) -> &'static str {
     }
 }
 
-/// What `saslStart` asks for.
+/// The fields of `saslStart`.
 struct Start<'a> {
     mechanism: String,
     payload: Payload,
     options: Option<Doc<'a>>,
     db: &'a str,
-    /// Whether it comes with the client's first `hello`.
+    /// Whether the request is part of the client's first `hello`.
     is_speculative: bool,
 }
 
 impl Start<'_> {
-    /// Tells of an attempt by a mechanism that is not there.
+    /// Records an attempt with a mechanism that is not available; returns the error.
     fn unavailable(&self, error: Error, ctx: &Context<'_>) -> Error {
         let (mechanism, user) = (self.mechanism.as_str(), &Name::new("", self.db));
         let is_speculative = self.is_speculative;
@@ -248,7 +247,7 @@ fn go_on(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    // It is put back only when it goes on: a failure ends it.
+    // The conversation is put back only if it continues: a failure ends it.
     let conversation = ctx.connection.conversation.take();
     let payload = Payload::parse(request.given("payload"))?;
     let mut conversation = conversation.ok_or_else(no_conversation)?;
@@ -283,7 +282,7 @@ fn go_on(
     Ok(Outcome::Done)
 }
 
-/// Makes the connection its user whom the subject of the client's certificate names.
+/// Authenticates the connection as the user whom the subject of the client's certificate names.
 fn by_certificate(
     ctx: &mut Context<'_>,
     db: &str,
@@ -317,7 +316,7 @@ fn by_certificate(
     Ok(())
 }
 
-/// Answers a login that has failed, after as long as `authFailedDelayMs` says: no thread waits.
+/// Replies to a failed login after `authFailedDelayMs`, without blocking a thread.
 fn refuse(ctx: &mut Context<'_>, error: Error) -> Result<Outcome> {
     let delay_ms = u64::try_from(ctx.server.parameters.number(DELAY_PARAMETER)).unwrap_or(0);
     if delay_ms == 0 || error.code() != codes::AuthenticationFailed {
@@ -327,12 +326,13 @@ fn refuse(ctx: &mut Context<'_>, error: Error) -> Result<Outcome> {
     Ok(dispatch::pause(Duration::from_millis(delay_ms)))
 }
 
-/// The error of a login that has failed before and whose answer was held back.
+/// Returns the error of a failed login after its delay.
 fn delayed(ctx: &mut Context<'_>) -> Option<Error> {
     if dispatch::is_first(ctx.call) { None } else { ctx.connection.refused.take() }
 }
 
-/// What a client is told of a failure: that it has not logged in, or that it may not do so again.
+/// Returns the error that the client sees. It does not reveal why authentication failed; other
+/// errors are unchanged.
 fn shown(cause: Error) -> Error {
     if matches!(cause.code(), codes::AuthenticationFailed | codes::UserNotFound) {
         failed()
@@ -341,26 +341,27 @@ fn shown(cause: Error) -> Error {
     }
 }
 
-/// Makes the connection this user's.
+/// Makes this user the authenticated user of the connection.
 fn sign_in(ctx: &mut Context<'_>, user: &Name) -> Result<()> {
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
     if let Some(access) = &ctx.connection.access {
-        // A user that is gone meanwhile, or another of that name, holds the connection no longer.
+        // If the current user was dropped, or created again, the connection is not authenticated
+        // any more.
         match access.renewed(&documents, &ctx.connection.peer) {
             Some(access) => access.check_same(user)?,
             None => ctx.connection.set_access(None),
         }
     }
     let loaded = Access::load(&documents, user, &ctx.connection.peer);
-    // Where a stored restriction cannot be read, nobody can be said to meet it.
+    // A stored restriction that cannot be read is not met.
     let access = loaded.ok().flatten().ok_or_else(failed)?;
     ctx.connection.set_access(Some(access));
     Ok(())
 }
 
-/// Appends what `hello` tells of authentication: the mechanisms of the user that it names, and the
-/// answer to the first message of a conversation that it carries. Where that fails, it is as if it
-/// had not been there.
+/// Appends the fields of `hello` about authentication: the mechanisms of the named user, and the
+/// reply to the first message of a speculative conversation. If that conversation fails, the reply
+/// is the same as without it.
 pub(super) fn append_to_hello(
     ctx: &mut Context<'_>,
     request: &Request<'_>,
@@ -399,9 +400,9 @@ pub(super) fn append_to_hello(
     Ok(())
 }
 
-/// The user that `hello.saslSupportedMechs` names.
+/// Returns the user in `hello.saslSupportedMechs`.
 ///
-/// Errors: what is no name.
+/// Errors: the value is not a user name.
 pub(super) fn hello_user(value: Value<'_>) -> Result<Name> {
     match value {
         Value::String(name) => {

@@ -1,8 +1,8 @@
 //! `createSearchIndexes`, `updateSearchIndex`, `dropSearchIndex`: indexes of a search service,
-//! which there is none of.
+//! which this server does not have.
 //!
-//! MongoDB has them since 7.0. A server without the service answers `SearchNotEnabled`, as this one
-//! does.
+//! MongoDB added them in 7.0. A mongod without the search service fails with `SearchNotEnabled`,
+//! and so does this server.
 //! Source: manual "createSearchIndexes", "updateSearchIndex", "dropSearchIndex".
 
 use marula_error::{Result, errors};
@@ -26,7 +26,7 @@ const REFUSED: Command = Command {
 
 pub(super) static CREATE: Command = Command {
     name: "createSearchIndexes",
-    help: "Would create indexes in a search service; this server has none.",
+    help: "Creates indexes in a search service. It always fails, because this server has none.",
     fields: Fields::Strict {
         place: "createSearchIndexes",
         fields: &[Field::required("indexes", Types::ARRAY)],
@@ -37,7 +37,7 @@ pub(super) static CREATE: Command = Command {
 
 pub(super) static DROP: Command = Command {
     name: "dropSearchIndex",
-    help: "Would drop an index of a search service; this server has none.",
+    help: "Drops an index of a search service. It always fails, because this server has none.",
     fields: Fields::Strict {
         place: "dropSearchIndex",
         fields: &[Field::optional("id", Types::STRING), Field::optional("name", Types::STRING)],
@@ -48,7 +48,7 @@ pub(super) static DROP: Command = Command {
 
 pub(super) static UPDATE: Command = Command {
     name: "updateSearchIndex",
-    help: "Would change an index of a search service; this server has none.",
+    help: "Changes an index of a search service. It always fails, because this server has none.",
     fields: Fields::Strict {
         place: "updateSearchIndex",
         fields: &[

@@ -1,8 +1,8 @@
-//! `serverStatus`: the server's numbers, section by section.
+//! `serverStatus`: the server's statistics, by section.
 //!
-//! A section is a row of [`SECTIONS`], and a function of a module of this folder. The command's
-//! fields leave sections out (`metrics: 0`). What mongod counts of something that this server does
-//! not do is zero.
+//! A section is a row of [`SECTIONS`] and a function of a module of this folder. A field of the
+//! command omits a section (`metrics: 0`). Counters of features that this server does not have are
+//! zero.
 //! Source: manual "serverStatus"; names, order and types recorded from mongod 6.0.
 
 mod catalog;
@@ -33,7 +33,7 @@ pub(crate) use operations::write_latencies;
 pub(super) static COMMAND: Command = Command {
     name: "serverStatus",
     takes_after_cluster_time: false,
-    help: "Returns the server's numbers: operations, connections, memory, network, storage engine and more.",
+    help: "Returns the server's statistics: operations, connections, memory, network, storage engine and more.",
     place: Place::Reserved,
     auth: Auth::Cluster(&["serverStatus"]),
     run,
@@ -48,7 +48,7 @@ struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// When the server started.
+    /// The time at which the server started, in milliseconds since 1970.
     fn started_ms(&self) -> i64 {
         let uptime = self.server.started.elapsed().as_millis();
         self.now_ms.saturating_sub(i64::try_from(uptime).unwrap_or(i64::MAX))
@@ -102,7 +102,7 @@ fn run(
     Ok(Outcome::Done)
 }
 
-/// Writes the whole status, but for the sections that the request leaves out.
+/// Writes the whole status, without the sections that the request omits.
 pub(super) fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) {
     let server = context.server;
     let uptime = server.started.elapsed();

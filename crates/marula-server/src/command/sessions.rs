@@ -1,7 +1,7 @@
 //! The commands of logical sessions: `startSession`, `refreshSessions`, `endSessions`,
 //! `killSessions`, `killAllSessions`, `killAllSessionsByPattern`.
 //!
-//! A session that ends takes its cursors with it, one that is killed its operations too.
+//! The end of a session closes its cursors; a kill ends its operations, too.
 //! Source: driver specification "Sessions"; manual "Sessions Commands"; errors recorded from mongod
 //! 6.0.
 
@@ -30,14 +30,14 @@ const SESSION: Command =
 
 pub(super) static START: Command = Command {
     name: "startSession",
-    help: "Makes a logical session and returns its id; drivers make their ids themselves.",
+    help: "Creates a logical session and returns its id; drivers create their ids themselves.",
     run: start,
     ..SESSION
 };
 
 pub(super) static REFRESH: Command = Command {
     name: "refreshSessions",
-    help: "Keeps sessions alive.",
+    help: "Refreshes sessions, so that they do not expire.",
     in_api_v1: true,
     fields: Fields::Strict { place: "refreshSessions", fields: &[] },
     run: refresh,
@@ -55,7 +55,7 @@ pub(super) static END: Command = Command {
 
 pub(super) static KILL: Command = Command {
     name: "killSessions",
-    help: "Ends sessions of one's own, their cursors and their operations.",
+    help: "Kills sessions of the user, with their cursors and operations.",
     place: Place::Reserved,
     run: kill,
     ..SESSION
@@ -63,7 +63,7 @@ pub(super) static KILL: Command = Command {
 
 pub(super) static KILL_ALL: Command = Command {
     name: "killAllSessions",
-    help: "Ends the sessions of these users, or of all, with their cursors and operations.",
+    help: "Kills the sessions of these users, or all sessions, with their cursors and operations.",
     place: Place::Reserved,
     run: kill_all,
     auth: Auth::Cluster(&["killAnySession"]),
@@ -72,7 +72,7 @@ pub(super) static KILL_ALL: Command = Command {
 
 pub(super) static KILL_ALL_BY_PATTERN: Command = Command {
     name: "killAllSessionsByPattern",
-    help: "Ends the sessions that match a pattern, or all, with their cursors and operations.",
+    help: "Kills the sessions that match a pattern, or all sessions, with their cursors and operations.",
     place: Place::Reserved,
     run: kill_all_by_pattern,
     auth: Auth::Cluster(&["killAnySession"]),
@@ -142,7 +142,7 @@ fn kill(
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let killed = lsids(context, request, "KillSessionsCmd", "KillSessionsCmd.killSessions")?;
-    // None named: all of the user's own; without access control all are everyone's.
+    // An empty list means all of the user's own sessions; without access control, all sessions.
     let digest = context.restrained().map(Access::digest);
     let is_own = |lsid: &Lsid| digest.is_none_or(|digest| lsid.uid() == Some(&digest));
     kill_where(context, &|lsid| killed.contains(lsid) || killed.is_empty() && is_own(lsid));
@@ -205,7 +205,7 @@ fn kill_all_by_pattern(
                 };
                 fields::check_doc(&place, of_each, one)?;
             }
-            // Only members of a cluster may act for others.
+            // Only members of a cluster may act for other users.
             if context.restrained().is_some() {
                 return Err(no_impersonation());
             }
@@ -239,7 +239,9 @@ fn close_cursors(context: &Context<'_>, condemned: &dyn Fn(&Lsid) -> bool) {
     context.server.cursors.kill_where(|_, lsid| lsid.is_some_and(condemned));
 }
 
-/// The session ids in the array that is the command's value.
+/// Returns the session ids in the array that is the command's value.
+///
+/// Errors: `not_an_array`, `not_a_document`, and an invalid session id.
 fn lsids(
     context: &Context<'_>,
     request: &Request<'_>,
@@ -251,7 +253,9 @@ fn lsids(
     documents.into_iter().map(own).collect()
 }
 
-/// The documents in the array that is the command's value.
+/// Returns the documents in the array that is the command's value.
+///
+/// Errors: `not_an_array`, `not_a_document`.
 fn documents<'a>(request: &Request<'a>, place: &str, item_place: &str) -> Result<Vec<Doc<'a>>> {
     if request.first.value.get().is_nullish() {
         return Err(fields::expected_object(request.command.name.into()));
@@ -268,7 +272,7 @@ fn documents<'a>(request: &Request<'a>, place: &str, item_place: &str) -> Result
         .collect()
 }
 
-/// Sessions are those of users: who is none has none.
+/// Requires an authenticated user, because every session belongs to one.
 fn of_user(_: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     check.refuse_anonymous();
     Ok(())

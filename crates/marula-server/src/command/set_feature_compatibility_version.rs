@@ -1,7 +1,8 @@
-//! `setFeatureCompatibilityVersion`: which release's language is there, from 6.0 to 8.0.
+//! `setFeatureCompatibilityVersion`: selects the release whose language is enabled, from 6.0 to
+//! 8.0.
 //!
-//! The version is stored, and counts for every command that is read after it was set. Older ones
-//! than 6.0 are refused: no behaviour of theirs is here.
+//! The version is stored, and applies to every command that is parsed after the change. Versions
+//! older than 6.0 are rejected: their behaviour is not implemented.
 //! Source: manual "setFeatureCompatibilityVersion", of 6.0 for the errors and of 7.0 for `confirm`;
 //! errors recorded from mongod 6.0.
 
@@ -15,7 +16,7 @@ use crate::auth::args;
 use crate::context::Context;
 use crate::request::Request;
 
-/// What messages call the command.
+/// The command's name in error messages.
 const PLACE: &str = "setFeatureCompatibilityVersion";
 
 errors! {
@@ -24,15 +25,15 @@ errors! {
     too_old(version: &str) = CommandNotSupported, "this server behaves as version 6.0, 7.0 or 8.0, not as {version}";
     disk_changes(version: &str) = IllegalOperation, "Cannot set featureCompatibilityVersion to {version} with 'downgradeOnDiskChanges' set to true. This is only allowed when downgrading to 5.3";
     bad_phase(phase: &str) = BadValue, "Enumeration value '{phase}' for field 'setFeatureCompatibilityVersion.phase' is not a valid value.";
-    /// As 7.0 and later ask.
+    /// Required since 7.0.
     unconfirmed_upgrade(version: &str) = 7_369_100, "Once you have upgraded to {version}, you will not be able to downgrade FCV and binary version without support assistance. Please re-run this command with 'confirm: true' to acknowledge this and continue with the FCV upgrade.";
-    /// As 7.0 and later ask.
+    /// Required since 7.0.
     unconfirmed_downgrade() = 7_369_100, "Once you have downgraded the FCV, if you choose to downgrade the binary version, it will require support assistance. Please re-run this command with 'confirm: true' to acknowledge this and continue with the FCV downgrade.";
 }
 
 pub(super) static COMMAND: Command = Command {
     name: "setFeatureCompatibilityVersion",
-    help: "Chooses the release whose language the server has: 6.0, 7.0 or 8.0.",
+    help: "Selects the release whose language the server offers: 6.0, 7.0 or 8.0.",
     admin_only: true,
     takes_write_concern: true,
     fields: Fields::Strict {
@@ -42,7 +43,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("fromConfigServer", Types::FLAG),
             Field::optional("phase", Types::STRING),
             Field::optional("changeTimestamp", Types::One(Type::Timestamp)),
-            // 6.0 does not know it; under 6.0 it is how one leaves.
+            // 6.0 does not have this field, but an upgrade from 6.0 requires it.
             Field::optional("confirm", Types::FLAG),
         ],
     },

@@ -1,4 +1,4 @@
-//! `setUserWriteBlockMode`: refuses the writes of users, or allows them again.
+//! `setUserWriteBlockMode`: rejects the writes of users, or permits them again.
 //!
 //! Source: manual "setUserWriteBlockMode"; errors recorded from mongod 6.0.
 
@@ -17,7 +17,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "setUserWriteBlockMode",
-    help: "Refuses the writes of users, or allows them again.",
+    help: "Rejects the writes of users, or permits them again.",
     admin_only: true,
     takes_write_concern: true,
     fields: Fields::Strict {

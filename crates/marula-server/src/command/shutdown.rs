@@ -1,4 +1,4 @@
-//! `shutdown`: ends the server.
+//! `shutdown`: stops the server.
 
 use marula_bson::DocWriter;
 use marula_error::Result;
@@ -9,7 +9,7 @@ use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "shutdown",
-    help: "Ends the server; what runs may finish first unless force is said.",
+    help: "Stops the server. Running operations may finish first, unless force is true.",
     place: Place::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["shutdown"]),
@@ -24,7 +24,6 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         true => context.server.shutdown.force(),
         false => context.server.shutdown.request(),
     }
-    // As mongod, which is gone before it could answer; drivers take the closed connection for
-    // success.
+    // mongod, too, sends no reply to this command; drivers treat the closed connection as success.
     Ok(Outcome::HangUp)
 }

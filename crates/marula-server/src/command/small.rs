@@ -1,8 +1,8 @@
-//! Commands that say little: `features`, `shardingState`, `availableQueryOptions`, `lockInfo`,
+//! Commands with a short reply: `features`, `shardingState`, `availableQueryOptions`, `lockInfo`,
 //! `connPoolStats`, `connPoolSync`, `getLastError`, `driverOIDTest`, `logRotate` and
 //! `dropConnections`.
 //!
-//! Tools and drivers' tests send them; what they ask for is so here, or its answer is short.
+//! Tools and the tests of drivers send them. Most report that a feature of a cluster is absent.
 
 use marula_bson::{Doc, DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
@@ -28,7 +28,7 @@ const ADMIN: Command = Command { admin_only: true, ..INLINE };
 
 pub(super) static FEATURES: Command = Command {
     name: "features",
-    help: "Returns which features this server was built with.",
+    help: "Returns the features that this server was built with.",
     fields: Fields::Strict {
         place: "features",
         fields: &[Field::optional("oidReset", Types::FLAG)],
@@ -37,7 +37,7 @@ pub(super) static FEATURES: Command = Command {
         if javascript::is_enabled() {
             doc_fields!(reply; "js": { "utf8": true });
         }
-        // The part of an ObjectId that stands for the machine.
+        // The bytes of an ObjectId that identify the machine.
         let [_, _, _, _, a, b, c, d, ..] = context.server.process_id.bytes();
         reply.append("oidMachine", i64::from(u32::from_be_bytes([a, b, c, d])));
         Ok(Outcome::Done)
@@ -47,7 +47,7 @@ pub(super) static FEATURES: Command = Command {
 
 pub(super) static AVAILABLE_QUERY_OPTIONS: Command = Command {
     name: "availableQueryOptions",
-    help: "Returns the bits of the options that the old query message had.",
+    help: "Returns the option bits of the old OP_QUERY message.",
     run: |_, _, reply| {
         // Tailable, secondaryOk, noCursorTimeout, awaitData, exhaust, partial.
         const OPTIONS: i32 = 0b1111_0110;
@@ -59,7 +59,7 @@ pub(super) static AVAILABLE_QUERY_OPTIONS: Command = Command {
 
 pub(super) static SHARDING_STATE: Command = Command {
     name: "shardingState",
-    help: "Returns whether this server is a shard of a cluster, which it is not.",
+    help: "Returns whether this server is a shard of a cluster; it never is.",
     run: |_, _, reply| {
         reply.append("enabled", false);
         Ok(Outcome::Done)
@@ -70,7 +70,7 @@ pub(super) static SHARDING_STATE: Command = Command {
 
 pub(super) static LOCK_INFO: Command = Command {
     name: "lockInfo",
-    help: "Lists the locks that operations hold; documents are latched too shortly to be listed.",
+    help: "Lists the locks that operations hold. The list is empty: the latches of a write are held too briefly to be listed.",
     run: |_, _, reply| {
         reply.begin_array("lockInfo").finish();
         Ok(Outcome::Done)
@@ -81,7 +81,7 @@ pub(super) static LOCK_INFO: Command = Command {
 
 pub(super) static CONN_POOL_STATS: Command = Command {
     name: "connPoolStats",
-    help: "Returns the connections that this server has opened to others, of which there are none.",
+    help: "Returns the connections that this server has opened to other servers; there are none.",
     run: conn_pool_stats,
     auth: Auth::Cluster(&["connPoolStats"]),
     ..INLINE
@@ -89,7 +89,7 @@ pub(super) static CONN_POOL_STATS: Command = Command {
 
 pub(super) static CONN_POOL_SYNC: Command = Command {
     name: "connPoolSync",
-    help: "Closes the connections that this server has opened to others, of which there are none.",
+    help: "Closes the connections that this server has opened to other servers; there are none.",
     run: |_, _, _| Ok(Outcome::Done),
     auth: Auth::Cluster(&["connPoolSync"]),
     ..INLINE
@@ -97,7 +97,7 @@ pub(super) static CONN_POOL_SYNC: Command = Command {
 
 pub(super) static DROP_CONNECTIONS: Command = Command {
     name: "dropConnections",
-    help: "Closes the connections that this server has opened to the named hosts, of which there are none.",
+    help: "Closes the connections that this server has opened to the named hosts; there are none.",
     fields: Fields::Strict {
         place: "dropConnections",
         fields: &[Field::required("hostAndPort", Types::ARRAY)],
@@ -110,7 +110,7 @@ pub(super) static DROP_CONNECTIONS: Command = Command {
 pub(super) static GET_LAST_ERROR: Command = Command {
     name: "getLastError",
     aliases: &["getlasterror"],
-    help: "Was how clients learned of errors; write commands say it themselves.",
+    help: "Returned the error of the previous write to old clients. It always fails; write commands return their errors themselves.",
     run: |_, _, _| Err(no_get_last_error()),
     auth: Auth::Anyone,
     ..INLINE
@@ -118,7 +118,7 @@ pub(super) static GET_LAST_ERROR: Command = Command {
 
 pub(super) static DRIVER_OID_TEST: Command = Command {
     name: "driverOIDTest",
-    help: "Returns the ObjectId that it was sent, for drivers' tests.",
+    help: "Returns the ObjectId of the request, for tests of drivers.",
     run: |_, request, reply| {
         let id = request.first.value.get();
         let Value::ObjectId(oid) = id else { return Ok(Outcome::Failed("not oid".to_owned())) };
@@ -130,7 +130,7 @@ pub(super) static DRIVER_OID_TEST: Command = Command {
 
 pub(super) static LOG_ROTATE: Command = Command {
     name: "logRotate",
-    help: "Rotates the files of the log and of the audit log: renames them, or opens them again after they were moved away.",
+    help: "Rotates the files of the server log and the audit log: renames them, or opens them again after they were moved.",
     fields: Fields::Strict { place: "logRotate", fields: &[] },
     run: log_rotate,
     place: Place::Pool,
@@ -157,7 +157,9 @@ fn drop_connections(
     Ok(Outcome::Done)
 }
 
-/// Checks that a text names a host, and a port if it has one.
+/// Checks that a text is a host, or a host and a port.
+///
+/// Errors: `host_empty`, `two_colons`, `port_range`, `port_no_number`.
 fn check_host(text: &str) -> Result<()> {
     let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         Some((host, rest)) => (host, rest.strip_prefix(':')),
@@ -199,7 +201,7 @@ fn conn_pool_stats(
     Ok(Outcome::Done)
 }
 
-/// The logs that can be rotated.
+/// The names of the logs that can be rotated.
 const SERVER_LOG: &str = "server";
 const AUDIT_LOG: &str = "audit";
 

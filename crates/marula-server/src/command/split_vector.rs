@@ -1,8 +1,8 @@
-//! `splitVector`: the keys of an index that cut a collection into pieces of about one size.
+//! `splitVector`: the keys of an index that split a collection into chunks of similar size.
 //!
-//! A piece has half as many documents as fit the asked size, as documents are large on the average:
-//! a chunk is cut before it is full. Keys that are equal are never parted. Connectors use it to
-//! read a collection in parallel. Recorded from mongod 6.0.
+//! A chunk gets half the number of documents of average size that fit the maximum size, so that it
+//! is split before it is full. Equal keys are never separated. Connectors use the command to read a
+//! collection in parallel. Source: recorded from mongod 6.0.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use marula_plan::{Emit, Execution, Hint, Query, Wanted, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
-use super::check_sharding_index::{self, Arrays, unsuited};
+use super::check_sharding_index::{self, MultikeyIndexes, unsuited};
 use super::{Auth, Command, Outcome};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
@@ -34,16 +34,16 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "splitVector",
-    help: "Returns the keys of an index that cut a collection into pieces of about one size.",
+    help: "Returns the keys of an index that split a collection into chunks of similar size.",
     auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
 
 const MEGABYTE: i64 = 1 << 20;
-/// The largest piece that may be asked for.
+/// The maximum size of a chunk that a client may ask for.
 const SIZE_MAX: i64 = 1024 * MEGABYTE;
-/// The keys of a reply take at most so much.
+/// The maximum size of the keys of a reply; it leaves room for the other fields.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024 - 64 * 1024;
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
@@ -63,16 +63,16 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             return Ok(Outcome::Failed(message.to_owned()));
         }
     };
-    let asked = Asked::read(request)?;
+    let options = SplitOptions::read(request)?;
     let collection = ctx.server.db.collection(&ns).ok_or_else(not_found)?;
     targets::check_not_view(&collection)?;
     let state = collection.state();
     let suits = |index: &&Arc<marula_db::Index>| {
-        !index.spec.hidden && unsuited(index, key, Arrays::Taken).is_empty()
+        !index.spec.hidden && unsuited(index, key, MultikeyIndexes::Accepted).is_empty()
     };
     let index = state.indexes.iter().find(suits).ok_or_else(|| no_index(key))?;
     let (bytes, documents) = (collection.size_bytes(), collection.count());
-    let size = asked.size(bytes)?;
+    let size = options.size(bytes)?;
     let mut keys = reply.begin_array("splitKeys");
     if documents == 0 || bytes < size {
         return Ok(Outcome::Done);
@@ -89,18 +89,18 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             )),
             None => None,
         },
-        points_max: asked.points_max,
+        points_max: options.points_max,
     };
     let mut per_piece = size / (2 * (bytes / documents).max(1));
-    if let Some(objects) = asked.objects_max {
+    if let Some(objects) = options.objects_max {
         per_piece = per_piece.min(objects);
     }
     let (mut found, seen) = search.cut(per_piece)?;
     if seen == 0 {
         return Err(empty_range());
     }
-    if asked.force && found.is_empty() {
-        // The range is smaller than a piece: it is cut in its middle.
+    if options.force && found.is_empty() {
+        // The range is smaller than a chunk: it is split in the middle.
         (found, _) = search.cut(seen / 2)?;
     }
     for key in &found {
@@ -109,16 +109,16 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// How large pieces are to be, and how many cuts there may be.
-struct Asked {
+/// The sizes of chunks and the number of split points that the request specifies.
+struct SplitOptions {
     bytes: Option<i64>,
     points_max: Option<usize>,
     objects_max: Option<i64>,
-    /// Cut once, in the middle, however large the collection is.
+    /// Split once, in the middle, regardless of the collection's size.
     force: bool,
 }
 
-impl Asked {
+impl SplitOptions {
     fn read(request: &Request<'_>) -> Result<Self> {
         #[allow(clippy::cast_possible_truncation)]
         let number = |name: &str| Some(request.arg(name)?.as_f64()? as i64);
@@ -135,7 +135,7 @@ impl Asked {
         let force = request.flag("force");
         let points = number("maxSplitPoints").filter(|&points| points > 0);
         let points = points.and_then(|points| usize::try_from(points).ok());
-        Ok(Asked {
+        Ok(SplitOptions {
             bytes,
             points_max: if force { Some(1) } else { points },
             objects_max: number("maxChunkObjects"),
@@ -143,7 +143,9 @@ impl Asked {
         })
     }
 
-    /// The size of a piece of a collection of so many bytes.
+    /// Returns the size of a chunk for a collection of `collection_bytes`.
+    ///
+    /// Errors: `no_size`.
     fn size(&self, collection_bytes: i64) -> Result<i64> {
         match (self.force, self.bytes) {
             (true, _) if collection_bytes > 0 => Ok(collection_bytes),
@@ -153,7 +155,8 @@ impl Asked {
     }
 }
 
-/// A bound with a value for every field of the index: below all others where it names none.
+/// Returns a bound with a value for every field of the index; fields that it does not specify get
+/// the value that sorts first.
 fn whole_bound(bound: Doc<'_>, key: Doc<'_>, index: Doc<'_>) -> Result<DocBuf> {
     let mut names = key.iter().map(|field| field.name);
     if bound.iter().any(|field| names.next() != Some(field.name)) {
@@ -172,7 +175,7 @@ fn whole_bound(bound: Doc<'_>, key: Doc<'_>, index: Doc<'_>) -> Result<DocBuf> {
     }))
 }
 
-/// The search for the keys to cut at.
+/// The search for the split points.
 struct Search<'s, 'c> {
     ctx: &'s Context<'c>,
     collection: &'s Arc<Collection>,
@@ -183,8 +186,8 @@ struct Search<'s, 'c> {
 }
 
 impl Search<'_, '_> {
-    /// Walks the index and notes each key that comes after more than `per_piece` others and differs
-    /// from the one noted before. Also how many keys were seen.
+    /// Scans the index. Returns each key that follows more than `per_piece` others and differs from
+    /// the previous result, and the number of scanned keys.
     fn cut(&mut self, per_piece: i64) -> Result<(Vec<DocBuf>, i64)> {
         let context = QueryContext::default();
         let mut query = Query::new(Filter::everything(&context), context);
@@ -241,7 +244,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// What a user needs to cut a collection.
+/// Requires the privilege `splitVector` on the collection.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = check_sharding_index::namespace(request)?;
     check.needs(Target::collection(ns.db(), ns.collection()), &["splitVector"]);

@@ -1,4 +1,4 @@
-//! Finding a command by its name.
+//! The hash table that finds a command by its name.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use marula_query::feature_version::FeatureVersion;
 
 use super::{COMMANDS, Command};
 
-/// Twice as many as there are names, or more; a power of two.
+/// At least twice the number of names; a power of two.
 const SLOTS: usize = 512;
 
 struct Slot {
@@ -29,7 +29,8 @@ static TABLE: LazyLock<Vec<Option<Slot>>> = LazyLock::new(|| {
     table
 });
 
-/// The command that this name has in a release, and its index in [`COMMANDS`].
+/// Returns the command of this name, and its index in [`COMMANDS`]; `None` for a command that is
+/// newer than `version`.
 pub(crate) fn find(name: &[u8], version: FeatureVersion) -> Option<(usize, &'static Command)> {
     let mut at = place(name);
     while let Some(slot) = &TABLE[at] {
@@ -42,8 +43,8 @@ pub(crate) fn find(name: &[u8], version: FeatureVersion) -> Option<(usize, &'sta
     None
 }
 
-/// Length, first, middle and last byte tell command names apart well enough to need no hash of the
-/// whole.
+/// Returns the first slot for a name. The length and the first, middle and last byte distinguish
+/// command names well enough; hashing the whole name is not necessary.
 fn place(name: &[u8]) -> usize {
     let byte = |at: usize| usize::from(name.get(at).copied().unwrap_or(0));
     let mixed = name.len() * 7

@@ -1,5 +1,5 @@
-//! `top`: how often each collection was used since the server was started, what for, and how long
-//! that took.
+//! `top`: the number and the duration of the uses of each collection since the start of the server,
+//! by kind of use.
 
 use marula_bson::{DocWriter, Value};
 use marula_db::usage::Use;
@@ -11,7 +11,7 @@ use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "top",
-    help: "Returns how often each collection was used, what for, and how long that took.",
+    help: "Returns the number and the total duration of the uses of each collection, by kind of use.",
     admin_only: true,
     auth: Auth::Cluster(&["top"]),
     run,
@@ -21,7 +21,7 @@ pub(super) static COMMAND: Command = Command {
 const READS: &[Use] = &[Use::Query, Use::GetMore, Use::ReadCommand];
 const WRITES: &[Use] = &[Use::Insert, Use::Update, Use::Remove, Use::WriteCommand];
 
-/// What is shown of a collection: names, and the uses that each sums up.
+/// The shown fields of a collection, each with the kinds of use that it adds up.
 const SHOWN: &[(&str, &[&[Use]])] = &[
     ("total", &[READS, WRITES]),
     ("readLock", &[READS]),

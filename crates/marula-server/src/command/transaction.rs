@@ -1,6 +1,7 @@
 //! `commitTransaction` and `abortTransaction`: the end of a multi-document transaction.
 //!
-//! The frame has the request enter its transaction, or answers that there is none.
+//! The frame finds the transaction of the request, or fails if there is none, before these
+//! functions run.
 
 use marula_bson::DocWriter;
 use marula_error::{Result, errors};
@@ -21,7 +22,7 @@ const FIELDS: &[Field] = &[Field::optional("recoveryToken", Types::DOCUMENT)
 
 pub(super) static COMMIT: Command = Command {
     name: "commitTransaction",
-    help: "Makes the writes of a session's transaction visible together.",
+    help: "Commits the transaction of a session: all its writes become visible at once.",
     fields: Fields::Strict { place: "commitTransaction", fields: FIELDS },
     run: commit,
     ..END
@@ -29,7 +30,7 @@ pub(super) static COMMIT: Command = Command {
 
 pub(super) static ABORT: Command = Command {
     name: "abortTransaction",
-    help: "Forgets the writes of a session's transaction.",
+    help: "Aborts the transaction of a session and discards its writes.",
     fields: Fields::Strict { place: "abortTransaction", fields: FIELDS },
     run: abort,
     ..END
@@ -47,7 +48,7 @@ const END: Command = Command {
 
 fn commit(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> Result<Outcome> {
     let entered = ctx.entered.ok_or_else(|| outside("commitTransaction"))?;
-    // One that has been committed is answered, and waits for the disk, as the first time.
+    // A repeated commit returns success and waits for the disk, like the first one.
     if let Some(transaction) = &entered.transaction {
         if !ctx.may_wait() && transaction.is_large() {
             return Ok(Outcome::ToPool);

@@ -1,4 +1,4 @@
-//! `update`: changes documents, or inserts one where none matches and the statement says `upsert`.
+//! `update`: updates documents, or inserts one if none matches and the statement has `upsert`.
 
 use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
 use marula_db::session::Done;
@@ -30,7 +30,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "update",
-    help: "Changes documents; each statement says which and how, and whether to insert where none matches.",
+    help: "Updates documents; each statement has a filter and an update, and may insert a document if none matches.",
     place: Place::Decides,
     kind: Kind::Update,
     writes: true,
@@ -59,7 +59,7 @@ pub(super) static COMMAND: Command = Command {
     ..Command::DEFAULT
 };
 
-/// The place that messages name for a statement.
+/// The path of a statement in error messages.
 const STATEMENT_PLACE: &str = "update.updates";
 
 const STATEMENT_FIELDS: &[Field] = &[
@@ -75,8 +75,7 @@ const STATEMENT_FIELDS: &[Field] = &[
     Field::optional("sort", Types::DOCUMENT).since(FeatureVersion::V8_0),
 ];
 
-/// Checks the form of a statement. What is wrong in it fails the whole command before anything is
-/// written.
+/// Checks the form of a statement. An error fails the whole command before anything is written.
 pub(super) fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     check_shape(statement, version)?;
     match statement.get("u") {
@@ -85,7 +84,7 @@ pub(super) fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Re
     }
 }
 
-/// As [`check_statement`], without the names of the stages.
+/// Does the same as [`check_statement`], without the check of the stages' names.
 fn check_shape(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     if statement.get("u") == Some(Value::Null) {
         return Err(update_type());
@@ -94,10 +93,10 @@ fn check_shape(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     check_parts(statement, "u", STATEMENT_PLACE, Pipeline::check_objects)
 }
 
-/// Checks the names of all stages of the statements' pipelines, and of the stages inside them.
+/// Checks the names of all stages of the statements' pipelines, including nested pipelines.
 ///
-/// mongod looks for that when all is done, for its counters: the command fails, and what its
-/// statements have written stays.
+/// mongod does this after the writes, for its counters: the command fails, and the writes of its
+/// statements stay.
 fn check_stages(ctx: &Context<'_>, ns: &Namespace, statements: &[Doc<'_>]) -> Result<()> {
     let pipelines = statements.iter().filter_map(|statement| statement.get("u")?.as_array());
     for stages in pipelines {
@@ -108,7 +107,8 @@ fn check_stages(ctx: &Context<'_>, ns: &Namespace, statements: &[Doc<'_>]) -> Re
     Ok(())
 }
 
-/// Checks how a statement's fields go together; the field `update_field` says how documents change.
+/// Checks that a statement's fields are compatible; `update_field` is the name of the field with
+/// the update.
 pub(super) fn check_update(
     statement: Doc<'_>,
     update_field: &str,
@@ -140,7 +140,7 @@ fn check_parts(
     }
 }
 
-/// Checks that `upsertSupplied` comes with a document, and only if one may be inserted.
+/// Checks that `upsertSupplied` comes with a document and with `upsert`.
 pub(super) fn check_supplied(statement: &Doc<'_>) -> Result<()> {
     let flag = |name: &str| statement.get(name).is_some_and(|flag| flag.is_truthy());
     if !flag("upsertSupplied") {
@@ -159,7 +159,7 @@ fn supplied<'a>(statement: &Doc<'a>) -> Option<Doc<'a>> {
     statement.get("c")?.as_doc()?.get("new")?.as_doc().filter(|_| is_supplied)
 }
 
-/// Reads a statement whose form is checked.
+/// Parses a statement whose form has been checked.
 pub(super) fn read_statement<'a>(
     fields: &Doc<'a>,
     request: &Request<'a>,
@@ -260,7 +260,7 @@ impl Statement for WordedUpdate<'_> {
     }
 }
 
-/// What a user needs to update, and to insert where nothing matches.
+/// Requires the privileges to update, and to insert if a statement may do so.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = request.namespace()?;
     let bypasses = request.flag("bypassDocumentValidation");

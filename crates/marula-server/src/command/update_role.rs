@@ -46,7 +46,7 @@ pub(super) static UPDATE: Command = Command {
 
 pub(super) static GRANT_PRIVILEGES: Command = Command {
     name: "grantPrivilegesToRole",
-    help: "Gives privileges to a role beside those it has.",
+    help: "Grants further privileges to a role.",
     fields: Fields::Strict { place: "grantPrivilegesToRole", fields: PRIVILEGES },
     auth: Auth::Content(administration::grant_privileges),
     run: |ctx, request, _| {
@@ -59,7 +59,7 @@ pub(super) static GRANT_PRIVILEGES: Command = Command {
 
 pub(super) static REVOKE_PRIVILEGES: Command = Command {
     name: "revokePrivilegesFromRole",
-    help: "Takes privileges away from a role.",
+    help: "Revokes privileges from a role.",
     fields: Fields::Strict { place: "revokePrivilegesFromRole", fields: PRIVILEGES },
     auth: Auth::Content(administration::revoke_privileges),
     run: |ctx, request, _| {
@@ -77,7 +77,7 @@ pub(super) static REVOKE_PRIVILEGES: Command = Command {
 
 pub(super) static GRANT_ROLES: Command = Command {
     name: "grantRolesToRole",
-    help: "Lets a role inherit from further roles.",
+    help: "Makes a role inherit from further roles.",
     fields: Fields::Strict { place: "grantRolesToRole", fields: ROLES },
     auth: Auth::Content(administration::grant_roles),
     run: |ctx, request, _| {
@@ -91,7 +91,7 @@ pub(super) static GRANT_ROLES: Command = Command {
 
 pub(super) static REVOKE_ROLES: Command = Command {
     name: "revokeRolesFromRole",
-    help: "Lets a role no longer inherit from roles.",
+    help: "Ends the inheritance of a role from other roles.",
     fields: Fields::Strict { place: "revokeRolesFromRole", fields: ROLES },
     auth: Auth::Content(administration::revoke_roles),
     run: |ctx, request, _| {

@@ -1,4 +1,4 @@
-//! `updateUser`: changes a user's password, roles, data or restrictions.
+//! `updateUser`: changes a user's password, roles, custom data, mechanisms or restrictions.
 
 use marula_bson::{Doc, DocBuf, DocWriter, ValueBuf};
 use marula_error::{Result, errors};
@@ -17,7 +17,7 @@ errors! {
     external_password() = BadValue, "Cannot set the password for users defined on the '$external' database";
     not_a_subset() = BadValue, "mechanisms field must be a subset of previously set mechanisms";
     not_found(user: &Name) = UserNotFound, "User {user} not found";
-    /// A user whose document is needed does not exist.
+    /// The user does not exist, but its stored credentials are needed.
     pub(super) no_such_user(user: &str, db: &str) = UserNotFound, "Could not find user \"{user}\" for db \"{db}\"";
 }
 
@@ -70,7 +70,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     };
     let _lock = ctx.server.users.lock();
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
-    // New fields go behind those that are there, by name.
+    // New fields are added after the existing ones, in the order of their names.
     let mut edits: Vec<Edit> = Vec::new();
     if let Some(restrictions) = &restrictions {
         edits.push(restriction::edit(restrictions));
@@ -97,7 +97,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     }
 }
 
-/// The credentials of a user for these mechanisms alone.
+/// Returns the user's credentials for these mechanisms only.
+///
+/// Errors: `not_a_subset` if the user has no credentials for one of them.
 fn keep(user: Doc<'_>, kept: Doc<'_>) -> Result<DocBuf> {
     let credentials = user.get("credentials").and_then(|credentials| credentials.as_doc());
     let credentials = credentials.unwrap_or(Doc::EMPTY);

@@ -1,4 +1,4 @@
-//! `usersInfo`: who may do what; `invalidateUserCache`.
+//! `usersInfo`: users with their roles and privileges; `invalidateUserCache`.
 
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
@@ -20,7 +20,7 @@ errors! {
 
 pub(super) static USERS: Command = Command {
     name: "usersInfo",
-    help: "Lists users with their roles and, if asked, their credentials, privileges and restrictions.",
+    help: "Lists users with their roles and, if requested, their credentials, privileges and restrictions.",
     place: Place::Reserved,
     fields: Fields::Strict {
         place: "usersInfo",
@@ -39,7 +39,7 @@ pub(super) static USERS: Command = Command {
 
 pub(super) static INVALIDATE: Command = Command {
     name: "invalidateUserCache",
-    help: "Forgets what is remembered of users; what is remembered here is never out of date.",
+    help: "Clears the cache of users. It does nothing here, because cached users are never out of date.",
     place: Place::Inline,
     fields: Fields::Strict { place: "invalidateUserCache", fields: &[] },
     auth: Auth::Cluster(&["invalidateUserCache"]),
@@ -47,43 +47,43 @@ pub(super) static INVALIDATE: Command = Command {
     ..Command::DEFAULT
 };
 
-/// Which users a command asks for.
-enum Asked {
-    /// Those of the database that it is sent to.
+/// The users that a command selects.
+enum UserSelector {
+    /// The users of the database that the command is sent to.
     Database,
-    /// All.
+    /// The users of all databases.
     Everyone,
-    /// These.
+    /// The users with these names.
     Named(Vec<Name>),
 }
 
-impl Asked {
+impl UserSelector {
     fn parse(value: Value<'_>, db: &str) -> Result<Self> {
         match value {
             Value::Document(doc) if doc.get("forAllDBs").is_some_and(|all| all.is_truthy()) => {
-                Ok(Asked::Everyone)
+                Ok(UserSelector::Everyone)
             }
             Value::Array(users) => {
                 let names: Result<_> =
                     users.values().map(|user| Name::parse(Of::User, user, db)).collect();
-                Ok(Asked::Named(names?))
+                Ok(UserSelector::Named(names?))
             }
-            value if is_one(value) => Ok(Asked::Database),
-            value => Ok(Asked::Named(vec![Name::parse(Of::User, value, db)?])),
+            value if is_one(value) => Ok(UserSelector::Database),
+            value => Ok(UserSelector::Named(vec![Name::parse(Of::User, value, db)?])),
         }
     }
 
     fn has(&self, name: &Name, db: &str) -> bool {
         match self {
-            Asked::Database => name.db == db,
-            Asked::Everyone => true,
-            Asked::Named(names) => names.contains(name),
+            UserSelector::Database => name.db == db,
+            UserSelector::Everyone => true,
+            UserSelector::Named(names) => names.contains(name),
         }
     }
 }
 
-/// Whether a value is the number that asks for all of a database: one, and what is behind its point
-/// does not count.
+/// Returns whether a value is 1, which selects all users of a database. The fraction of a number is
+/// ignored.
 pub(super) fn is_one(value: Value<'_>) -> bool {
     let number = match value {
         Value::Decimal128(_) => value.as_f64().map(f64::round_ties_even),
@@ -92,9 +92,9 @@ pub(super) fn is_one(value: Value<'_>) -> bool {
     number == Some(1.0)
 }
 
-/// What is shown of a user.
+/// The optional fields of a user that are shown.
 #[derive(Clone, Copy)]
-struct Shown {
+struct ShownFields {
     credentials: bool,
     restrictions: bool,
     custom_data: bool,
@@ -105,8 +105,8 @@ fn users(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let asked = Asked::parse(request.first.value.get(), request.db)?;
-    let shown = Shown {
+    let selector = UserSelector::parse(request.first.value.get(), request.db)?;
+    let shown = ShownFields {
         credentials: request.flag("showCredentials"),
         restrictions: request.flag("showAuthenticationRestrictions"),
         custom_data: request.arg("showCustomData").is_none_or(|flag| flag.is_truthy()),
@@ -114,7 +114,7 @@ fn users(
     let filter = request.arg("filter").and_then(|filter| filter.as_doc());
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
     if request.flag("showPrivileges") || shown.restrictions {
-        let (Asked::Named(names), None) = (&asked, filter) else { return Err(details()) };
+        let (UserSelector::Named(names), None) = (&selector, filter) else { return Err(details()) };
         let mut out = reply.begin_array("users");
         for name in names {
             if let Some(user) = documents.find(Of::User, name)? {
@@ -124,13 +124,13 @@ fn users(
         out.finish();
         return Ok(Outcome::Done);
     }
-    if matches!(&asked, Asked::Named(names) if names.is_empty()) {
+    if matches!(&selector, UserSelector::Named(names) if names.is_empty()) {
         return Err(no_names());
     }
     let context = ctx.env().context(None, None, None)?;
     let filter = filter.map(|filter| Filter::parse(filter, &context)).transpose()?;
     let mut out = reply.begin_array("users");
-    for user in documents.list(Of::User, &|name| asked.has(name, request.db))? {
+    for user in documents.list(Of::User, &|name| selector.has(name, request.db))? {
         let line = DocBuf::build(|out| write_line(user.as_doc(), shown, out));
         if filter.as_ref().map_or(Ok(true), |filter| filter.matches(line.as_doc()))? {
             out.push(&line);
@@ -140,8 +140,8 @@ fn users(
     Ok(Outcome::Done)
 }
 
-/// A user as lists of many show it.
-fn write_line(user: Doc<'_>, shown: Shown, out: &mut DocWriter<'_>) {
+/// Writes a user in the short form, for lists of several users.
+fn write_line(user: Doc<'_>, shown: ShownFields, out: &mut DocWriter<'_>) {
     for field in user {
         let is_shown = match field.name.as_bytes() {
             b"credentials" => shown.credentials,
@@ -156,11 +156,11 @@ fn write_line(user: Doc<'_>, shown: Shown, out: &mut DocWriter<'_>) {
     write_mechanisms(user, out);
 }
 
-/// A user with what its roles come to.
+/// Writes a user with all roles, privileges and restrictions that its roles result in.
 fn write_details(
     documents: &Documents<'_>,
     user: Doc<'_>,
-    shown: Shown,
+    shown: ShownFields,
     out: &mut DocWriter<'_>,
 ) -> Result<()> {
     for field in user {

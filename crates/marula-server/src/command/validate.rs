@@ -16,13 +16,13 @@ errors! {
     repair_in_set() = InvalidOptions, "Running the validate command with {{ repair: true }} can only be performed in standalone mode.";
 }
 
-/// The last field of a reply that is not valid.
+/// The advice in the reply if the collection is not valid.
 const ADVICE: &str = "A corrupt namespace has been detected. See http://dochub.mongodb.org/core/data-recovery for recovery steps.";
 
 pub(super) static COMMAND: Command = Command {
     name: "validate",
     takes_after_cluster_time: false,
-    help: "Checks that every document is well formed, that every index has exactly its entries, and that the counters are exact.",
+    help: "Checks that all documents are valid BSON, that each index has exactly the entries of the documents, and that the counters are correct.",
     named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["validate"]),
     run,
@@ -53,7 +53,7 @@ fn run(
     let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
     reply.append("ns", ns.as_str());
     if !request.flag("metadata") {
-        // Each count is an int, or a long where an int is too small.
+        // Each count is an int, or a long if an int is too small.
         reply.append("nInvalidDocuments", Value::whole(report.invalid_documents));
         reply.append("nNonCompliantDocuments", 0);
         reply.append("nrecords", Value::whole(report.records));

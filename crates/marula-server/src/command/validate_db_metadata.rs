@@ -1,4 +1,4 @@
-//! `validateDBMetadata`: which indexes and views are not of a version of the Stable API.
+//! `validateDBMetadata`: the indexes and views that a version of the Stable API does not permit.
 //!
 //! Source: manual "validateDBMetadata"; answers recorded from mongod 6.0.
 
@@ -20,7 +20,7 @@ errors! {
 
 pub(super) static COMMAND: Command = Command {
     name: "validateDBMetadata",
-    help: "Lists the indexes and views that a version of the Stable API does not allow.",
+    help: "Lists the indexes and views that a version of the Stable API does not permit.",
     fields: Fields::Strict {
         place: "validateDBMetadata",
         fields: &[
@@ -78,9 +78,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// What version 1 does not allow of a collection.
+/// Returns an error for each index of a collection that version 1 of the Stable API does not
+/// permit.
 ///
-/// Errors: a view whose pipeline it does not allow, which ends the command as in mongod.
+/// Errors: a view whose pipeline the API does not permit; it ends the command, as in mongod.
 fn refused(collection: &Collection) -> Result<Vec<Error>> {
     let state = collection.state();
     if let Some(view) = &state.options.view {

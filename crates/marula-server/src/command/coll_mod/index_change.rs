@@ -1,5 +1,5 @@
-//! What `collMod` changes in an index: when its documents expire, whether queries see it, whether
-//! it is unique.
+//! The changes of an index by `collMod`: the expiry of documents, visibility to queries,
+//! uniqueness.
 
 use std::sync::Arc;
 
@@ -39,24 +39,25 @@ const INDEX_FIELDS: &[Field] = &[
     Field::optional("prepareUnique", Types::FLAG),
 ];
 
-/// What changes in an index.
+/// The changes of one index.
 pub(super) struct IndexChange {
     name: String,
-    /// The old value, and the new.
+    /// The old and the new value.
     expire_after: Option<(Option<ValueBuf>, ValueBuf)>,
     hidden: Option<(bool, bool)>,
     prepare_unique: Option<(bool, bool)>,
-    /// The index is to be unique from now on, and is not yet.
+    /// The index becomes unique and is not yet.
     makes_unique: bool,
 }
 
-/// Checks what is said of the index for its form.
+/// Checks the types of the fields.
 pub(super) fn check_form(change: Doc<'_>) -> Result<()> {
     fields::check_doc("collMod.index", INDEX_FIELDS, change)
 }
 
 impl IndexChange {
-    /// Reads what is to change. `is_alone` says that the request changes nothing else.
+    /// Parses the changes and checks them against the index. `is_alone` means that the request
+    /// changes nothing else.
     pub(super) fn parse(
         change: Doc<'_>,
         collection: &Collection,
@@ -66,7 +67,7 @@ impl IndexChange {
         let state = collection.state();
         let name = change.get("name").and_then(|name| name.as_str());
         let key = change.get("keyPattern").and_then(|key| key.as_doc());
-        // What is null is not said.
+        // A null field is absent.
         let given = |field: &str| change.get(field).filter(|value| !value.is_nullish());
         let flag = |field: &str| given(field).map(|value| value.is_truthy());
         let expire_after = given("expireAfterSeconds");
@@ -136,7 +137,7 @@ impl IndexChange {
             let (old, new) = (is(field), flag(field)?);
             (old != new).then_some((old, new))
         };
-        // What is unique has no need to be prepared.
+        // A unique index needs no preparation.
         let prepare_unique = changes("prepareUnique").filter(|_| !index.spec.unique);
         let has_others = expire_after.is_some()
             || ["hidden", "unique"].iter().any(|other| flag(other).is_some());
@@ -153,17 +154,17 @@ impl IndexChange {
         })
     }
 
-    /// The name of the index.
+    /// Returns the name of the index.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the index is to be unique from now on, and is not yet.
+    /// Returns whether the index becomes unique and is not yet.
     pub(super) fn makes_unique(&self) -> bool {
         self.makes_unique
     }
 
-    /// What the index is once it is unique, other changes aside.
+    /// Returns the specification of the unique index, without the other changes.
     pub(super) fn unique_spec(spec: &IndexSpec) -> Result<IndexSpec> {
         let document = DocBuf::build(|out| {
             for Element { name, value } in spec.document.as_doc() {
@@ -178,7 +179,7 @@ impl IndexChange {
         IndexSpec::parse(document.as_doc(), None)
     }
 
-    /// The index with its changes, whether it is unique aside.
+    /// Returns the specification with the changes, except uniqueness.
     pub(super) fn apply(&self, spec: &IndexSpec) -> Result<IndexSpec> {
         let mut changes: Vec<(&str, Option<ValueBuf>)> = Vec::new();
         if let Some((_, new)) = &self.expire_after {
@@ -205,11 +206,11 @@ impl IndexChange {
                 }
             }
         });
-        // The document has its own collation already.
+        // The document contains its collation already.
         IndexSpec::parse(document.as_doc(), None)
     }
 
-    /// Tells what was before and what is now.
+    /// Writes the old and the new values.
     pub(super) fn report(&self, reply: &mut DocWriter<'_>) {
         if let Some((old, new)) = &self.expire_after {
             if let Some(old) = old {
@@ -229,7 +230,7 @@ impl IndexChange {
     }
 }
 
-/// Seconds as they are kept, no more than an int holds; what is no number is none.
+/// Returns seconds in their stored form: at most an int, and 0 for NaN.
 fn seconds(given: Value<'_>) -> ValueBuf {
     let seconds = match given.as_f64() {
         Some(number) if number.is_nan() => 0,

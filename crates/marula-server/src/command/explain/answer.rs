@@ -1,8 +1,8 @@
-//! What `explain` answers of a plan: the plan, those beside it, and what they did when they were
-//! carried out.
+//! The result of `explain` for a plan: the plan, the rejected plans, and the statistics of their
+//! execution.
 //!
-//! A plan that was tried goes on from where the trial has left it, as in mongod: what it has given
-//! is taken first, and the stage above counts a unit of work for each of it.
+//! As in mongod, a plan that ran in a trial continues after the trial: the documents that it
+//! returned there are used first, and the stage above counts one unit of work for each.
 
 use std::time::Instant;
 
@@ -24,16 +24,16 @@ use super::Verbosity;
 use super::asked::Verb;
 use crate::context::Context;
 
-/// Documents that were found, and would be changed.
+/// The number of documents that were found and would be changed.
 #[derive(Default)]
 pub(super) struct Found {
     count: u64,
-    /// What went wrong with the next one.
+    /// The error of the next document, to which the update could not be applied.
     failure: Option<Error>,
 }
 
 impl Found {
-    /// Adds a document, if the update can be applied to it.
+    /// Counts a document if the update can be applied to it; otherwise records the error.
     pub(super) fn add(
         &mut self,
         unit: Unit<'_>,
@@ -58,47 +58,47 @@ impl Found {
     }
 }
 
-/// What has come of trying several plans.
+/// The result of a trial of several plans.
 #[derive(Default)]
 pub(super) struct Trials {
-    /// How well the winner has done; `None` where it was alone.
+    /// The winner's score; `None` if it was the only plan.
     pub score: Option<f64>,
-    /// The others.
+    /// The rejected plans.
     pub rejected: Vec<Tried>,
-    /// What the winner has found.
+    /// The documents that the winner found in the trial.
     pub found: Found,
 }
 
-/// How a plan was carried out.
+/// The result of an execution.
 struct Done {
     found: u64,
-    /// What the stage has done that takes the documents.
+    /// The statistics of the stage above the plan, which consumes the documents.
     stats: Stats,
     failure: Option<Error>,
-    /// Whether that stage failed, and not the plan.
+    /// Whether that stage failed, not the plan.
     fails_above: bool,
 }
 
-/// What is made into an answer.
+/// The data of a reply, except the plan.
 pub(super) struct Answer<'a> {
     pub verb: Verb,
     started: Instant,
     verbosity: Verbosity,
     pub printed: Printed<'a>,
     namespace: &'a Namespace,
-    /// The filter as it was understood; `None` where nobody had to understand it.
+    /// The parsed filter; `None` if the command does not parse it.
     pub parsed: Option<DocBuf>,
-    /// The order of strings that it is understood in.
+    /// The collation of the query.
     pub collation: Option<Collation>,
-    /// Whether it is a pipeline that the query carries out as a whole.
+    /// Whether the command is a pipeline that was pushed down completely.
     pub is_whole_pipeline: bool,
-    /// The shape of the query, where its plan is one of those that are chosen by shape.
+    /// The shape of the query, if plans for it are chosen by shape.
     pub shape: Option<QueryShape>,
-    /// Whether an index filter says which indexes may be used.
+    /// Whether an index filter restricts the indexes.
     pub is_filtered: bool,
-    /// Whether there are more pairs of indexes than were looked at.
+    /// Whether there are more pairs of indexes to intersect than the planner considers.
     pub has_more_intersections: bool,
-    /// Whether a sort's order would take more walks than are looked at.
+    /// Whether the order of a sort would need more merged index scans than the planner considers.
     pub has_more_walks: bool,
 }
 
@@ -126,7 +126,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The answer where there is no collection.
+    /// Returns the result if the collection does not exist.
     pub(super) fn of_nothing(&self, plan: &Plan) -> Result<DocBuf> {
         let answer = self.planned(&self.tree(plan, None, None, 0), &[]);
         let run = StageRun::of_nothing(plan);
@@ -135,8 +135,8 @@ impl<'a> Answer<'a> {
         Ok(self.with_stats(answer, (plan, &run), &done, &[]))
     }
 
-    /// The answer for a plan beside those that were tried with it; `update` is how documents would
-    /// change.
+    /// Returns the result for a plan and the plans that were rejected in its trial; `update` is the
+    /// update of the command.
     pub(super) fn of_plan(
         &self,
         ctx: &Context<'_>,
@@ -152,14 +152,14 @@ impl<'a> Answer<'a> {
             return Ok(self.planned(&self.tree(&plan, None, None, 0), &others));
         }
         let winner = score.map(|score| {
-            // The stage above has not begun.
+            // The stage above did not run in the trial.
             let run = execution.stages();
             let is_eof = run.stats.is_eof && run.stats.advanced == 0;
             self.tried((&plan, run), score, Stats { is_eof, ..Stats::default() }, 0)
         });
         let done = self.run(ctx, &mut execution, found, update)?;
         let run = execution.stages();
-        // A search by distance has made its inputs on the way.
+        // A search by distance creates its input stages during the execution.
         let answer = self.planned(&self.tree(&plan, Some(run), None, 0), &others);
         let others = rejected.iter().map(|tried| {
             self.tried((&tried.plan, &tried.run), tried.score, done.stats, done.found)
@@ -168,7 +168,7 @@ impl<'a> Answer<'a> {
         Ok(self.with_stats(answer, (&plan, run), &done, &all))
     }
 
-    /// Carries a plan out as far as the command would; it may have found something already.
+    /// Executes a plan as far as the command would; `found` is the result of its trial.
     fn run(
         &self,
         ctx: &Context<'_>,
@@ -179,7 +179,7 @@ impl<'a> Answer<'a> {
         let is_by_id = matches!(execution.plan().root, Stage::IdHack(_));
         let enough = match self.verb {
             Verb::Find => u64::MAX,
-            // Behind the one document it is known that there is no other.
+            // `_id` is unique, so that the plan ends after one document.
             _ if is_by_id => 1,
             Verb::Count { skip, limit, .. } => {
                 limit.map_or(u64::MAX, |limit| limit.saturating_add(skip))
@@ -195,8 +195,7 @@ impl<'a> Answer<'a> {
         if found.count > enough {
             found = Found { count: enough, failure: None };
         }
-        // Each document that was found before is one unit of work, and so is one that cannot be
-        // changed.
+        // Each document of the trial is one unit of work, and so is one that cannot be changed.
         let before = execution.stages().stats;
         let mut works = found.count + u64::from(found.failure.is_some());
         let is_at_end = before.is_eof && self.verb != Verb::Find;
@@ -207,7 +206,7 @@ impl<'a> Answer<'a> {
                 found.add(ctx.unit, update.as_ref(), &filter, &context, next.doc);
                 Ok(if found.is_enough(enough) { Emit::Enough } else { Emit::Taken })
             });
-            // Who is to stop gets no answer; what goes wrong in the query is part of it.
+            // An interruption fails the explain; other errors of the query are part of the result.
             ctx.check_interrupt()?;
             failure = outcome.err();
         }
@@ -226,7 +225,8 @@ impl<'a> Answer<'a> {
         if let Some(error) = found.failure.take() {
             (failure, fails_above) = (Some(error), true);
         } else if failure.is_none() && ends(&after) == ends(&before) {
-            // That there is no more, or no more is wanted, is found out by another unit.
+            // One more unit of work reaches the end of the plan, or finds that there are enough
+            // documents.
             works += 1;
         }
         let advanced = if self.verb.returns() { found.count } else { 0 };
@@ -240,7 +240,7 @@ impl<'a> Answer<'a> {
         Ok(Done { found: found.count, stats, failure, fails_above })
     }
 
-    /// What a plan has done in a trial, under a stage that has done this much.
+    /// Returns the statistics of a plan in its trial; `stats` are those of the stage above.
     fn tried(
         &self,
         (plan, run): (&Plan, &StageRun),
@@ -263,8 +263,8 @@ impl<'a> Answer<'a> {
         })
     }
 
-    /// The stages of a plan, with the state of a run of it, under what becomes of its documents;
-    /// `ran` says what that stage did and whether it failed, if it ran.
+    /// Returns the stages of a plan, with the state of its run, below the stage of the command.
+    /// `ran` is the statistics of that stage and whether it failed, if it ran.
     fn tree(
         &self,
         plan: &Plan,
@@ -340,7 +340,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The answer for a `count` of everything, which the collection knows.
+    /// Returns the result for a `count` of all documents, which the collection's counter returns.
     pub(super) fn of_fast_count(
         &self,
         collection: &Collection,

@@ -1,4 +1,4 @@
-//! What an explained command asks of its collection, read as the command itself reads it.
+//! The query of an explained command, parsed as the command itself does.
 
 use marula_bson::{Doc, DocBuf, doc};
 use marula_db::Namespace;
@@ -26,52 +26,52 @@ errors! {
     one_statement() = InvalidLength, "explained write batches must be of size 1";
 }
 
-/// What is asked of one collection.
+/// The query of an explained command on one collection.
 pub(super) struct Asked<'a> {
     query: Query,
     sort: Doc<'a>,
-    /// What is shown of each document; of a `findAndModify`, of the one that it answers.
+    /// The projection of each document; of a `findAndModify`, of the returned one.
     projection: Doc<'a>,
     verb: Verb,
-    /// The filter; of a pipeline, none.
+    /// The filter; a pipeline has none.
     filter: Option<Doc<'a>>,
     collation: WordedCollation<'a>,
     batch_size: Option<u64>,
-    /// How documents change.
+    /// The update of the documents.
     update: Option<Update>,
-    /// The `distinct`, if it is one.
+    /// The operation, if the command is `distinct`.
     distinct: Option<DistinctOp<'a>>,
-    /// Whether the query is a pipeline, and all of it.
+    /// Whether the query is a pipeline that was pushed down completely.
     pub is_whole_pipeline: bool,
 }
 
-/// What becomes of the documents that are found.
+/// The use of the documents that are found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// They are given.
+    /// They are returned.
     Find,
     /// They are counted.
     Count { is_whole: bool, skip: u64, limit: Option<u64> },
-    /// They are changed, and the one that is may be given.
+    /// They are updated, and the updated one may be returned.
     Update { multi: bool, upsert: bool, returns: bool },
-    /// They are removed, and the one that is may be given.
+    /// They are removed, and the removed one may be returned.
     Delete { multi: bool, returns: bool },
 }
 
 impl Verb {
-    /// Whether the document that it is about is given.
+    /// Returns whether the written document is returned.
     pub(super) fn returns(self) -> bool {
         matches!(self, Verb::Update { returns: true, .. } | Verb::Delete { returns: true, .. })
     }
 
-    /// Whether they are written.
+    /// Returns whether the documents are written.
     pub(super) fn writes(self) -> bool {
         matches!(self, Verb::Update { .. } | Verb::Delete { .. })
     }
 }
 
 impl<'a> Asked<'a> {
-    /// The front of a pipeline.
+    /// Returns the query that was pushed down from a pipeline.
     pub(super) fn of(query: Query, sort: Doc<'a>, projection: Doc<'a>) -> Self {
         Asked {
             query,
@@ -87,7 +87,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Reads a command as the command itself reads its fields.
+    /// Parses a command's fields with the command's own parser.
     pub(super) fn read(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
         let collection = ctx.server.db.collection(ns);
         let (env, collection) = (ctx.env(), collection.as_deref());
@@ -148,14 +148,14 @@ impl<'a> Asked<'a> {
         Ok(asked)
     }
 
-    /// The query as the client wrote it.
+    /// Adds the client's wording of the query.
     fn worded(self, wording: Wording<'a>) -> Self {
         let Wording { filter, collation, batch_size, .. } = wording;
         Asked { filter, collation, batch_size, ..self }
     }
 
-    /// The answer on the collection of this name, and whether the plan gives only the first
-    /// document of each group that the query speaks of.
+    /// Returns the result for the collection of this name, and whether the plan returns only the
+    /// first document of each group of the query.
     pub(super) fn answer(
         self,
         ctx: &Context<'_>,
@@ -192,7 +192,8 @@ impl<'a> Asked<'a> {
                 answer.parsed = None;
             }
             if verb.writes() {
-                // What is written to a collection that is not there is not looked at.
+                // As in mongod, a write to a missing collection is shown without the stage of the
+                // write.
                 answer.verb = Verb::Find;
                 answer.printed.projection = Doc::EMPTY;
             }
@@ -239,19 +240,19 @@ impl<'a> Asked<'a> {
         let Choice { execution, score, rejected, number } =
             choice::explain(ctx.unit, &collection, query, &wording, &mut see, &mut interrupt)?;
         let (plan, query) = (execution.plan(), execution.query());
-        // Only now is known in which language a text search is.
+        // The language of a text search is known only after planning.
         answer.parsed = Some(query.filter.to_doc());
         let is_by_id = matches!(plan.root, Stage::IdHack(_))
             && !update.as_ref().is_some_and(Update::needs_position);
         if is_by_id && verb.writes() && projection.is_empty() {
-            // Nobody had to understand such a filter.
+            // mongod does not parse the filter of a write by `_id`.
             answer.parsed = None;
         }
         answer.has_more_intersections = plan.has_more_intersections
             || rejected.iter().any(|tried| tried.plan.has_more_intersections);
         answer.has_more_walks =
             plan.has_more_walks || rejected.iter().any(|tried| tried.plan.has_more_walks);
-        // A search without words has a shape all the same.
+        // A text search without words has a shape although its plan is EOF.
         let has_search = query.filter.text().is_some();
         let is_simple = plan.root.any(&|stage| match stage {
             Stage::IdHack(_) => true,
@@ -268,7 +269,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The only statement of a write.
+/// Returns the only statement of a write.
 ///
 /// Errors: `one_statement`, and those of the batch's size.
 fn only_statement<'a>(request: &Request<'a>, field: &'static str) -> Result<Doc<'a>> {

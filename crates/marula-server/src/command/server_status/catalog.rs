@@ -1,4 +1,4 @@
-//! What is in the catalogue: collections, indexes, and builds under way.
+//! Statistics of the catalogue: collections, indexes and running index builds.
 
 use marula_bson::{DocWriter, doc_fields};
 use marula_db::build::Phase;
@@ -19,7 +19,7 @@ pub(super) fn active_index_builds(section: &Section<'_>, out: &mut DocWriter<'_>
             }
         }
     }
-    // A build loads its sorted entries at the end of what mongod counts as the scan.
+    // mongod counts the load of the sorted entries as part of the scan.
     doc_fields!(out;
         "total": scan + load + drain,
         "phases": {
@@ -69,7 +69,8 @@ pub(super) fn feature_compatibility_version(section: &Section<'_>, out: &mut Doc
     doc_fields!(out; "major": section.server.db.feature_version().major(), "minor": 0, "transitioning": 0);
 }
 
-/// Builds of indexes that sort their entries first. A run that is put aside is no file of its own.
+/// Writes the statistics of index builds that sort their entries first. The numbers of files are
+/// zero: spilled runs have no files of their own.
 pub(super) fn index_bulk_builder(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let activity = section.server.db.activity();
     let bytes = long(activity.spilled_bytes.get());

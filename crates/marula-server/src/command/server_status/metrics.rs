@@ -1,4 +1,4 @@
-//! `metrics`: commands, cursors, documents, and what the language's parts are used for.
+//! `metrics`: statistics of commands, cursors and documents, and the usage of stages and operators.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,8 @@ pub(super) fn metrics(section: &Section<'_>, out: &mut DocWriter<'_>) {
             "transactionTooLargeForCacheErrorsConvertedToWriteConflict": 0_i64,
             "writeConflicts": count(&counters.write_conflicts),
         },
-        // One member waits for no other; a concern that asks for more is refused at once.
+        // A set of one member never waits for others; a write concern of more members fails
+        // immediately.
         "getLastError": {
             "wtime": { "num": 0, "totalMillis": 0 },
             "wtimeouts": 0_i64,
@@ -112,15 +113,15 @@ pub(super) fn metrics(section: &Section<'_>, out: &mut DocWriter<'_>) {
     );
 }
 
-/// Writes how often each has been used.
+/// Writes the number of uses of each stage or operator.
 fn write_used(usage: &Usage, out: &mut DocWriter<'_>) {
     for (name, count) in usage.counts() {
         out.append(name, long(count));
     }
 }
 
-/// Writes the names of the applications that are connected, and the versions of the Stable API that
-/// each has named.
+/// Writes the names of the connected applications, and the versions of the Stable API that each has
+/// used.
 fn write_api_versions(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let mut versions: BTreeMap<String, u8> = BTreeMap::new();
     for report in section.server.operations.reports() {

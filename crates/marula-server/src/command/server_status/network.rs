@@ -1,4 +1,4 @@
-//! Connections, bytes and messages.
+//! Statistics of connections, bytes and messages.
 
 use marula_bson::{DocWriter, doc_fields};
 use marula_wire::Compressor;
@@ -33,7 +33,7 @@ pub(super) fn network(section: &Section<'_>, out: &mut DocWriter<'_>) {
         "numSlowSSLOperations": 0_i64,
         "numRequests": long(network.requests),
     );
-    // What the kernel does; nothing is asked of it.
+    // The kernel's setting; this server does not use TCP Fast Open itself.
     let mut fast_open = out.begin_doc("tcpFastOpen");
     let kernel = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fastopen").unwrap_or_default();
     doc_fields!(fast_open;
@@ -56,7 +56,7 @@ pub(super) fn network(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let connections = section.server.network.get().map(|counters| counters.connections());
     let connections = connections.unwrap_or_default();
     let (total, running) = (int(connections.current), int(connections.active));
-    // A few threads wait for all connections.
+    // A fixed number of workers serves all connections.
     doc_fields!(out;
         "serviceExecutors": {
             "passthrough": {
@@ -72,7 +72,7 @@ pub(super) fn network(section: &Section<'_>, out: &mut DocWriter<'_>) {
     );
 }
 
-/// Nobody's messages are kept.
+/// Writes that no traffic is recorded: this server does not have the feature.
 pub(super) fn traffic_recording(_: &Section<'_>, out: &mut DocWriter<'_>) {
     out.append("running", false);
 }

@@ -1,4 +1,4 @@
-//! What operations do: how many, how long, and in transactions.
+//! Statistics of operations: their number, latency, and transactions.
 
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_db::latencies::{Latencies, Latency};
@@ -10,18 +10,19 @@ pub(super) fn asserts(section: &Section<'_>, out: &mut DocWriter<'_>) {
     doc_fields!(out; "regular": 0, "warning": 0, "msg": 0, "user": user, "tripwire": 0, "rollovers": 0);
 }
 
-/// Deletes of many documents in one unit of their own, which this server has no need for.
+/// Writes zeros: mongod counts here the deletes that it groups in batches, which this server does
+/// not do.
 pub(super) fn batched_deletes(_: &Section<'_>, out: &mut DocWriter<'_>) {
     doc_fields!(out; "batches": 0, "docs": 0, "stagedSizeBytes": 0, "timeMillis": 0_i64);
 }
 
-/// How many operations run.
+/// The number of running operations.
 pub(super) struct Running {
     pub(super) readers: i32,
     pub(super) writers: i32,
 }
 
-/// Counts the operations that run, by whether they write.
+/// Counts the running operations, separately for reads and writes.
 pub(super) fn running(section: &Section<'_>) -> Running {
     let reports = section.server.operations.reports();
     let mut running = Running { readers: 0, writers: 0 };
@@ -44,8 +45,8 @@ pub(super) fn global_lock(section: &Section<'_>, out: &mut DocWriter<'_>) {
     );
 }
 
-/// Nobody locks a database or a collection to read or write documents. What stands here is how
-/// many operations would have: reads, and statements of writes.
+/// Writes the locks that mongod would have acquired. This server locks no databases or collections
+/// to read or write documents; the numbers are those of reads and of write statements.
 pub(super) fn locks(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let counters = &section.server.counters;
     let reads = count(&counters.query) + count(&counters.get_more) + count(&counters.command);
@@ -58,7 +59,7 @@ pub(super) fn locks(section: &Section<'_>, out: &mut DocWriter<'_>) {
 
 pub(super) fn logical_sessions(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let sessions = int(section.server.sessions.count() as u64);
-    // Sessions and records are looked after as they are used, and by no jobs.
+    // No background jobs maintain sessions and their records; operations do so when they use them.
     doc_fields!(out;
         "activeSessionsCount": sessions,
         "sessionsCollectionJobCount": 0,
@@ -79,7 +80,7 @@ pub(super) fn op_latencies(section: &Section<'_>, out: &mut DocWriter<'_>) {
     write_latencies(&section.server.counters.latencies, false, out);
 }
 
-/// Writes latencies as `opLatencies` and `$collStats` show them.
+/// Writes latencies in the form of `opLatencies` and `$collStats`.
 pub(crate) fn write_latencies(
     latencies: &Latencies,
     with_histograms: bool,
@@ -110,7 +111,7 @@ pub(super) fn opcounters(section: &Section<'_>, out: &mut DocWriter<'_>) {
         "delete": count(&counters.delete),
         "getmore": count(&counters.get_more),
         "command": count(&counters.command),
-        // The messages of drivers before OP_MSG, which are refused.
+        // The messages of the protocol before OP_MSG, which are rejected.
         "deprecated": {
             "total": 0_i64,
             "insert": 0_i64,

@@ -1,4 +1,4 @@
-//! What the operating system says of the process.
+//! Statistics of the process, from the operating system.
 
 use marula_bson::{DocWriter, doc_fields};
 

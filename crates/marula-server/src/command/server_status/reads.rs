@@ -1,4 +1,4 @@
-//! What reads asked for.
+//! Counters of the read concerns and read preferences of requests.
 
 use marula_bson::{DocWriter, doc_fields};
 
@@ -12,7 +12,8 @@ pub(super) fn concerns(section: &Section<'_>, out: &mut DocWriter<'_>) {
     write_concerns(&reads.inside, false, &mut out.begin_doc("transactionOps"));
 }
 
-/// Writes the counters of levels; two of them are only possible outside of transactions.
+/// Writes the counters of the read concern levels. `has_all` is false for transactions, which do
+/// not permit `available` and `linearizable`.
 fn write_concerns(concerns: &Concerns, has_all: bool, out: &mut DocWriter<'_>) {
     let none = count(&concerns.none);
     out.append("none", none);
@@ -47,7 +48,8 @@ fn write_concerns(concerns: &Concerns, has_all: bool, out: &mut DocWriter<'_>) {
     }
 }
 
-/// One server is always the primary.
+/// Writes the counters of read preferences. All reads run on the primary, because this server
+/// always is.
 pub(super) fn preferences(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let none = Counter::default();
     let counters = &section.server.counters.reads.by_preference;

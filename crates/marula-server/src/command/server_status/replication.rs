@@ -1,4 +1,4 @@
-//! What members of a set tell of each other; of one member, most is zero.
+//! Statistics of replication. The set has one member, so that most counters are zero.
 
 use marula_bson::{DocWriter, doc_fields};
 
@@ -9,7 +9,7 @@ pub(super) fn default_concerns(section: &Section<'_>, out: &mut DocWriter<'_>) {
     section.server.default_concerns.append(false, out);
 }
 
-/// One member elects nobody.
+/// Writes zeros: a set of one member holds no elections.
 pub(super) fn elections(_: &Section<'_>, out: &mut DocWriter<'_>) {
     let reasons =
         ["stepUpCmd", "priorityTakeover", "catchUpTakeover", "electionTimeout", "freezeTimeout"];
@@ -31,7 +31,7 @@ pub(super) fn elections(_: &Section<'_>, out: &mut DocWriter<'_>) {
     );
 }
 
-/// What was written because another member had written it: there is none.
+/// Writes zeros: there is no other member whose writes would be applied.
 pub(super) fn opcounters(_: &Section<'_>, out: &mut DocWriter<'_>) {
     doc_fields!(out;
         "insert": 0_i64, "query": 0_i64, "update": 0_i64, "delete": 0_i64, "getmore": 0_i64, "command": 0_i64,
@@ -56,7 +56,7 @@ pub(super) fn repl(section: &Section<'_>, out: &mut DocWriter<'_>) {
     doc_fields!(out; "rbid": 1, "primaryOnlyServices": {}, "userWriteBlockMode": if blocks { 2 } else { 1 });
 }
 
-/// Databases that move between clusters.
+/// Writes zeros: this server does not migrate databases between clusters.
 pub(super) fn tenant_migrations(_: &Section<'_>, out: &mut DocWriter<'_>) {
     doc_fields!(out;
         "currentMigrationsDonating": 0_i64,
@@ -68,7 +68,7 @@ pub(super) fn tenant_migrations(_: &Section<'_>, out: &mut DocWriter<'_>) {
     );
 }
 
-/// Transactions over several shards.
+/// Writes zeros: this server has no transactions over several shards.
 pub(super) fn two_phase_commits(_: &Section<'_>, out: &mut DocWriter<'_>) {
     doc_fields!(out;
         "totalCreated": 0_i64,

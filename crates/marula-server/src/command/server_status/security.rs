@@ -1,4 +1,4 @@
-//! Logging in, and encrypted connections.
+//! Statistics of authentication and of TLS.
 
 use marula_bson::{DocWriter, doc_fields};
 
@@ -6,7 +6,7 @@ use super::{Section, count, long};
 use crate::auth::logins::Attempts;
 use crate::command::MECHANISMS;
 
-/// What is derived from a password is kept nowhere.
+/// Writes zeros: keys that are derived from passwords are not cached.
 pub(super) fn scram_cache(_: &Section<'_>, out: &mut DocWriter<'_>) {
     for mechanism in ["SCRAM-SHA-1", "SCRAM-SHA-256"] {
         let mut one = out.begin_doc(mechanism);

@@ -1,4 +1,5 @@
-//! The storage engine, under its own names and, where a like figure exists, under WiredTiger's.
+//! Statistics of the storage engine: under its own names and, if there is an equivalent, under the
+//! names of WiredTiger.
 
 use marula_bson::{DocWriter, Value, doc_fields};
 
@@ -7,7 +8,7 @@ use super::{Section, count, int, long};
 use crate::host;
 use crate::net::POOL_THREADS_MAX;
 
-/// Nobody is slowed down for other members.
+/// Writes that flow control is off: there are no secondaries that could lag.
 pub(super) fn flow_control(_: &Section<'_>, out: &mut DocWriter<'_>) {
     doc_fields!(out;
         "enabled": false,
@@ -36,8 +37,8 @@ pub(super) fn storage_engine(section: &Section<'_>, out: &mut DocWriter<'_>) {
     );
 }
 
-/// What tools read of WiredTiger: figures of this engine that mean the same to who watches it.
-/// Bytes read and written are those of the whole process, as the kernel counts them.
+/// Writes the fields of WiredTiger that monitoring tools read, with the equivalent numbers of this
+/// engine. Bytes read and written are those of the whole process, from the kernel.
 pub(super) fn wired_tiger(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let server = section.server;
     let statistics = server.db.engine_statistics();
@@ -83,7 +84,7 @@ pub(super) fn wired_tiger(section: &Section<'_>, out: &mut DocWriter<'_>) {
     );
 }
 
-/// The engine's own counters under their own names.
+/// Writes the engine's own counters under their own names.
 pub(super) fn engine(section: &Section<'_>, out: &mut DocWriter<'_>) {
     out.append("version", env!("CARGO_PKG_VERSION"));
     out.append("now", Value::DateTime(section.now_ms));
