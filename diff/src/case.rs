@@ -11,7 +11,7 @@ use crate::tree::{Tree, tree};
 use crate::values::{Maker, NAMES};
 
 /// The kinds of rounds.
-pub(crate) const KINDS: [&str; 9] = [
+pub(crate) const KINDS: [&str; 12] = [
     "find",
     "update",
     "findAndModify",
@@ -21,6 +21,9 @@ pub(crate) const KINDS: [&str; 9] = [
     "getMore",
     "applyOps",
     "restart",
+    "collection",
+    "place",
+    "text",
 ];
 
 #[derive(Clone)]
@@ -52,7 +55,7 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
         let indexes = Rc::new(indexes);
         return (0..count).map(|_| write_case(&mut maker, kind, &indexes)).collect();
     }
-    if matches!(kind, "getMore" | "applyOps" | "restart") {
+    if matches!(kind, "getMore" | "applyOps" | "restart" | "collection") {
         let count = if kind == "restart" { 3 } else { 20 };
         return (0..count).map(|_| sequence(&mut maker, kind)).filter(Case::is_askable).collect();
     }
@@ -60,9 +63,15 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
         "aggregate" => maker.documents(4),
         _ => Vec::new(),
     };
-    let documents = maker.documents(10);
+    let documents = match kind {
+        "place" => maker.located_documents(8),
+        "text" => maker.written_documents(8),
+        _ => maker.documents(10),
+    };
     let indexes = match kind {
         "indexed" => indexes(&mut maker),
+        "place" => maker.indexes_of_places(),
+        "text" => vec![maker.index_of_text()],
         _ => Vec::new(),
     };
     let view = match kind {
@@ -84,6 +93,8 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
             }
             "aggregate" => pipeline(maker, !view.is_empty()),
             "indexed" => find_indexed(maker, &indexes),
+            "place" => maker.search_by_place(),
+            "text" => maker.search_in_text(),
             _ if maker.random.percent(4) => maker.count_command(),
             _ => find(maker, false),
         },
@@ -102,6 +113,7 @@ fn sequence(maker: &mut Maker, kind: &'static str) -> Case {
     let (command, steps) = match kind {
         "getMore" => maker.batches(true),
         "applyOps" => (maker.apply_ops(), Vec::new()),
+        "collection" => maker.on_a_collection(),
         _ => maker.around_restart(),
     };
     Case {
@@ -391,13 +403,18 @@ impl Case {
         if self.kind == "aggregate" {
             commands.push(tree! { "drop" => "v" });
         }
-        if self.kind == "applyOps" {
-            commands.push(tree! { "drop" => "n" });
-        }
+        let others: &[&str] = match self.kind {
+            "applyOps" => &["n"],
+            "collection" => &["k", "m"],
+            _ => &[],
+        };
+        commands.extend(others.iter().map(|name| tree! { "drop" => *name }));
         for (name, documents) in [("c", &self.documents), ("other", &self.others)] {
             // Creating a collection costs more than the case's command: a collection for documents
             // is emptied instead.
-            let is_gone = documents.is_empty() || self.kind == "indexed" || self.is_sequence();
+            let is_gone = documents.is_empty()
+                || matches!(self.kind, "indexed" | "place" | "text")
+                || self.is_sequence();
             let clear = if fresh && is_gone {
                 tree! { "drop" => name }
             } else {
@@ -481,12 +498,18 @@ impl Case {
 
     /// Returns whether the case has several commands, each of which depends on those before it.
     pub(crate) fn is_sequence(&self) -> bool {
-        matches!(self.kind, "getMore" | "applyOps" | "restart")
+        matches!(self.kind, "getMore" | "applyOps" | "restart" | "collection")
     }
 
     /// Returns whether the order of the result is open.
     pub(crate) fn is_unordered(&self) -> bool {
-        !self.indexes.is_empty() && self.command.get("sort").is_none()
+        self.is_series() || !self.indexes.is_empty() && self.command.get("sort").is_none()
+    }
+
+    /// Returns whether the case is about a time series, whose measurements come in any order, and
+    /// their fields as well.
+    pub(crate) fn is_series(&self) -> bool {
+        self.command.get("timeseries").is_some()
     }
 
     /// Returns whether a pipeline reads only the first documents.
@@ -513,14 +536,17 @@ impl Case {
     pub(crate) fn is_askable(&self) -> bool {
         let mut determined = true;
         let mut has_bits = false;
-        self.command.walk(&mut |name, value| {
-            has_bits |= name.starts_with("$bits");
-            determined &=
-                !matches!(name, "sort" | "$sort") || value.kind().is_number() || names_id(value);
-            if let Tree::Array(stages) = value {
-                determined &= stages_are_determined(stages);
-            }
-        });
+        for command in std::iter::once(&self.command).chain(self.steps.iter()) {
+            command.walk(&mut |name, value| {
+                has_bits |= name.starts_with("$bits");
+                determined &= !matches!(name, "sort" | "$sort")
+                    || value.kind().is_number()
+                    || names_id(value);
+                if let Tree::Array(stages) = value {
+                    determined &= stages_are_determined(stages);
+                }
+            });
+        }
         // mongod 6.0.27 crashes if the conditions of a new root are partly constant.
         let mut ends = false;
         let mut see = |name: &str, value: &Tree| {

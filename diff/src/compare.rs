@@ -56,6 +56,9 @@ pub(crate) fn is_same(case: &Case, reply: &DocBuf, shown: &Tree) -> bool {
 }
 
 fn normal(case: &Case, mut reply: Tree) -> Tree {
+    if case.is_series() {
+        sort_fields(&mut reply);
+    }
     if let Tree::Doc(fields) = &mut reply {
         fields.retain(|(name, _)| !matches!(name.as_str(), "operationTime" | "$clusterTime"));
         if fields.iter().any(|(name, _)| name == "queryPlanner") {
@@ -96,6 +99,18 @@ fn normal(case: &Case, mut reply: Tree) -> Tree {
     reply
 }
 
+/// Sorts the fields of all documents of a reply by their names.
+fn sort_fields(tree: &mut Tree) {
+    match tree {
+        Tree::Leaf(_) => {}
+        Tree::Array(items) => items.iter_mut().for_each(sort_fields),
+        Tree::Doc(fields) => {
+            fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+            fields.iter_mut().for_each(|(_, value)| sort_fields(value));
+        }
+    }
+}
+
 /// Replaces generated values by fixed ones.
 fn own(value: Value<'_>, now: u64) -> Option<ValueBuf> {
     let is_now = |seconds: u64| seconds.abs_diff(now) < 86_400;
@@ -134,6 +149,13 @@ fn without_own_id(text: &str) -> Option<String> {
 fn without_own_name(text: &str) -> Option<String> {
     if text.starts_with("cursor id ") && text.ends_with(" not found") {
         return Some("cursor id 9 not found".to_owned());
+    }
+    if let Some(rest) = text.strip_prefix("Index build failed: ")
+        && let Some((_, rest)) = rest.split_once(": Collection ")
+        && let Some((name, rest)) = rest.split_once(" ( ")
+        && let Some((_, rest)) = rest.split_once(" )")
+    {
+        return Some(format!("Index build failed: 9: Collection {name} ( 9 ){rest}"));
     }
     let (front, _) = text.split_once("UUID ")?;
     Some(format!("{front}UUID 9"))

@@ -9,12 +9,14 @@
 mod accepted;
 mod accumulators;
 mod case;
+mod collections;
 mod compare;
 mod expressions;
 mod filters;
 mod joins;
 mod options;
 mod pipelines;
+mod places;
 mod projections;
 mod random;
 mod rearranged;
@@ -23,6 +25,7 @@ mod sequences;
 mod server;
 mod shell;
 mod shrink;
+mod texts;
 mod tree;
 mod updates;
 mod values;
@@ -44,7 +47,8 @@ const USAGE: &str = "\
 marula-diff --marula PLACE --mongod PLACE [--cases 20000] [--seed 1] [--kinds find,update] [--loose] [--listed] [--tries 600]
 marula-diff --marula PLACE --smoke
   PLACE    a program, started with a fresh folder, or mongodb://host:port
-  --kinds  of find, update, findAndModify, aggregate, expression, indexed, getMore, applyOps, restart
+  --kinds  of find, update, findAndModify, aggregate, expression, indexed, getMore, applyOps, restart,
+           collection, place, text
   --loose  passes over differences in the text of errors
   --listed prints what is accepted, too
   --smoke  a few rounds of every kind, Marula against another Marula";

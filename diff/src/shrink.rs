@@ -97,7 +97,11 @@ fn list_edits(list: &[Tree]) -> Vec<Vec<Tree>> {
 /// Returns whether an item of a list is a command and not a document, which has its `_id` at the
 /// front.
 fn is_step(item: &Tree) -> bool {
-    const STEPS: [&str; 11] = [
+    const STEPS: [&str; 16] = [
+        "aggregate",
+        "collMod",
+        "find",
+        "findAndModify",
         "ping",
         "insert",
         "update",
@@ -109,6 +113,7 @@ fn is_step(item: &Tree) -> bool {
         "count",
         "listIndexes",
         "listCollections",
+        "validate",
     ];
     item.fields().first().is_some_and(|(name, _)| STEPS.contains(&name.as_str()))
 }
