@@ -1,5 +1,6 @@
 """`create`: options beside each other."""
 import pytest
+from bson import Decimal128, Int64
 from pymongo.errors import OperationFailure
 
 SERIES = {"timeseries": {"timeField": "t"}}
@@ -32,3 +33,33 @@ def test_options_of_create_go_together(db, options, code):
         db.command("create", "n", **options)
     assert failure.value.code == code
     assert "n" not in db.list_collection_names()
+
+
+def options_of(db, name):
+    return db.command("listCollections", filter={"name": name})["cursor"]["firstBatch"][0]["options"]
+
+
+def test_options_are_listed_in_mongods_order(db):
+    db.command("create", "n", validator={"a": 1}, collation={"locale": "en"}, changeStreamPreAndPostImages={"enabled": True})
+    assert list(options_of(db, "n")) == ["changeStreamPreAndPostImages", "validator", "collation"]
+
+
+def test_a_clustered_index_is_listed_with_the_collation(db):
+    db.command("create", "n", clusteredIndex={"key": {"_id": 1}, "unique": True}, collation={"locale": "en"})
+    [index] = db.n.list_indexes()
+    assert list(index) == ["v", "key", "name", "unique", "collation", "clustered"]
+    assert index["collation"]["locale"] == "en"
+
+
+@pytest.mark.parametrize("given, code", [
+    (2**31, 51024), (Int64(2**53 + 1), 51024), (Decimal128("9007199254740993"), 51024), (2.9, None), (Int64(-2**63), None),
+])
+def test_a_maximum_of_documents_is_read_exactly(db, given, code):
+    db.command("create", "n", capped=True, size=4096)
+    if code is None:
+        db.command("collMod", "n", cappedMax=given)
+        assert options_of(db, "n")["max"] == (2 if given == 2.9 else 2**31 - 1)
+        return
+    with pytest.raises(OperationFailure, match=str(given)) as failure:
+        db.command("collMod", "n", cappedMax=given)
+    assert failure.value.code == code

@@ -78,3 +78,33 @@ def test_a_long_path_that_meets_no_document(one):
     pipeline = [{"$lookup": {**LOOKUP, "localField": "none", "foreignField": "n", "as": path(200)}},
                 {"$unwind": "$" + path(200)}]
     assert list(one.aggregate(pipeline)) == []
+
+
+@pytest.mark.parametrize("stage, longest", [("$addFields", 199), ("$project", 200)])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_nested_documents_form_one_path(one, stage, longest, depth):
+    """Also where the documents of a specification continue a path with dots."""
+    def pipeline(parts):
+        value = "$n"
+        for _ in range(depth):
+            value = {"a": value}
+        return [{stage: {path(parts - depth): value}}, {"$count": "n"}]
+
+    list(one.aggregate(pipeline(longest)))
+    with pytest.raises(OperationFailure) as failed:
+        list(one.aggregate(pipeline(longest + 1)))
+    assert failed.value.code == 15, failed.value
+
+
+def test_an_upsert_is_not_deeper_than_a_document_may_be(c):
+    def upsert(depth):
+        value = 1
+        for _ in range(depth):
+            value = {"b": value}
+        return c.update_one({path(175): value}, {"$set": {"z": 1}}, upsert=True)
+
+    assert upsert(5).upserted_id is not None
+    with pytest.raises(OperationFailure) as failed:
+        upsert(6)
+    assert failed.value.code == 15
+    assert c.count_documents({}) == 1

@@ -140,6 +140,19 @@ def test_a_search_needs_an_index(db):
     assert error.value.code == 291
 
 
+def test_a_search_uses_an_index_whose_other_fields_are_bounded(db):
+    db.c.insert_many([{"_id": 1, "a": 1, "at": [0, 0]}, {"_id": 2, "a": 2, "at": [0, 1]}])
+    db.c.create_index([("a", 1), ("at", "2dsphere")])
+    near = {"at": {"$nearSphere": [0, 0]}}
+    with pytest.raises(pymongo.errors.OperationFailure) as error:
+        list(db.c.find(near))
+    assert error.value.code == 291
+    assert ids(db.c.find({"a": 2, **near})) == [2]
+    db.c.create_index([("at", "2dsphere")], name="alone")
+    assert ids(db.c.find(near)) == [1, 2]
+    assert "'alone'" in str(db.c.find(near).explain()["queryPlanner"]["winningPlan"])
+
+
 def test_a_place_that_moves_is_found_where_it_is(db):
     db.c.create_index([("at", "2dsphere")])
     shape = {"type": "Polygon", "coordinates": [[[0, 0], [10, 0], [10, 10], [0, 10], [0, 0]]]}

@@ -1,5 +1,7 @@
 //! The plan of a search by distance: it requires an index on locations.
 
+use std::sync::Arc;
+
 use marula_bson::Value;
 use marula_db::collection::State;
 use marula_db::index::{Geography, IndexKind};
@@ -18,7 +20,9 @@ use crate::query::Query;
 /// Errors: `no_geo_index`, `bad_hint`.
 pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
     let index = match &query.hint {
-        None => state.indexes.iter().find(|index| !index.spec.hidden && serves(index, query)),
+        None => state.indexes.iter().find(|index| {
+            !index.spec.hidden && serves(index, query) && has_bounds_in_front(index, query)
+        }),
         Some(hint) => Some(find_hinted(state, hint)?).filter(|index| serves(index, query)),
     };
     let index = index.ok_or_else(no_geo_index)?;
@@ -61,6 +65,16 @@ pub(super) fn serves(index: &marula_db::Index, query: &Query) -> bool {
     let spec = &index.spec;
     place_of(index, query).is_some()
         && spec.partial.as_ref().is_none_or(|partial| partial::covers(partial.root(), &conjuncts))
+}
+
+/// Returns whether conditions bound each field before the locations: without bounds, the locations
+/// are in all parts of the index.
+fn has_bounds_in_front(index: &Arc<marula_db::Index>, query: &Query) -> bool {
+    let Some(place) = place_of(index, query) else { return false };
+    let mut conjuncts = Vec::new();
+    partial::flatten(query.filter.root(), &mut conjuncts);
+    let bounds = bounds_of_others(&IndexView::new(index, query), &conjuncts, place);
+    bounds[..place].iter().all(Option::is_some)
 }
 
 /// Returns the number of the index's part with the searched locations.

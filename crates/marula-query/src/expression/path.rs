@@ -58,6 +58,11 @@ impl Path {
         Ok(Path { parts })
     }
 
+    /// Checks the length of a path that nested documents of a specification form together.
+    pub(crate) fn check_length(parts: usize) -> Result<()> {
+        if parts > PARTS_MAX { Err(path_too_long()) } else { Ok(()) }
+    }
+
     /// Splits `text` without checking the names of its parts.
     pub(crate) fn split(text: &[u8]) -> Path {
         Path { parts: text.split(|&byte| byte == b'.').map(Into::into).collect() }

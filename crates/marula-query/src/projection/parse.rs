@@ -169,6 +169,7 @@ impl Parser<'_> {
             literal => Some(Expression::parse(literal, &mut self.scope)?),
         };
         let path = Path::parse(text)?;
+        Path::check_length(prefix.len() + path.parts().len())?;
         let at = ProjectionPath { prefix, parts: path.parts() };
         match (value, literal) {
             (_, Some(expression)) => self.literal(&at, expression, element),

@@ -102,6 +102,8 @@ impl FieldTree {
             check_field_name(element.name)?;
             let mut inner = parts.to_vec();
             inner.push(element.name.to_vec().into());
+            // mongod counts one part more than in a path with dots.
+            Path::check_length(inner.len() + 1)?;
             let text = format!("{text}.{}", element.name);
             scope.nested(|scope| {
                 self.parse_value(&inner, &text, element.value.get(), spec, scope, leaf)

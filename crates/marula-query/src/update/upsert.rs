@@ -49,6 +49,8 @@ pub(super) fn with_operators(
         }
         stored::check_id(id)?;
     }
+    // The filter's paths may be deeper than those of the update, which were checked.
+    stored::check_depth(inserted)?;
     write_id_first(inserted, id, out);
     Ok(())
 }

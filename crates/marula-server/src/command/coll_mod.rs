@@ -220,6 +220,9 @@ fn check_capped_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
 
 /// Returns a number without its fraction.
 fn whole(number: Value<'_>) -> i64 {
+    if let Some(whole) = number.as_exact_i64() {
+        return whole;
+    }
     #[allow(clippy::cast_possible_truncation)]
     let number = number.as_f64().unwrap_or_default() as i64;
     number

@@ -211,6 +211,9 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     if request.arg("autoIndexId").is_some() {
         out.append("autoIndexId", true);
     }
+    if let Some(images) = request.arg("changeStreamPreAndPostImages") {
+        out.append("changeStreamPreAndPostImages", images);
+    }
     for name in ["storageEngine", "indexOptionDefaults", "validator"] {
         if let Some(Value::Document(value)) = request.arg(name)
             && !value.is_empty()
@@ -227,10 +230,8 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
         out.append("viewOn", on);
         out.append("pipeline", request.arg("pipeline").unwrap_or(Value::Array(Doc::EMPTY)));
     }
-    for name in ["collation", "changeStreamPreAndPostImages"] {
-        if let Some(value) = request.arg(name) {
-            out.append(name, value);
-        }
+    if let Some(collation) = request.arg("collation") {
+        out.append("collation", collation);
     }
     if let Some(clustered) = &clustered {
         out.append("clusteredIndex", clustered);

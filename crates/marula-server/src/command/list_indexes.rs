@@ -58,6 +58,9 @@ fn run(
         if let Some(seconds) = expire_after.and_then(|seconds| seconds.as_exact_i64()) {
             document.push("expireAfterSeconds", Value::whole(seconds));
         }
+        if let Some(collation) = &state.options.collation {
+            document.push("collation", collation.to_doc());
+        }
         document.push("clustered", Value::Boolean(true));
         documents.push(document);
     }
