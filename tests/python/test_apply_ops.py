@@ -229,6 +229,30 @@ def test_what_an_update_entry_inserts(db, c, body, made):
     assert db.command("validate", c.name)["valid"]
 
 
+@pytest.mark.parametrize("document, left", [
+    # The document is what the oplog's server has stored: names of fields are not checked.
+    ({"_id": 5, "$x": 1}, [{"_id": 5, "$x": 1}]), ({"_id": 5, "$set": {"a": 1}}, [{"_id": 5, "$set": {"a": 1}}]),
+    ({"_id": {"a": 1, "$x": 1}}, [{"_id": 5, "a": 1}, {"_id": {"a": 1, "$x": 1}}]),
+    # An `_id` of operators is evaluated as a condition.
+    ({"_id": {"$gt": 1}}, 13596), ({"_id": {"$gt": 9}}, [{"_id": 5, "a": 1}, {"_id": {"$gt": 9}}]), ({"_id": {"$x": 1}}, 2),
+])
+def test_an_insert_entry_with_names_of_operators(db, c, document, left):
+    c.insert_one({"_id": 5, "a": 1})
+    reply = apply(db, insert(c, document))
+    assert reply.get("code") == (left if isinstance(left, int) else None), reply
+    assert list(c.find()) == ([{"_id": 5, "a": 1}] if isinstance(left, int) else left)
+    assert db.command("validate", c.name)["valid"]
+
+
+@pytest.mark.parametrize("condition, code, left", [
+    ({"$gt": 1}, None, 0), ({"$in": [5]}, None, 0), ({"$gt": 9}, None, 1), ({"$x": 1}, 2, 1), (5, None, 0),
+])
+def test_a_delete_entry_evaluates_operators(db, c, condition, code, left):
+    c.insert_one({"_id": 5, "a": 1})
+    assert apply(db, {"op": "d", "ns": c.full_name, "o": {"_id": condition}}).get("code") == code
+    assert c.count_documents({}) == left
+
+
 def test_nobody_sees_half_of_a_list(db, c):
     c.insert_many([{"_id": 0, "n": 0}, {"_id": 1, "n": 0}])
     done, torn = threading.Event(), []

@@ -144,7 +144,7 @@ impl Update {
                 Self::parse_entry(doc, context)?
             }
             Value::Document(doc) if options.origin == Origin::OplogInsert => {
-                UpdateKind::Replacement(Replacement::new(doc, options.empty_timestamps))
+                UpdateKind::Replacement(Replacement::of_entry(doc))
             }
             Value::Document(doc) if operators::begins_with_operator(doc) => {
                 UpdateKind::Operators(Operators::parse(doc, array_filters, context)?)

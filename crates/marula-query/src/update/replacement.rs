@@ -32,7 +32,7 @@ impl Replacement {
         Replacement { doc: doc.to_buf(), has_zero_timestamp, is_entry: false }
     }
 
-    /// The replacement that an update entry of an oplog holds.
+    /// The replacement that an entry of an oplog holds.
     pub(super) fn of_entry(doc: Doc<'_>) -> Replacement {
         Replacement { doc: doc.to_buf(), has_zero_timestamp: false, is_entry: true }
     }
@@ -66,7 +66,7 @@ impl Replacement {
             stored::check_id_no_array(id)?;
         }
         if let Some(own_id) = own_id {
-            stored::check_id(own_id)?;
+            self.check_id(own_id)?;
         }
         if !self.is_entry {
             check_same_id(id, own_id)?;
@@ -91,6 +91,11 @@ impl Replacement {
             }
         }
         Ok(())
+    }
+
+    /// Checks the `_id` of the new document.
+    pub(super) fn check_id(&self, id: RawValue<'_>) -> Result<()> {
+        if self.is_entry { stored::check_id_kind(id) } else { stored::check_id(id) }
     }
 }
 

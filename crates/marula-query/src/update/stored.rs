@@ -137,9 +137,15 @@ pub(super) fn check_id_names(id: RawValue<'_>) -> Result<()> {
 
 /// Checks the `_id` of a document to insert.
 pub(super) fn check_id(id: RawValue<'_>) -> Result<()> {
+    check_id_kind(id)?;
+    check_id_names(id)
+}
+
+/// Checks the type of an `_id`.
+pub(super) fn check_id_kind(id: RawValue<'_>) -> Result<()> {
     match id.kind() {
         kind @ (Type::Array | Type::Regex | Type::Undefined) => Err(id_type(kind.alias())),
-        _ => check_id_names(id),
+        _ => Ok(()),
     }
 }
 

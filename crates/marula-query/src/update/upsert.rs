@@ -78,7 +78,7 @@ pub(super) fn with_replacement(
     equalities.sort()?;
     let id = equalities.found.first().map(|(_, id)| *id);
     replacement.write(id, true, context, out)?;
-    id.map_or(Ok(()), stored::check_id)
+    id.map_or(Ok(()), |id| replacement.check_id(id))
 }
 
 pub(super) fn with_pipeline(

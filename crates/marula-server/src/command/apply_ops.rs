@@ -372,7 +372,8 @@ impl<'r> Job<'r> {
         let verb = if is_insert { "insert" } else { "update" };
         let id = target.and_then(|target| target.get("_id"));
         let id = id.ok_or_else(|| no_id(verb, &shown(entry, unity)))?;
-        let query = doc! { "_id": { "$eq": id } };
+        // The `_id` is a condition: its operators are evaluated.
+        let query = doc! { "_id": id };
         let upsert = is_insert
             || self.always_upsert
             || entry.get("b").is_some_and(|upsert| upsert.is_truthy());
@@ -404,6 +405,16 @@ impl<'r> Job<'r> {
         let Some(collection) = collection else { return Ok(()) };
         targets::check_not_view(&collection)?;
         let mut write = WriteOp::new(ctx.unit, ctx.now_ms);
+        let found;
+        let id = match id {
+            Value::Document(_) | Value::Regex { .. } => {
+                let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
+                found = find_one(ctx, &ns, doc! { "_id": id }.as_doc(), &context)?;
+                found.as_doc().get("_id")
+            }
+            id => Some(id),
+        };
+        let Some(id) = id else { return Ok(()) };
         if let Some(record) = collection.find_id(ctx.unit.view(), id, &mut Vec::new())? {
             write.delete(&collection, &record, &mut |_| Ok(true), None)?;
         }
