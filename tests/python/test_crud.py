@@ -275,3 +275,19 @@ def test_a_document_has_one_id(c):
     assert [(e["code"], e["errmsg"]) for e in reply["writeErrors"]] == [
         (2, "can't have multiple _id fields in one document")]
     assert c.count_documents({}) == 0
+
+
+def test_each_timestamp_of_an_update_is_another(c):
+    stamp, empty = {"$type": "timestamp"}, Timestamp(0, 0)
+    c.insert_many([{"_id": 0, "l": [1, 2, {}]}, {"_id": 1}, {"_id": 2}])
+    c.update_one({"_id": 0}, {"$currentDate": {"l.$[]": stamp, "a": stamp}})
+    c.update_many({"_id": {"$in": [1, 2]}}, {"$currentDate": {"a": stamp, "b": stamp}})
+    c.update_one({"_id": 3}, {"$currentDate": {"a": stamp, "b": stamp}}, upsert=True)
+    c.replace_one({"_id": 4}, {"a": empty, "b": empty}, upsert=True)
+    c.replace_one({"_id": 4}, {"a": empty, "b": empty})
+    c.insert_one({"_id": 5, "a": empty})
+    documents = list(c.find({}, {"_id": 0}))
+    times = [time for d in documents for time in [*d.pop("l", []), *d.values()]]
+    assert len(times) == 13
+    assert len(set(times)) == 13
+    assert all(time.time > 0 for time in times)

@@ -79,6 +79,12 @@ pub trait Check: Any + Send + Sync {
     fn stored_code(&self) -> Result<DocBuf> {
         Ok(DocBuf::new())
     }
+
+    /// Returns a time of the server's clock that it returns only once, in the second of `now_ms` or
+    /// later; `None` without a clock.
+    fn next_timestamp(&self, _now_ms: i64) -> Option<u64> {
+        None
+    }
 }
 
 /// Signals to long-running code that its operation must end. Clones belong to the same operation
@@ -110,6 +116,11 @@ impl Interrupt {
     /// The stored code of the database.
     pub fn stored_code(&self) -> Result<DocBuf> {
         self.0.stored_code()
+    }
+
+    /// Returns a time that the server's clock returns only once, if it has a clock.
+    pub fn next_timestamp(&self, now_ms: i64) -> Option<u64> {
+        self.0.next_timestamp(now_ms)
     }
 
     /// The check it was created from, if that is a `T`.

@@ -262,6 +262,10 @@ impl Check for Watch {
         let database = ns.as_deref().and_then(|ns| ns.split('.').next());
         database.map_or_else(|| Ok(DocBuf::new()), |name| stored_code::read(&self.db, name))
     }
+
+    fn next_timestamp(&self, now_ms: i64) -> Option<u64> {
+        Some(self.db.next_timestamp(now_ms))
+    }
 }
 
 /// The id of the single election of the set's only member.

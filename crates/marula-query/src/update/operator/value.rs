@@ -104,9 +104,10 @@ impl CurrentDate {
     }
 }
 
-/// Returns the current time as a timestamp: the cluster's time if there is one.
+/// Returns the current time as a timestamp: each field gets its own from the server's clock.
 pub(in crate::update) fn now_timestamp(context: &Context) -> u64 {
-    context.cluster_time.unwrap_or_else(|| {
+    let clock = context.interrupt.as_ref();
+    clock.and_then(|clock| clock.next_timestamp(context.now_ms)).unwrap_or_else(|| {
         let seconds = u64::try_from(context.now_ms / 1000).unwrap_or(0);
         seconds << 32 | 1
     })
