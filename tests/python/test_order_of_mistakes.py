@@ -261,6 +261,53 @@ def test_a_wrong_field_is_told_by_its_path(db, command, told):
     assert failure(db, command)[1] == told
 
 
+@pytest.mark.parametrize("statement, told", [
+    # The limit is read where it stands.
+    ({"limit": 4, "x": 1}, 9), ({"x": 1, "limit": 4}, 40415), ({"limit": 4}, 9), ({"limit": 4, "q": 1}, 9), ({"q": 1, "limit": 4}, 14),
+    ({"limit": "a", "q": {}, "x": 1}, 40415), ({"limit": 1}, 40414),
+])
+def test_a_limit_of_a_delete_is_told_in_the_order_of_fields(db, statement, told):
+    assert code(db, {"delete": "c", "deletes": [statement]}) == told
+
+
+@pytest.mark.parametrize("name, told", [
+    ("$.$", "Too many positional (i.e. '$') elements found in path '$.$'"),
+    ("$.a.$", "Too many positional (i.e. '$') elements found in path '$.a.$'"),
+    ("$.", "The update path '$.' contains an empty field name, which is not allowed."),
+    ("$.a", "Cannot have positional (i.e. '$') element in the first position in path '$.a'"),
+])
+def test_a_path_of_an_update_has_several_mistakes(db, name, told):
+    assert failure(db, {"update": "c", "updates": [{"q": {}, "u": {"$unset": {name: 1}}}]})[1] == told
+
+
+@pytest.mark.parametrize("text, told", [
+    ("$$a.$", 17276), ("$$a.", 17276), ("$$a..b", 17276), ("$$A.$b", 17276), ("$$ROOT.$", 16410), ("$$NOW.", 40353),
+])
+def test_a_variable_is_looked_for_before_its_path_is_read(db, text, told):
+    assert code(db, {"aggregate": "c", "pipeline": [{"$project": {"x": text}}], "cursor": {}}) == told
+
+
+@pytest.mark.parametrize("function, number", [
+    ("$asin", "1.000000000000000000000000000000001"), ("$acos", "-1.000000000000000000000000000000001"),
+    ("$atanh", "1.000000000000000000000000000000001"), ("$acosh", "0.9999999999999999999999999999999999"),
+])
+def test_a_decimal_just_outside_of_a_functions_domain(db, function, number):
+    project = {"$project": {"x": {function: Decimal128(number)}}}
+    assert code(db, {"aggregate": "c", "pipeline": [project], "cursor": {}}) == 50989
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"filter": {"$not": 1}}, {"sort": {"a": "x"}}, {"projection": {"a": 1, "b": 0}}, {"awaitData": True}, {"ntoreturn": 1},
+])
+@pytest.mark.parametrize("documents", [False, True])
+def test_fields_of_min_and_max_are_compared_before_a_query_is_read(db, more, documents):
+    if documents:
+        db.c.insert_one({"_id": 1})
+    find = {"find": "c", "min": {"a": 1}, "max": {"b": 1}, **more}
+    assert code(db, find) == 51176
+    assert code(db, {"explain": find}) == 51176
+
+
 def test_a_field_that_is_there_twice_has_a_name(db):
     raw = RawBSONDocument(encode({"q": {}, "u": {}})[:-1].replace(b"\x03u\0", b"\x03q\0") + b"\0")
     with pytest.raises(OperationFailure) as failed:

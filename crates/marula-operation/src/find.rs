@@ -73,33 +73,36 @@ impl<'a> FindOp<'a> {
     ///
     /// Errors: this module's rows, and those of [`args`].
     pub fn parse(request: &impl Arguments<'a>) -> Result<Self> {
-        let tail = match (request.flag("tailable"), request.flag("awaitData")) {
-            (true, true) => Tail::AwaitData,
-            (true, false) => Tail::Tailable,
-            (false, true) => return Err(await_without_tailable()),
-            (false, false) => Tail::No,
-        };
         let batch_size = match request.arg("batchSize") {
             None => None,
             size => {
                 Some(usize::try_from(args::count_or_zero("batchSize", size)?).unwrap_or(usize::MAX))
             }
         };
+        let (skip, limit) = (request.count("skip")?, request.count("limit")?);
+        let [min, max] = ["min", "max"].map(|end| request.arg(end).and_then(|end| end.as_doc()));
+        check_bounds(min, max)?;
+        let tail = match (request.flag("tailable"), request.flag("awaitData")) {
+            (true, true) => Tail::AwaitData,
+            (true, false) => Tail::Tailable,
+            (false, true) => return Err(await_without_tailable()),
+            (false, false) => Tail::No,
+        };
         let op = FindOp {
             filter: request.doc("filter")?,
             projection: request.doc("projection")?,
             sort: request.doc("sort")?,
             hint: request.arg("hint"),
-            skip: request.count("skip")?,
-            limit: request.count("limit")?,
+            skip,
+            limit,
             batch_size,
             single_batch: request.flag("singleBatch"),
             no_cursor_timeout: request.flag("noCursorTimeout"),
             tail,
             collation: request.arg("collation"),
             let_variables: request.arg("let"),
-            min: request.arg("min").and_then(|min| min.as_doc()),
-            max: request.arg("max").and_then(|max| max.as_doc()),
+            min,
+            max,
             return_key: request.flag("returnKey"),
             show_record_id: request.flag("showRecordId"),
             may_use_disk: request.arg("allowDiskUse").map(|flag| flag.is_truthy()),
@@ -190,12 +193,6 @@ impl<'a> FindOp<'a> {
         query.limit = Some(self.limit).filter(|&limit| limit > 0);
         query.min = self.min.filter(|min| !min.is_empty()).map(Doc::to_buf);
         query.max = self.max.filter(|max| !max.is_empty()).map(Doc::to_buf);
-        if let (Some(min), Some(max)) = (self.min, self.max)
-            && !(min.is_empty() || max.is_empty())
-            && !min.iter().map(|field| field.name).eq(max.iter().map(|field| field.name))
-        {
-            return Err(min_max_fields());
-        }
         let projection = projection.map(Arc::new);
         query.shown = projection.as_ref().map(|parsed| Shown::of_shared(parsed, self.projection));
         if self.return_key {
@@ -307,6 +304,16 @@ pub fn draft_projection(
         return Ok(None);
     }
     Projection::draft_for(doc, filter, context).map(Some)
+}
+
+/// Checks that `min` and `max` name the same fields in the same order, before the filter is read.
+fn check_bounds(min: Option<Doc<'_>>, max: Option<Doc<'_>>) -> Result<()> {
+    let (Some(min), Some(max)) = (min, max) else { return Ok(()) };
+    let is_open = min.is_empty() || max.is_empty();
+    match is_open || min.iter().map(|field| field.name).eq(max.iter().map(|field| field.name)) {
+        true => Ok(()),
+        false => Err(min_max_fields()),
+    }
 }
 
 /// Parses a projection for documents that `filter` finds. Returns `None` for the empty projection.

@@ -323,7 +323,7 @@ pub(crate) fn check_doc_in(
     doc: Doc<'_>,
 ) -> Result<()> {
     for (at, element) in doc.iter().enumerate() {
-        check_in(version, place, fields, element.name, element.value.kind())?;
+        check_read(version, place, fields, element.name, element.value.get())?;
         if doc.iter().take(at).any(|earlier| earlier.name == element.name) {
             return Err(duplicate_field(place, element.name));
         }

@@ -93,6 +93,7 @@ impl<'c> Scope<'c> {
         };
         let name = &*name.to_str_lossy();
         check_name(name, is_system_start)?;
+        self.check_defined(name)?;
         let path = match path {
             // mongod's error names the whole text, so a trailing dot is a separate error.
             Some(b"") => return Err(Path::parse(b"x.").expect_err("a path may not end with a dot")),
@@ -136,6 +137,20 @@ impl<'c> Scope<'c> {
     fn find(&self, name: &str) -> Option<Variable> {
         let up = self.names.iter().rev().position(|bound| **bound == *name)?;
         Some(Variable::Bound { up, name: name.into() })
+    }
+
+    /// Checks that a variable exists, before its path is.
+    fn check_defined(&self, name: &str) -> Result<()> {
+        let is_system = match name {
+            "CURRENT" => true,
+            "USER_ROLES" => self.context.version >= FeatureVersion::V7_0,
+            "DESCEND" | "PRUNE" | "KEEP" => self.redact,
+            _ => COMMAND_CONSTANTS.contains(&name) || NOT_WRITABLE.contains(&name),
+        };
+        match is_system || self.find(name).is_some() || self.is_let(name) {
+            true => Ok(()),
+            false => Err(variable_undefined(name)),
+        }
     }
 
     /// Returns whether the command's `let`, or that of an enclosing `$lookup`, names the variable.

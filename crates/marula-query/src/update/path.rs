@@ -63,13 +63,13 @@ pub(super) fn check_names(path: &[u8]) -> Result<()> {
             return Err(part_empty(path.as_bstr()));
         }
         positional_count += usize::from(part == b"$");
-        if count == 0 && positional_count == 1 {
-            return Err(positional_first(path.as_bstr()));
-        }
         count += 1;
     }
     if positional_count > 1 {
         return Err(positional_twice(path.as_bstr()));
+    }
+    if path == b"$" || path.starts_with(b"$.") {
+        return Err(positional_first(path.as_bstr()));
     }
     if count > stored::PATH_PARTS_MAX {
         return Err(stored::too_deep());

@@ -57,7 +57,7 @@ const STATEMENT_PLACE: &str = "delete.deletes";
 
 const STATEMENT_FIELDS: &[Field] = &[
     Field::required("q", Types::DOCUMENT),
-    Field::required("limit", Types::Any),
+    Field::required("limit", Types::Any).checked(|_, limit| is_multi(limit).map(drop)),
     Field::optional("hint", Types::Hint),
     Field::optional("collation", Types::DOCUMENT),
 ];

@@ -94,11 +94,16 @@ impl Domain {
         Domain { min: 1.0, max: f64::INFINITY, has_ends: true, text: "[1,inf]" };
     const UNIT: Domain = Domain { min: -1.0, max: 1.0, has_ends: true, text: "[-1,1]" };
 
-    fn contains(self, number: f64) -> bool {
+    fn contains(self, number: Number) -> bool {
+        let [from_min, from_max] = [self.min, self.max].map(|end| match number {
+            // A decimal may differ from an end by less than doubles can tell.
+            Number::Decimal(number) => number.compare_f64(end),
+            number => number.to_f64().total_cmp(&end),
+        });
         if self.has_ends {
-            (self.min..=self.max).contains(&number)
+            from_min.is_ge() && from_max.is_le()
         } else {
-            self.min < number && number < self.max
+            from_min.is_gt() && from_max.is_lt()
         }
     }
 }
@@ -114,14 +119,7 @@ fn function<'a>(
     let Some(number) = only_number(name, args, frame)? else {
         return Ok(Some(Value::Null));
     };
-    // A large decimal is finite even if its double is not.
-    let as_double = match number {
-        Number::Decimal(number) if !number.is_infinite() => {
-            number.to_f64().clamp(f64::MIN, f64::MAX)
-        }
-        number => number.to_f64(),
-    };
-    if !number.is_nan() && !domain.contains(as_double) {
+    if !number.is_nan() && !domain.contains(number) {
         let text = match number {
             Number::Decimal(number) => number.to_string(),
             number => number.short_text(),
