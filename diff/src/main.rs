@@ -27,6 +27,7 @@ mod shell;
 mod shrink;
 mod texts;
 mod tree;
+mod two_mistakes;
 mod updates;
 mod values;
 mod windows;
@@ -42,6 +43,7 @@ use crate::compare::{Difference, compare, is_same};
 use crate::rearranged::{REARRANGED, as_written};
 use crate::report::Report;
 use crate::server::{Broken, Server, ask};
+use crate::two_mistakes::has_two_mistakes;
 
 const USAGE: &str = "\
 marula-diff --marula PLACE --mongod PLACE [--cases 20000] [--seed 1] [--kinds find,update] [--loose] [--listed] [--tries 600]
@@ -267,7 +269,17 @@ impl Session {
                 }
             }
         }
-        accepted_as(ACCEPTED, case, difference)
+        let listed = accepted_as(ACCEPTED, case, difference);
+        if listed.is_some() {
+            return listed;
+        }
+        match has_two_mistakes(case, difference, &mut |simpler| self.answers(simpler)) {
+            Ok(is_of_order) => is_of_order.then_some(two_mistakes::WORDS),
+            Err(_) => {
+                let _ = self.servers.iter_mut().try_for_each(|server| server.recover().map(drop));
+                None
+            }
+        }
     }
 
     /// Returns whether a difference disappears, or only an otherwise known one remains, if no stage

@@ -32,6 +32,18 @@ pub(crate) const REARRANGED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "sorts by it, before a stage that writes a neighbouring path",
+        applies: |case, difference| {
+            let is_moved = |names: &Vec<String>| {
+                let at = names.iter().position(|name| name == "$unwind");
+                at.is_some_and(|at| names[at..].iter().any(|name| name == "$sort"))
+            };
+            difference.class.starts_with("code")
+                && messages(difference).iter().any(|text| text.contains("parallel arrays"))
+                && pipelines(case).iter().any(is_moved)
+        },
+    },
+    Accepted {
         words: "on the old one, and finds other documents",
         applies: |case, difference| difference.class == "results" && moves_a_condition(case),
     },

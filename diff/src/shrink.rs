@@ -30,7 +30,8 @@ pub(crate) fn shrink(case: &Case, mut tries: usize, still: &mut dyn FnMut(&Case)
     }
 }
 
-fn candidates(case: &Case) -> Vec<Case> {
+/// Returns every case that is one simplification away, the smallest first.
+pub(crate) fn candidates(case: &Case) -> Vec<Case> {
     let mut found = Vec::new();
     let mut with = |change: &dyn Fn(&mut Case)| {
         let mut other = case.clone();
