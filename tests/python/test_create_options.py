@@ -23,6 +23,9 @@ SERIES = {"timeseries": {"timeField": "t"}}
         ({"clusteredIndex": "x"}, 14),
         ({"clusteredIndex": 5}, 5979703),
         ({"clusteredIndex": {}}, 40414),
+        ({"autoIndexId": True, "idIndex": {"key": {"_id": 1}, "name": "_id_"}}, 72),
+        ({"autoIndexId": False, "idIndex": {"key": {"a": 1}, "name": "a"}}, 72),
+        ({"autoIndexId": None, "idIndex": {"key": {"_id": 1}, "name": "_id_"}}, None),
     ],
 )
 def test_options_of_create_go_together(db, options, code):

@@ -23,6 +23,7 @@ errors! {
     size_without_capped() = InvalidOptions, "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
     number_too_small(field: &str, least: i64, value: i64) = 51_024, "BSON field '{field}' value must be >= {least}, actual value '{value}'";
     pipeline_without_view() = InvalidOptions, "'pipeline' requires 'viewOn' to also be specified";
+    id_index_with_auto(id_index: &Doc<'_>) = InvalidOptions, "'idIndex' is not allowed with 'autoIndexId': {id_index}";
     id_index_on_view(id_index: &Doc<'_>) = InvalidOptions, "'idIndex' is not allowed with 'viewOn': {id_index}";
     time_series_on_view(ns: &Namespace) = InvalidOptions, "{ns}: 'timeseries' is not allowed with 'viewOn'";
     clustered_view() = 6_026_500, "The 'clusteredIndex' option is not supported with views";
@@ -193,6 +194,11 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     }
     check_expiry(context, request)?;
     check_nested(request)?;
+    if let (Some(Value::Document(id_index)), Some(_)) =
+        (request.arg("idIndex"), request.arg("autoIndexId"))
+    {
+        return Err(id_index_with_auto(&id_index));
+    }
     if request.arg("autoIndexId").is_some_and(|flag| !flag.is_truthy()) && ns.db() != "local" {
         return Err(auto_index_id(ns));
     }
