@@ -1,4 +1,4 @@
-//! Making a backup: the objects that are not there yet, then the manifest.
+//! Creates a backup: sends the objects that the target does not have yet, then the manifest.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -15,45 +15,45 @@ use crate::repository::Repository;
 use crate::underway::{Announcement, Work};
 use crate::{Error, Progress, Result, work};
 
-/// A file to back up. It must not change until the backup is made.
+/// A file to back up. It must not change until the backup is complete.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Its path below the data folder, with `/` between the parts.
+    /// Its path relative to the data folder, with `/` as the separator.
     pub name: String,
-    /// Where it is.
+    /// The path to read it from.
     pub path: PathBuf,
 }
 
-/// What a backup is made of.
+/// The contents of a backup.
 pub struct Source {
     /// The files.
     pub files: Vec<SourceFile>,
-    /// Of which moment they are.
+    /// The time of the files' contents.
     pub moment: Moment,
-    /// The log that goes on from them.
+    /// The start of the log that continues from the files.
     pub log: Option<LogStart>,
-    /// The program that makes it.
+    /// The program that creates the backup, for the manifest.
     pub program: String,
-    /// The machine and the folder.
+    /// The machine and the data folder, for the manifest.
     pub origin: String,
 }
 
-/// How a backup is made.
+/// The objects that a backup sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
-    /// What the target has already is not sent.
+    /// Only objects that the target does not have.
     Incremental,
-    /// Everything is sent, also what the target has already: that mends objects that are damaged.
+    /// All objects, also those that the target has. This repairs damaged objects.
     Full,
 }
 
-/// The objects of files that were read before: such a file is not read again while it is the same
-/// one. It is of one repository.
+/// A cache of the objects of files that were read before. An unchanged file is not read again. A
+/// cache belongs to one repository.
 #[derive(Default)]
 pub struct Known(Mutex<HashMap<Identity, Vec<String>>>);
 
-/// A file as the system knows it. Table files are written once, so the same identity is the same
-/// content.
+/// The identity of a file in the file system. Table files are written once, so files with the same
+/// identity have the same contents.
 #[derive(PartialEq, Eq, Hash)]
 struct Identity {
     device: u64,
@@ -69,10 +69,10 @@ struct Part {
     bytes: usize,
 }
 
-/// Makes a backup, on up to `threads` threads.
+/// Creates a backup on at most `threads` threads.
 ///
-/// Errors: `Io` when a file cannot be read; `Target`; `Refused` while a pruning goes on for long;
-/// `Ended` when `progress` was told to end.
+/// Errors: `Io` if a file cannot be read; `Target`; `Refused` if a pruning takes too long; `Ended`
+/// if `progress` was cancelled.
 pub fn create(
     repository: &Repository,
     source: &Source,
@@ -95,7 +95,8 @@ pub fn create(
     let id = new_id(source.moment.from_us)?;
     let announcement = Announcement::make(repository, Work::Backup, &id)?;
     announcement.wait_for_prunings(progress)?;
-    // Looked for after the announcement: what is there now stays until this backup is made.
+    // The listing comes after the announcement: from then on, no pruning removes objects until this
+    // backup is complete.
     let present = repository.objects()?;
     let sent: Mutex<HashSet<String>> = Mutex::default();
     let names: Vec<Mutex<Vec<String>>> = files
@@ -125,7 +126,7 @@ pub fn create(
             .map_err(|error| Error::file("read", path, &error))?;
         let object = name_of(repository.key(), &content);
         let is_there = extent == Extent::Incremental && present.contains_key(&object);
-        // Of equal parts one is sent.
+        // Of equal parts only one is sent.
         if !is_there && sent.lock().insert(object.clone()) {
             progress.add_sent(repository.put(&place_of(&object), &content)?);
         }
@@ -161,7 +162,7 @@ pub fn create(
 }
 
 impl SourceFile {
-    /// The files that lie directly in `folder`, named below `prefix`.
+    /// Returns the files directly in `folder`; their names begin with `prefix`.
     ///
     /// Errors: `Io`.
     pub fn in_folder(folder: &Path, prefix: &str) -> Result<Vec<SourceFile>> {
@@ -204,7 +205,7 @@ fn parts_of(file: usize, bytes: u64) -> impl Iterator<Item = Part> {
     })
 }
 
-/// A name that tells when, and that no other backup has.
+/// Returns a new name from the time and random digits.
 fn new_id(now_us: i64) -> Result<String> {
     let mut random = [0; 2];
     SystemRandom::new()

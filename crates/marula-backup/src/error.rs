@@ -1,23 +1,24 @@
-//! What can go wrong with a backup.
+//! Errors of backups.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Why a backup could not be made, read or removed. An enum, because callers decide by it.
+/// The reason why a backup could not be created, read or removed. An enum, because callers decide
+/// by it.
 #[derive(Debug)]
 pub enum Error {
     /// The target could not be reached, read or written.
     Target(String),
     /// The data folder could not be read or written.
     Io(String),
-    /// Stored bytes are not those that were stored.
+    /// Stored bytes differ from those that were written.
     Damaged(String),
-    /// The key is wrong, missing, or not wanted.
+    /// The key is wrong, missing, or given for an unencrypted repository.
     Key(String),
-    /// What was asked for is not there or not possible.
+    /// The requested thing does not exist or is not possible.
     Refused(String),
-    /// The caller has ended it.
+    /// The caller cancelled the operation.
     Ended,
 }
 
@@ -25,7 +26,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A failure with a file, as what was attempted on which file.
+    /// Returns the error of a file operation, with the operation and the path.
     pub(crate) fn file(verb: &str, path: &Path, error: &io::Error) -> Error {
         Error::Io(format!("could not {verb} '{}': {error}", path.display()))
     }

@@ -1,4 +1,4 @@
-//! Bringing the files of a backup back.
+//! Restores the files of a backup.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,10 +11,10 @@ use crate::manifest::{Manifest, OBJECT_BYTES, place_of};
 use crate::repository::Repository;
 use crate::{Error, Progress, Result, work};
 
-/// Writes the files of a backup below the folder `to`, on up to `threads` threads, and syncs them.
-/// Each object is compared with its name.
+/// Writes the files of a backup into the folder `to`, on at most `threads` threads, and syncs them.
+/// The content of each object is verified against its name.
 ///
-/// Errors: `Damaged` when an object is missing or is not what it was; `Io`; `Target`; `Ended`.
+/// Errors: `Damaged` if an object is missing or differs from its name; `Io`; `Target`; `Ended`.
 pub fn fetch(
     repository: &Repository,
     backup: &Manifest,
@@ -50,9 +50,9 @@ pub fn fetch(
     sync(backup, to)
 }
 
-/// Compares every object of a backup with its name, and writes nothing.
+/// Verifies every object of a backup against its name without writing files.
 ///
-/// Errors: as [`fetch`].
+/// Errors: those of [`fetch`].
 pub fn compare(
     repository: &Repository,
     backup: &Manifest,
@@ -142,7 +142,7 @@ mod tests {
             check("is cut off");
             fs::remove_file(&object).expect("it is removed");
             check("is missing");
-            // Another whole object in its place.
+            // A valid object with other content under this name.
             let other = repository.put(&place_of(&"0".repeat(64)), b"some content").map(drop);
             other.expect("it is put");
             fs::copy(target.path().join("t").join(place_of(&"0".repeat(64))), &object)

@@ -1,8 +1,7 @@
-//! The key of an encrypted repository, and how objects are named.
+//! The key of an encrypted repository, and the names of objects.
 //!
-//! A key file holds 32 bytes, as they are, as 64 hexadecimal digits or in base64 (`openssl rand
-//! -base64 32`). No key of a cipher is used for two purposes: each is the HMAC of a purpose under
-//! the key of the file.
+//! A key file has 32 bytes: raw, as 64 hexadecimal digits, or in base64 (`openssl rand -base64
+//! 32`). Each purpose has its own derived key: the HMAC of the purpose under the key of the file.
 
 use std::fs;
 use std::io::Read;
@@ -12,10 +11,10 @@ use ring::{digest, hmac};
 
 use crate::{Error, Result};
 
-/// Bytes of a key, and of a name.
+/// The size of a key and of a name in bytes.
 pub(crate) const KEY_BYTES: usize = 32;
 
-/// The longest key file that is looked at.
+/// The maximum size of a key file.
 const FILE_BYTES_MAX: u64 = 1024;
 
 /// The key of a repository.
@@ -29,7 +28,7 @@ pub struct Key {
 impl Key {
     /// Reads a key file.
     ///
-    /// Errors: `Key` when it cannot be read or is no key.
+    /// Errors: `Key` if the file cannot be read or is not a key.
     pub fn read(path: &Path) -> Result<Key> {
         let shown = path.display();
         let mut bytes = Vec::new();
@@ -44,7 +43,7 @@ impl Key {
         Ok(Key::new(&key))
     }
 
-    /// The key of these bytes.
+    /// Creates a key from raw bytes.
     pub fn new(bytes: &[u8; KEY_BYTES]) -> Key {
         let root = hmac::Key::new(hmac::HMAC_SHA256, bytes);
         let derived = |purpose: &str| hmac::sign(&root, purpose.as_bytes());
@@ -56,12 +55,12 @@ impl Key {
         }
     }
 
-    /// What tells one key from another and says nothing about it.
+    /// Returns a fingerprint, which identifies the key without revealing it.
     pub(crate) fn check(&self) -> &str {
         &self.check
     }
 
-    /// The key of the frames of one stored object.
+    /// Returns the key of the frames of one stored object.
     pub(crate) fn of_frames(&self, salt: &[u8], name: &str) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&self.frames);
         context.update(salt);
@@ -70,8 +69,8 @@ impl Key {
     }
 }
 
-/// The name of an object with this content: its SHA-256, or with a key its HMAC, so that who reads
-/// the target cannot tell whether it holds a file that he knows.
+/// Returns the name of an object with this content: the SHA-256, or with a key the HMAC, so that a
+/// reader of the target cannot test whether it contains a known file.
 pub(crate) fn name_of(key: Option<&Key>, content: &[u8]) -> String {
     match key {
         Some(key) => hex(hmac::sign(&key.names, content).as_ref()),
@@ -79,7 +78,7 @@ pub(crate) fn name_of(key: Option<&Key>, content: &[u8]) -> String {
     }
 }
 
-/// Bytes as hexadecimal digits.
+/// Formats bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

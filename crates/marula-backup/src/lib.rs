@@ -1,20 +1,20 @@
-//! Backups: the files of a data folder, kept as objects in a folder or an object store.
+//! Backups: the files of a data folder, stored as objects in a folder or an object store.
 //!
 //! ```text
-//! <target>/repository.json               what this is, and which key it is encrypted with
+//! <target>/repository.json               identifies a repository, and the key that encrypts it
 //! <target>/backups/<id>.json             a manifest: the files of one backup, and their objects
-//! <target>/objects/<ab>/<name>           a part of a file, named by its content
-//! <target>/log/<run>/<first>-<last>-<until>   writes of a server, in the order of its commits
-//! <target>/log/<run>/until               up to when the log of that run is known to be complete
-//! <target>/underway/<what>-<id>          a backup or a pruning that is being made
+//! <target>/objects/<ab>/<name>           a part of a file; its name is derived from its content
+//! <target>/log/<run>/<first>-<last>-<until>   writes of a server, in commit order
+//! <target>/log/<run>/until               the time until which the log of that run is complete
+//! <target>/underway/<what>-<id>          a backup or a pruning in progress
 //! ```
 //!
-//! A [`Target`](target::Target) stores bytes under names. A [`Repository`] is a target with a key,
-//! or without one. [`create`](create()) sends files, [`fetch`] brings them back, [`prune`](prune())
-//! removes what is too old. What the files mean, and how the log is applied, is the engine's
-//! business: nothing here knows it.
+//! A [`Target`](target::Target) stores bytes under names. A [`Repository`] is a target with an
+//! optional key. [`create`](create()) sends files, [`fetch`] restores them, [`prune`](prune())
+//! removes old backups. The engine defines what the files contain and how the log is applied; this
+//! crate does not know it.
 //!
-//! Start with [`manifest`], then [`create`](mod@create).
+//! To start reading, see [`manifest`], then [`create`](mod@create).
 
 pub mod create;
 mod error;

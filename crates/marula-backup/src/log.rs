@@ -1,64 +1,67 @@
-//! The log of a server, sent while it runs: every write, in the order of the commits.
+//! The log of a server, sent while the server runs: every write, in commit order.
 //!
-//! A *run* is a stretch of log without a hole. A *segment* holds some of its writes:
+//! A *run* is a part of the log without gaps. A *segment* has some of its writes:
 //!
 //! ```text
 //! log/<run>/<first>-<last>-<until>   sealed; 20 digits each
 //!   head    24 bytes   first, last, until; little-endian
-//!   writes             each its length u32, then the write as the engine's log has it
+//!   writes             each its length u32, then the write in the form of the engine's log
 //! log/<run>/until      sealed: last, until; 16 bytes
 //! ```
 //!
-//! `first` and `last` are the numbers of writes, `until` a time in microseconds since 1970: all
-//! that was acknowledged before it is in this segment or an earlier one. `until` alone is put again
-//! while nothing is written; after a segment, too, so that the last one cannot be lost unnoticed.
+//! `first` and `last` are the sequence numbers of writes. `until` is a time in microseconds since
+//! 1970: all writes acknowledged before it are in this segment or an earlier one. The file `until`
+//! is updated while there are no new writes, and after each segment, so that a missing last segment
+//! is detected.
 
 use crate::repository::Repository;
 use crate::target::Stored;
 use crate::{Error, Result};
 
 const HEAD_BYTES: usize = 24;
-/// The largest segment that is read: a write is bounded by a gigabyte.
+/// The maximum size of a segment; a single write is at most one gigabyte.
 const SEGMENT_BYTES_MAX: usize = 2 << 30;
 
-/// A segment, as its name tells.
+/// A segment, as its name describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// The number of its first write.
+    /// The sequence number of its first write.
     pub first: u64,
-    /// The number of its last write.
+    /// The sequence number of its last write.
     pub last: u64,
-    /// All that was acknowledged before this time is in it or an earlier one.
+    /// All writes acknowledged before this time are in this segment or an earlier one, in
+    /// microseconds since 1970.
     pub until_us: i64,
     name: String,
     put_ms: i64,
 }
 
-/// A run of log.
+/// A run of the log.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Its name.
+    /// The name of the run.
     pub id: String,
-    /// Its segments, in their order.
+    /// Its segments in order.
     pub segments: Vec<Segment>,
-    /// The last write, and up to when that is known to be the last.
+    /// The contents of `until`: the last write, and the time until which it is the last.
     pub until: Option<(u64, i64)>,
-    /// The error of reading `until`; it then says nothing, and writes may be missing at the end.
+    /// The error of reading `until`. Then `until` is unknown, and writes may be missing at the end.
     pub damage: Option<String>,
 }
 
-/// A part of a run that goes on from a backup.
+/// The part of a run that continues from a backup.
 #[derive(Debug)]
 pub struct Stretch<'r> {
-    /// Its segments, without a hole between them.
+    /// Its segments, without gaps.
     pub segments: Vec<&'r Segment>,
-    /// Up to when they are complete; nothing where nothing goes on.
+    /// The time until which the segments are complete; `None` if no segment continues from the
+    /// backup.
     pub until_us: Option<i64>,
-    /// Whether nothing of the run comes after them. Otherwise a segment is missing, or may be.
+    /// Whether the run ends with these segments. Otherwise a segment is missing, or may be missing.
     pub is_whole: bool,
 }
 
-/// Stores a segment: `writes` are those from `first` to `last`, as [`push_write`] put them.
+/// Stores a segment. `writes` has the writes from `first` to `last`, appended with [`push_write`].
 pub fn put_segment(
     repository: &Repository,
     run: &str,
@@ -72,22 +75,22 @@ pub fn put_segment(
     repository.put(&segment_name(run, first, last, until_us), &content).map(drop)
 }
 
-/// Says that nothing but what was stored was acknowledged before `until_us`.
+/// Records that the log up to `last` is complete until `until_us`.
 pub fn put_until(repository: &Repository, run: &str, last: u64, until_us: i64) -> Result<()> {
     let content = [last.to_le_bytes(), until_us.to_le_bytes()].concat();
     repository.put(&until_name(run), &content).map(drop)
 }
 
-/// Appends a write to those of a segment.
+/// Appends a write to the writes of a segment.
 pub fn push_write(writes: &mut Vec<u8>, write: &[u8]) {
     let bytes = u32::try_from(write.len()).expect("a write is bounded by a gigabyte");
     writes.extend_from_slice(&bytes.to_le_bytes());
     writes.extend_from_slice(write);
 }
 
-/// Every run.
+/// Returns all runs.
 ///
-/// A run whose time is damaged says so in [`Run::damage`].
+/// If the time of a run is damaged, [`Run::damage`] has the error.
 ///
 /// Errors: `Target`.
 pub fn runs(repository: &Repository) -> Result<Vec<Run>> {
@@ -111,9 +114,9 @@ pub fn runs(repository: &Repository) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// One run.
+/// Returns one run.
 ///
-/// Errors: as [`runs`].
+/// Errors: those of [`runs`].
 pub fn run(repository: &Repository, id: &str) -> Result<Run> {
     let prefix = format!("log/{id}/");
     let stored = repository.target().list(&prefix)?;
@@ -125,7 +128,7 @@ pub fn run(repository: &Repository, id: &str) -> Result<Run> {
     Ok(run)
 }
 
-/// The writes of a segment.
+/// Returns the writes of a segment.
 ///
 /// Errors: `Damaged`; `Target`.
 pub fn read_segment(repository: &Repository, segment: &Segment) -> Result<Vec<Vec<u8>>> {
@@ -154,7 +157,7 @@ pub(crate) fn delete(repository: &Repository, segment: &Segment) -> Result<()> {
     repository.target().delete(&segment.name)
 }
 
-/// Removes what says up to when a run is complete.
+/// Removes the file `until` of a run.
 pub(crate) fn delete_until(repository: &Repository, run: &str) -> Result<()> {
     repository.target().delete(&until_name(run))
 }
@@ -169,7 +172,7 @@ impl Run {
         Ok(())
     }
 
-    /// What goes on from the write `sequence`.
+    /// Returns the segments that continue after the write `sequence`.
     pub fn from(&self, sequence: u64) -> Stretch<'_> {
         let mut next = sequence + 1;
         let mut segments: Vec<&Segment> = Vec::new();
@@ -178,28 +181,30 @@ impl Run {
             if segment.first > next {
                 break;
             }
-            // One that was put twice, by a server that was killed before it noted the first.
+            // Skip segments that were sent twice: a server was killed before it had recorded the
+            // first one.
             if segment.last >= next {
                 next = segment.last + 1;
                 segments.push(segment);
             }
             until = until.max(Some(segment.until_us));
         }
-        // It counts only where it is about the last write that is there.
+        // The file `until` only counts if it is about the last write in the segments.
         if let Some((last, until_us)) = self.until
             && last < next
             && last >= sequence
         {
             until = until.max(Some(until_us));
         }
-        // Each write that is known of is there.
+        // The stretch is whole if every known write is in it.
         let known = self.segments.iter().map(|segment| segment.last);
         let known = known.chain(self.until.map(|(last, _)| last)).max().unwrap_or(0);
         let is_whole = known < next && self.damage.is_none();
         Stretch { segments, until_us: until, is_whole }
     }
 
-    /// When something was last put into it, by the target's clock.
+    /// Returns when an object of the run was last written, in milliseconds since 1970 by the
+    /// target's clock.
     pub(crate) fn put_ms(&self) -> i64 {
         self.segments.iter().map(|segment| segment.put_ms).max().unwrap_or(0)
     }

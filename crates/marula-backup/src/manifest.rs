@@ -1,8 +1,8 @@
-//! What a backup consists of.
+//! The manifest of a backup.
 //!
-//! A manifest is two lines of JSON: the backup, and the SHA-256 of the first line, so that a person
-//! can read it and damage is found. With a key it is sealed as objects are. It is put last: a
-//! backup that was cut short has none, and is not there.
+//! A manifest is two lines of JSON: the backup, and the SHA-256 of the first line. So people can
+//! read it, and damage is detected. With a key it is sealed like an object. It is written last: an
+//! interrupted backup has no manifest and does not exist.
 
 use std::path::{Component, Path};
 
@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 use crate::key::hex;
 use crate::{Error, Result};
 
-/// The version of the form of manifests. A change that older programs cannot read raises it.
+/// The version of the manifest's format. It is incremented by changes that older programs cannot
+/// read.
 pub(crate) const FORMAT: u32 = 1;
 
-/// The largest manifest that is read: some millions of objects.
+/// The maximum size of a manifest: enough for some millions of objects.
 pub(crate) const MANIFEST_BYTES_MAX: usize = 1 << 30;
 
-/// How much of a file one object holds at most.
+/// The maximum size of the content of an object.
 pub(crate) const OBJECT_BYTES: usize = 16 << 20;
 
 /// One backup.
@@ -26,28 +27,28 @@ pub(crate) const OBJECT_BYTES: usize = 16 << 20;
 pub struct Manifest {
     /// [`FORMAT`].
     pub format: u32,
-    /// Its name: when it was begun, and four random digits.
+    /// The name: the start time and four random digits.
     pub id: String,
-    /// Of which moment it is.
+    /// The time of the backup's contents.
     pub moment: Moment,
-    /// The program that made it.
+    /// The program that created it.
     pub program: String,
-    /// The machine and the folder that it was made of.
+    /// The machine and the data folder.
     pub origin: String,
-    /// The log that goes on from it, where one is kept.
+    /// The start of the log that continues from it, if the log is sent.
     pub log: Option<LogStart>,
     /// The files.
     pub files: Vec<FileEntry>,
-    /// Bytes of all files.
+    /// The total size of the files in bytes.
     pub bytes: u64,
-    /// What travelled for it, compressed and encrypted.
+    /// The number of bytes sent for it, compressed and encrypted.
     pub sent_bytes: u64,
-    /// Objects that travelled for it.
+    /// The number of objects sent for it.
     pub sent_objects: u64,
 }
 
-/// The moment of a backup. Every commit that was acknowledged before `from_us` is in it, and none
-/// that began after `until_us`.
+/// The time of a backup's contents. The backup has every commit that was acknowledged before
+/// `from_us`, and no commit that began after `until_us`.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct Moment {
     /// Microseconds since 1970.
@@ -56,23 +57,23 @@ pub struct Moment {
     pub until_us: i64,
 }
 
-/// Where the log goes on from a backup.
+/// The position in the log at which a backup ends.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct LogStart {
     /// The run of the log.
     pub run: String,
-    /// Every write up to this number is in the backup.
+    /// The sequence number of the last write in the backup.
     pub sequence: u64,
 }
 
 /// A file of a backup.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct FileEntry {
-    /// Its path below the data folder, with `/` between the parts.
+    /// Its path relative to the data folder, with `/` as the separator.
     pub name: String,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Its content: objects of [`OBJECT_BYTES`] and what is left over.
+    /// Its content: objects of [`OBJECT_BYTES`] bytes, and one with the rest.
     pub objects: Vec<String>,
 }
 
@@ -83,7 +84,7 @@ struct Checksum {
 }
 
 impl Manifest {
-    /// The bytes of the manifest.
+    /// Encodes the manifest.
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = json(self);
         out.push(b'\n');
@@ -93,9 +94,9 @@ impl Manifest {
         out
     }
 
-    /// The manifest of these bytes, stored under `name`.
+    /// Decodes a manifest that is stored under `name`.
     ///
-    /// Errors: `Damaged`; `Refused` when a later program wrote it.
+    /// Errors: `Damaged`; `Refused` if a later version of the program wrote it.
     pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<Manifest> {
         let damaged = |what: String| Error::Damaged(format!("manifest '{name}' {what}"));
         let end = bytes.iter().position(|&byte| byte == b'\n').map(|at| at + 1);
@@ -124,8 +125,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks what a restore relies upon: files stay below the folder, and have as many objects as
-    /// their sizes say.
+    /// Checks the properties that a restore relies on: files stay below the folder, and the number
+    /// of objects matches the size.
     fn check(&self) -> Result<(), String> {
         for file in &self.files {
             let is_below = Path::new(&file.name).components().all(|part| match part {
@@ -145,19 +146,19 @@ impl Manifest {
         Ok(())
     }
 
-    /// The names of all its objects; some may come twice.
+    /// Returns the names of all objects; names may be repeated.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &str> {
         self.files.iter().flat_map(|file| file.objects.iter().map(String::as_str))
     }
 }
 
-/// Whether it is a name as objects have them.
+/// Returns whether a string is a valid object name.
 pub(crate) fn is_object(name: &str) -> bool {
     name.len() == 64
         && name.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// Where an object is stored.
+/// Returns the path of an object in the target.
 pub(crate) fn place_of(object: &str) -> String {
     let fan = object.get(..2).unwrap_or(object);
     format!("objects/{fan}/{object}")

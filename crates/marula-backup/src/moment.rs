@@ -1,13 +1,13 @@
-//! Which backup, and which part of the log, brings a moment back.
+//! Selects the backup and the part of the log for a restore to a point in time.
 
 use crate::log::{Run, Segment};
 use crate::manifest::Manifest;
 use crate::{Error, Result, log};
 
-/// What is to be brought back.
+/// The point in time to restore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// The newest moment that there is.
+    /// The latest point in time.
     Latest,
     /// This time, in microseconds since 1970: every commit that was acknowledged before it, and
     /// none that began after it.
@@ -17,30 +17,28 @@ pub enum Wanted {
 /// A backup, and the log to apply to it.
 #[derive(Debug)]
 pub struct Way<'l> {
-    /// The backup to begin with.
+    /// The backup to start with.
     pub backup: &'l Manifest,
-    /// The segments to apply, in their order; those whose writes the backup has already are
-    /// skipped.
+    /// The segments to apply, in order. Writes that are already in the backup are skipped.
     pub segments: Vec<&'l Segment>,
-    /// Up to which time they go.
+    /// The end of these segments, in microseconds since 1970.
     pub until_us: i64,
     /// Whether a segment after them is missing.
     is_cut: bool,
 }
 
-/// A stretch of time each of whose moments can be brought back, in microseconds since 1970, both
-/// ends included.
+/// A range of time to which a restore is possible, in microseconds since 1970, both ends inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
-    /// Its first moment.
+    /// The start.
     pub from_us: i64,
-    /// Its last moment.
+    /// The end.
     pub until_us: i64,
 }
 
-/// Finds the way to a moment: the newest backup before it whose log reaches it.
+/// Selects the newest backup before a point in time whose log reaches it.
 ///
-/// Errors: `Refused` when nothing reaches it; the text says what does.
+/// Errors: `Refused` if none reaches it; the text describes the possible points in time.
 pub fn way_to<'l>(wanted: Wanted, backups: &'l [Manifest], runs: &'l [Run]) -> Result<Way<'l>> {
     let ways = backups.iter().map(|backup| longest_way(backup, runs));
     match wanted {
@@ -48,7 +46,7 @@ pub fn way_to<'l>(wanted: Wanted, backups: &'l [Manifest], runs: &'l [Run]) -> R
             let way = ways
                 .max_by_key(|way| (way.until_us, way.backup.moment.until_us))
                 .ok_or_else(|| Error::Refused("there are no backups".to_owned()))?;
-            // Nobody is to take what is there for all that there was.
+            // An incomplete log must not be mistaken for the latest state.
             match way.is_cut {
                 false => Ok(way),
                 true => Err(Error::Damaged(format!(
@@ -62,8 +60,8 @@ pub fn way_to<'l>(wanted: Wanted, backups: &'l [Manifest], runs: &'l [Run]) -> R
                 .filter(|way| way.backup.moment.until_us <= at_us && way.until_us >= at_us)
                 .max_by_key(|way| way.backup.moment.until_us)
                 .ok_or_else(|| Error::Refused(not_reached(at_us, backups, runs)))?;
-            // A segment that is complete up to that time has, with those before it, all that was
-            // acknowledged before.
+            // A segment that is complete until that time has, together with those before it, all
+            // commits that were acknowledged before.
             let needed = way.segments.iter().position(|segment| segment.until_us >= at_us);
             way.segments.truncate(needed.map_or(way.segments.len(), |last| last + 1));
             way.until_us = at_us;
@@ -72,7 +70,7 @@ pub fn way_to<'l>(wanted: Wanted, backups: &'l [Manifest], runs: &'l [Run]) -> R
     }
 }
 
-/// The moments that can be brought back, oldest first.
+/// Returns the ranges of time to which a restore is possible, oldest first.
 pub fn stretches(backups: &[Manifest], runs: &[Run]) -> Vec<Stretch> {
     let mut all: Vec<Stretch> = backups
         .iter()
@@ -94,7 +92,7 @@ pub fn stretches(backups: &[Manifest], runs: &[Run]) -> Vec<Stretch> {
     merged
 }
 
-/// A time as messages show it.
+/// Formats a time for messages.
 pub fn shown_time(us: i64) -> String {
     match jiff::Timestamp::from_microsecond(us) {
         Ok(time) => format!("{time:.3}"),
@@ -111,7 +109,7 @@ fn longest_way<'l>(backup: &'l Manifest, runs: &'l [Run]) -> Way<'l> {
     Way { segments, until_us: own.until_us.max(until_us.unwrap_or(0)), is_cut: !is_whole, ..own }
 }
 
-/// A time to the microsecond, as `--at` takes it.
+/// Formats a time to the microsecond, as `--at` accepts it.
 fn exact_time(us: i64) -> String {
     match jiff::Timestamp::from_microsecond(us) {
         Ok(time) => format!("{time:.6}"),

@@ -1,8 +1,9 @@
-//! How far a backup or a restore is. Shared between the threads that work and one that shows it.
+//! The progress of a backup or a restore, shared between the working threads and a thread that
+//! shows it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How far it is, in bytes of the plain files.
+/// The progress in bytes of the plain files.
 #[derive(Default, Debug)]
 pub struct Progress {
     total: AtomicU64,
@@ -13,32 +14,32 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bytes of all files.
+    /// Returns the total size of the files in bytes.
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Bytes that need no more work.
+    /// Returns the number of bytes that are finished.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Bytes that have travelled: compressed, encrypted.
+    /// Returns the number of bytes sent, compressed and encrypted.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Objects that have travelled.
+    /// Returns the number of objects sent.
     pub fn objects(&self) -> u64 {
         self.objects.load(Ordering::Relaxed)
     }
 
-    /// Tells the work to end as soon as it can.
+    /// Cancels the work; it ends as soon as possible.
     pub fn end(&self) {
         self.is_ended.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the work was told to end.
+    /// Returns whether the work was cancelled.
     pub fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::Relaxed)
     }

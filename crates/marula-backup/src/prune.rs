@@ -1,7 +1,10 @@
-//! Removing backups that are too old, and what only they needed.
+//! Removes old backups, and the objects and log that only they needed.
 //!
-//! Manifests go first, then the objects that no manifest names, then the log before the oldest
-//! backup. A pruning that is killed leaves objects that nobody names, which the next one removes.
+//! ```text
+//!   old manifests ─► objects without a manifest ─► log before the oldest backup
+//! ```
+//!
+//! If a pruning is killed, it leaves objects without a manifest; the next pruning removes them.
 
 use std::collections::HashSet;
 
@@ -11,38 +14,38 @@ use crate::repository::Repository;
 use crate::underway::{Announcement, Work};
 use crate::{Progress, Result, work};
 
-/// Removals at one time: each is a request.
+/// The number of concurrent removals; each is a request.
 const THREADS: usize = 8;
 
-/// What is kept.
+/// The backups that are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
-    /// Every moment that is younger can be brought back: so the newest backup before them stays
-    /// too.
+    /// The time in microseconds within which a restore to every point in time stays possible. So
+    /// the newest backup before this window is kept too.
     pub window_us: i64,
-    /// So many of the newest backups stay, however old they are; one at least does.
+    /// The number of newest backups that are kept whatever their age; at least one is kept.
     pub count_min: usize,
 }
 
-/// What a pruning did, or would do.
+/// The result of a pruning, or with `is_trial` of a trial.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct Pruned {
-    /// Backups that went, oldest first.
+    /// The removed backups, oldest first.
     pub backups: Vec<String>,
-    /// Backups that stay.
+    /// The number of backups that are kept.
     pub kept: usize,
-    /// Objects that went.
+    /// The number of removed objects.
     pub objects: usize,
-    /// Bytes that those took.
+    /// The size of the removed objects in bytes.
     pub bytes: u64,
-    /// Segments of the log that went.
+    /// The number of removed log segments.
     pub segments: usize,
-    /// Why objects and log were left alone, where they were.
+    /// The reason why objects and log were not pruned, if they were not.
     pub left: Option<String>,
 }
 
-/// Removes what `retention` does not keep; `now_us` is the time. With `is_trial` it only says what
-/// would go.
+/// Removes the backups that `retention` does not keep; `now_us` is the current time in microseconds
+/// since 1970. With `is_trial` it removes nothing and only returns what it would remove.
 ///
 /// Errors: `Target`; `Ended`.
 pub fn prune(
@@ -57,9 +60,9 @@ pub fn prune(
         true => None,
         false => Some(Announcement::make(repository, Work::Pruning, &id)?),
     };
-    // Before the backups are listed: one that ends after this question is in the list then. In the
-    // other order a backup that ends in between would be neither under way nor listed, and its
-    // objects would go.
+    // This check comes before the listing of backups, so that a backup that ends after it is in the
+    // listing. In the other order, a backup that ends in between would be neither in progress nor
+    // listed, and its objects would be removed.
     let meets_backup = match &announcement {
         Some(announcement) => {
             announcement.clear_old()?;
@@ -113,7 +116,7 @@ pub fn prune(
     Ok(pruned)
 }
 
-/// The backups that go and those that stay; `backups` are sorted by their moments.
+/// Returns the backups to remove and those to keep; `backups` is sorted by time.
 fn parted(
     backups: &[Manifest],
     retention: Retention,
@@ -121,14 +124,13 @@ fn parted(
 ) -> (Vec<&Manifest>, Vec<&Manifest>) {
     let begin_us = now_us.saturating_sub(retention.window_us);
     let young = backups.iter().filter(|backup| backup.moment.until_us > begin_us).count();
-    // The newest one before the window brings back its first moments.
+    // The newest backup before the window is needed to restore the start of the window.
     let kept = (young + 1).max(retention.count_min).max(1).min(backups.len());
     let (gone, kept) = backups.split_at(backups.len() - kept);
     (gone.iter().collect(), kept.iter().collect())
 }
 
-/// The segments that no backup that stays goes on with, by their runs, and whether those are whole
-/// runs.
+/// Returns the segments that no kept backup needs, by run, and whether they are the whole run.
 fn outdated<'r>(
     runs: &'r [Run],
     kept: &[&Manifest],
@@ -141,7 +143,7 @@ fn outdated<'r>(
         let first = starts.filter(|start| start.run == run.id).map(|start| start.sequence).min();
         let outdated: Vec<&log::Segment> = match first {
             Some(first) => run.segments.iter().filter(|segment| segment.last <= first).collect(),
-            // A run whose first backup is still being made, or could not be made yet, is young.
+            // A run whose first backup is in progress, or failed, is young.
             None if now_us / 1000 - run.put_ms() > (retention.window_us / 1000).max(DAY_MS) => {
                 run.segments.iter().collect()
             }
@@ -155,7 +157,7 @@ fn outdated<'r>(
     all
 }
 
-/// How long a run of the log stays that no backup needs.
+/// The minimum age of a run that no backup needs before it is removed.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 #[cfg(test)]
@@ -205,7 +207,7 @@ mod tests {
         let trial = pruned(keep(2, 0), true);
         assert_eq!((trial.backups.len(), trial.kept, trial.segments), (2, 3, 2));
         assert_eq!(repository.list().expect("it is listed").backups.len(), 5);
-        // The moments of the last two hours: those since 3.5, for which the backup of 3 is needed.
+        // The window is the last two hours, from 3.5 on; it needs the backup of 3.
         assert_eq!(pruned(keep(2, 0), false), trial);
         assert_eq!(trial.objects, 3, "those of two backups, and one of none");
         let left = repository.list().expect("it is listed").backups;

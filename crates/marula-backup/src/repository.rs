@@ -1,4 +1,4 @@
-//! A target with backups in it, and the key that they are encrypted with.
+//! A target with backups, and the key that encrypts them.
 
 use std::collections::HashMap;
 
@@ -10,40 +10,40 @@ use crate::sealed;
 use crate::target::{Target, shown};
 use crate::{Error, Result};
 
-/// What says that a target holds backups.
+/// The file that identifies a target as a repository.
 const DESCRIPTION: &str = "repository.json";
-/// Where manifests are.
+/// The prefix of manifests.
 const BACKUPS: &str = "backups/";
-/// The version of the layout of a target.
+/// The version of the repository's layout.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 struct Description {
     marula_backups: u32,
-    /// Which key, where things are encrypted.
+    /// The fingerprint of the key, if the repository is encrypted.
     key: Option<String>,
 }
 
-/// A target with backups in it.
+/// A target with backups.
 pub struct Repository {
     target: Target,
     key: Option<Key>,
     shown: String,
 }
 
-/// What a repository has, good and bad.
+/// The readable and the unreadable backups of a repository.
 #[derive(Default, Debug)]
 pub struct Listing {
     /// The backups, oldest first.
     pub backups: Vec<Manifest>,
-    /// Manifests that cannot be read, and why.
+    /// Manifests that cannot be read, with their errors.
     pub unreadable: Vec<(String, Error)>,
 }
 
 impl Repository {
-    /// Opens a repository that is there.
+    /// Opens an existing repository.
     ///
-    /// Errors: `Refused` when there is none; `Key` when it is another key's; `Target`.
+    /// Errors: `Refused` if there is none; `Key` if it was encrypted with another key; `Target`.
     pub fn open(address: &str, key: Option<Key>) -> Result<Repository> {
         let repository = Repository::at(address, key)?;
         match repository.target.get(DESCRIPTION)? {
@@ -58,9 +58,9 @@ impl Repository {
         Ok(repository)
     }
 
-    /// Opens a repository, which is made when the target holds nothing.
+    /// Opens a repository; creates it if the target is empty.
     ///
-    /// Errors: `Refused` when the target holds something else; `Key`; `Target`.
+    /// Errors: `Refused` if the target has other contents; `Key`; `Target`.
     pub fn open_or_make(address: &str, key: Option<Key>) -> Result<Repository> {
         let repository = Repository::at(address, key)?;
         if let Some(description) = repository.target.get(DESCRIPTION)? {
@@ -74,7 +74,7 @@ impl Repository {
             let bytes = serde_json::to_vec(&description).expect("it has nothing that JSON has not");
             repository.target.put(DESCRIPTION, bytes)?;
         }
-        // Another program may have made it at the same time, with another key.
+        // Another program may have created it at the same time with another key.
         match (repository.target.get(DESCRIPTION)?, stored.first()) {
             (Some(description), _) => repository.check(&description)?,
             (None, stored) => {
@@ -118,7 +118,7 @@ impl Repository {
         }
     }
 
-    /// The target, as it may stand in a message.
+    /// Returns the target's address without secrets, for messages.
     pub fn shown(&self) -> &str {
         &self.shown
     }
@@ -131,7 +131,7 @@ impl Repository {
         self.key.as_ref()
     }
 
-    /// Stores content under a name.
+    /// Stores content under a name; returns the number of bytes sent.
     pub(crate) fn put(&self, name: &str, content: &[u8]) -> Result<usize> {
         let stored = sealed::seal(self.key(), name, content)?;
         let bytes = stored.len();
@@ -139,7 +139,7 @@ impl Repository {
         Ok(bytes)
     }
 
-    /// The content stored under a name, at most `bytes_max` of it; `None` where there is none.
+    /// Returns the content stored under a name, at most `bytes_max` bytes; `None` if there is none.
     pub(crate) fn get(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
         let Some(stored) = self.target.get(name)? else { return Ok(None) };
         sealed::open(self.key(), name, &stored, bytes_max).map(Some)
@@ -149,15 +149,15 @@ impl Repository {
     pub(crate) fn put_manifest(&self, manifest: &Manifest) -> Result<()> {
         let name = manifest_name(&manifest.id);
         match self.key {
-            // A person may read one that is not encrypted.
+            // An unencrypted manifest stays readable for people.
             None => self.target.put(&name, manifest.write()),
             Some(_) => self.put(&name, &manifest.write()).map(drop),
         }
     }
 
-    /// The backup of this name.
+    /// Returns the backup with this name.
     ///
-    /// Errors: `Refused` when there is none; `Damaged`; `Target`.
+    /// Errors: `Refused` if there is none; `Damaged`; `Target`.
     pub fn backup(&self, id: &str) -> Result<Manifest> {
         let is_id =
             !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
@@ -183,13 +183,13 @@ impl Repository {
         }
     }
 
-    /// Every backup.
+    /// Returns all backups. Manifests that cannot be read do not prevent the listing of others.
     ///
-    /// Errors: `Target`. A manifest that cannot be read does not hide the others.
+    /// Errors: `Target`.
     pub fn list(&self) -> Result<Listing> {
         let mut listing = Listing::default();
         for stored in self.target.list(BACKUPS)? {
-            // One that was pruned meanwhile is not there any more.
+            // A backup that was pruned since the listing is skipped.
             let Some(bytes) = self.target.get(&stored.name)? else { continue };
             match self.read_manifest(&stored.name, bytes) {
                 Ok(manifest) => listing.backups.push(manifest),
@@ -200,7 +200,7 @@ impl Repository {
         Ok(listing)
     }
 
-    /// The objects that are stored, and how many bytes each takes.
+    /// Returns the stored objects with their sizes in bytes.
     pub(crate) fn objects(&self) -> Result<HashMap<String, u64>> {
         let stored = self.target.list("objects/")?;
         let all = stored.into_iter().filter_map(|stored| {

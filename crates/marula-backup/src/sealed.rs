@@ -1,4 +1,4 @@
-//! How bytes are stored: compressed where that helps, and encrypted where there is a key.
+//! The stored form of bytes: compressed if that saves space, and encrypted if there is a key.
 //!
 //! ```text
 //! magic     8 bytes   "MRLBKP01"
@@ -6,13 +6,12 @@
 //! digest   32 bytes   plain: SHA-256 of the content; encrypted: 32 random bytes, the salt of the key
 //! frames              of 1 MB of the content each, one at least:
 //!   header  9 bytes   flags (1 compressed with zstd, 2 the last one), bytes of content u32, bytes stored u32
-//!   stored            the content or what zstd made of it; encrypted, with 16 bytes of tag
+//!   stored            the content, or its compressed form; encrypted, with 16 bytes of tag
 //! ```
 //!
-//! Numbers are little-endian. The key of the frames is made of the repository's key, the salt and
-//! the name under which the object is stored, so a frame is worth nothing in another object. Its
-//! nonce is its number, and its header is authenticated: frames cannot be left out, changed in
-//! order, or cut off at the end.
+//! Numbers are little-endian. The key of the frames is derived from the repository's key, the salt
+//! and the name of the object, so a frame is invalid in any other object. Its nonce is its number,
+//! and its header is authenticated: frames cannot be removed, reordered, or cut off at the end.
 
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -31,16 +30,17 @@ const FRAME_HEAD_BYTES: usize = 9;
 const COMPRESSED: u8 = 1;
 const LAST: u8 = 2;
 
-/// Compression that costs little: what is worth more was compressed by the engine already.
+/// A cheap compression level, because the engine has already compressed its table files.
 const ZSTD_LEVEL: i32 = 1;
-/// A frame is stored compressed where that saves an eighth of it at least.
+/// A frame is stored compressed if that saves at least this fraction (an eighth) of it.
 const WORTH_PART: usize = 8;
-/// After a frame that zstd could not make smaller, so many are stored as they are.
+/// After a frame that zstd could not compress, this number of frames is stored uncompressed without
+/// an attempt.
 const FRAMES_NOT_TRIED: usize = 7;
 
-/// The bytes to store under `name` for `content`.
+/// Returns the bytes to store under `name` for `content`.
 ///
-/// Errors: `Key` when the system gives no random bytes.
+/// Errors: `Key` if the operating system returns no random bytes.
 pub(crate) fn seal(key: Option<&Key>, name: &str, content: &[u8]) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(content.len() + content.len() / 64 + 256);
     out.extend_from_slice(MAGIC);
@@ -93,9 +93,10 @@ pub(crate) fn seal(key: Option<&Key>, name: &str, content: &[u8]) -> Result<Vec<
     Ok(out)
 }
 
-/// The content that is stored under `name` as `stored`; more than `bytes_max` of it is refused.
+/// Returns the content of the bytes `stored` under `name`; content larger than `bytes_max` is
+/// rejected.
 ///
-/// Errors: `Damaged`; `Key` when it is encrypted and there is no key, or the other way round.
+/// Errors: `Damaged`; `Key` if it is encrypted and there is no key, or the reverse.
 pub(crate) fn open(
     key: Option<&Key>,
     name: &str,
@@ -206,7 +207,7 @@ mod tests {
     const MAX: usize = 64 << 20;
 
     fn content(bytes: usize) -> Vec<u8> {
-        // Frames of both kinds: some that compress, some that do not.
+        // Frames of both kinds: compressible and incompressible.
         let mut state = 1_u64;
         let next = move |at: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

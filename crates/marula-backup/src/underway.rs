@@ -1,11 +1,17 @@
-//! Who makes a backup, and who prunes, at this time.
+//! Announcements of backups and prunings in progress.
 //!
-//! A backup relies upon objects that are there already, and a pruning removes objects that nobody
-//! names yet. Each first announces itself under a name of its own, and then looks for the other: of
-//! two that begin at once, one at least sees the other. A backup waits for prunings; a pruning that
-//! meets a backup leaves objects alone. An announcement is renewed while the work goes on, so one
-//! that is old is of a process that has ended. The name of an announcement ends with its process,
-//! so that on the machine where that ran its end is seen at once.
+//! A backup relies on objects that already exist, and a pruning removes objects without a manifest.
+//! So each first stores an announcement, and then looks for the other's:
+//!
+//! ```text
+//!   backup    announce ─► wait until no pruning is announced ─► list objects ─► send ─► manifest
+//!   pruning   announce ─► a backup is announced? leave objects alone : remove
+//! ```
+//!
+//! If both start at once, at least one of them sees the other. An announcement is renewed while the
+//! work continues, so an old one belongs to a process that has ended. Its name ends with the
+//! identity of the process, so that on the same machine the end of the process is noticed
+//! immediately.
 
 use std::fs;
 use std::thread;
@@ -17,13 +23,14 @@ use crate::repository::Repository;
 use crate::{Error, Progress, Result};
 
 const RENEW_EVERY: Duration = Duration::from_secs(60);
-/// By the target's clock. Far above [`RENEW_EVERY`] and what a request may take.
+/// The age of an abandoned announcement, by the target's clock. Far more than [`RENEW_EVERY`] and
+/// the time of a request.
 const OLD_MS: i64 = 60 * 60 * 1000;
-/// How long a backup waits for prunings.
+/// The maximum time that a backup waits for prunings.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What is under way.
+/// The kind of work in progress.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     Backup,
@@ -39,7 +46,7 @@ impl Work {
     }
 }
 
-/// Says that work is under way, until it is dropped.
+/// An announcement of work in progress, which is removed on drop.
 pub(crate) struct Announcement<'r> {
     repository: &'r Repository,
     name: String,
@@ -56,7 +63,7 @@ impl<'r> Announcement<'r> {
         Ok(Announcement { repository, name, renewed: Mutex::new(Instant::now()) })
     }
 
-    /// Renews it when it is time to. Called between the pieces of the work.
+    /// Renews the announcement if it is due. Called between the parts of the work.
     pub(crate) fn renew(&self) -> Result<()> {
         let is_due = {
             let mut renewed = self.renewed.lock();
@@ -69,10 +76,11 @@ impl<'r> Announcement<'r> {
         if is_due { self.repository.target().put(&self.name, Vec::new()) } else { Ok(()) }
     }
 
-    /// Whether other work of this kind is under way.
+    /// Returns whether other work of this kind is in progress.
     pub(crate) fn meets(&self, work: Work) -> Result<bool> {
         let all = self.repository.target().list("underway/")?;
-        // The target's clock is read off what was just put.
+        // The time of the newest announcement is the target's current time, because this one was
+        // just stored.
         let now_ms = all.iter().map(|stored| stored.put_ms).max().unwrap_or(0);
         Ok(all.iter().any(|stored| {
             let is_other = stored.name.starts_with(work.prefix()) && stored.name != self.name;
@@ -80,9 +88,9 @@ impl<'r> Announcement<'r> {
         }))
     }
 
-    /// Waits until no pruning is under way.
+    /// Waits until no pruning is in progress.
     ///
-    /// Errors: `Refused` when one takes too long; `Ended`.
+    /// Errors: `Refused` if one takes too long; `Ended`.
     pub(crate) fn wait_for_prunings(&self, progress: &Progress) -> Result<()> {
         let began = Instant::now();
         while self.meets(Work::Pruning)? {
@@ -112,31 +120,32 @@ impl<'r> Announcement<'r> {
 
 impl Drop for Announcement<'_> {
     fn drop(&mut self) {
-        // One that stays is old before long.
+        // If the removal fails, the announcement becomes old soon.
         let _ = self.repository.target().delete(&self.name);
     }
 }
 
-/// Whether the process of an announcement has ended: nobody has renewed it for long, or it was a
-/// process of this machine that is gone.
+/// Returns whether the process of an announcement has ended: the announcement is old, or it is of a
+/// process of this machine that no longer exists.
 fn is_left_behind(name: &str, age_ms: i64) -> bool {
     age_ms >= OLD_MS || name.split_once('@').is_some_and(|(_, process)| Process::has_ended(process))
 }
 
-/// A process, told apart from every other one that has been or will be: the boot of the machine,
-/// the namespace that its number belongs to, its number, and the moment of its start.
+/// An identity of a process that is never reused: the boot id of the machine, the PID namespace,
+/// the PID, and the start time.
 struct Process(String);
 
 impl Process {
-    /// This one. None where the system does not say all of it.
+    /// Returns the identity of this process; `None` if the operating system does not provide all
+    /// parts.
     fn own() -> Option<Process> {
         let (place, pid) = (Process::place()?, std::process::id());
         let started = Process::started(pid)?;
         Some(Process(format!("{place}.{pid}.{started}")))
     }
 
-    /// Whether a process, as an announcement names it, ran where this one runs, and has ended.
-    /// Numbers of another machine or container say nothing here.
+    /// Returns whether the process in an announcement ran on this machine in this PID namespace and
+    /// has ended. PIDs of other machines or containers are not comparable.
     fn has_ended(named: &str) -> bool {
         let mut parts = named.rsplitn(3, '.');
         let (Some(started), Some(pid), Some(place)) = (parts.next(), parts.next(), parts.next())
@@ -155,8 +164,8 @@ impl Process {
         Some(format!("{}.{namespace}", boot.trim()))
     }
 
-    /// The moment of its start in ticks since the boot: the 22nd field of `stat`. The second one is
-    /// a name that may hold anything, in parentheses.
+    /// Returns the start time of a process in ticks since the boot: the 22nd field of `stat`. The
+    /// second field is a name in parentheses, which may contain anything.
     fn started(pid: u32) -> Option<String> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (_, fields) = stat.rsplit_once(')')?;

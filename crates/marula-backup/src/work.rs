@@ -1,4 +1,4 @@
-//! Doing many pieces of work on a few threads.
+//! Runs items of work on a few threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::{Error, Progress, Result};
 
-/// Does `work` for every item, on up to `threads` threads; the first failure ends it.
+/// Runs `work` for every item on at most `threads` threads; the first failure ends it.
 pub(crate) fn each<T: Sync>(
     items: &[T],
     threads: usize,
@@ -42,7 +42,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A folder of a test's own, removed afterwards.
+    /// A temporary folder of a test, removed on drop.
     pub(crate) struct OwnFolder(PathBuf);
 
     pub(crate) fn folder() -> OwnFolder {

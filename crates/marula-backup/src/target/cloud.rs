@@ -1,8 +1,8 @@
-//! A target that is an object store.
+//! A target in an object store.
 //!
-//! `object_store` is asynchronous. Its connections are driven by one thread of the target's own; each
-//! call here waits for its end on the thread that calls. Nothing of it runs on a server's other
-//! threads. Failed requests are tried again by `object_store`, with growing pauses.
+//! `object_store` is asynchronous. One thread of the target runs its connections; each call here
+//! blocks the calling thread until it is done. Nothing of it runs on the server's other threads.
+//! `object_store` retries failed requests with growing pauses.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use url::Url;
 use super::{Stored, shown};
 use crate::{Error, Result};
 
-/// How long one request may take.
+/// The timeout of one request.
 const REQUEST_MAX: Duration = Duration::from_secs(120);
-/// How long a request that fails is tried again.
+/// The time for which a failed request is retried.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 pub(super) struct Cloud {
@@ -36,8 +36,8 @@ impl Cloud {
         if url.host_str().is_none_or(str::is_empty) {
             return Err(wrong("it names no bucket"));
         }
-        // `object_store` knows the variables of the makers' tools by their names in small letters,
-        // and takes no notice of others.
+        // `object_store` expects the variables of the vendors' tools with lower-case names, and
+        // ignores others.
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?.to_ascii_lowercase(), value.into_string().ok()?))
         });
@@ -104,7 +104,7 @@ impl Cloud {
     }
 }
 
-/// The store of an address, whose requests have bounds.
+/// Returns the store of an address, with the limits above.
 fn object_store_of(
     url: &Url,
     variables: Vec<(String, String)>,
@@ -113,7 +113,7 @@ fn object_store_of(
     let (scheme, prefix) = Scheme::parse(url).map_err(object_store::Error::from)?;
     let retry = RetryConfig { retry_timeout: RETRY_MAX, ..RetryConfig::default() };
     let client = ClientOptions::new().with_timeout(REQUEST_MAX);
-    /// A builder that takes the address and every variable that it knows by its name.
+    /// Builds a store from the address and from all variables that its builder knows.
     macro_rules! built {
         ($builder:ty) => {{
             let builder = <$builder>::new().with_url(url.as_str());
@@ -139,7 +139,7 @@ fn object_store_of(
     Ok((store, prefix))
 }
 
-/// An answer of a store may be a page.
+/// Returns the first line of an error, because a store may return a whole page.
 fn first_line(text: &str) -> String {
     const CHARS_MAX: usize = 300;
     text.split(['\n', '\r']).next().unwrap_or_default().chars().take(CHARS_MAX).collect()

@@ -1,7 +1,8 @@
-//! A target that is a folder.
+//! A target in a folder.
 //!
-//! A put writes a hidden file, syncs it and renames it, so that a name has the whole or nothing
-//! also after a power failure. Hidden files that a crash has left are overwritten or pruned.
+//! A put writes a hidden file, syncs it and renames it, so that a name has complete contents or
+//! does not exist, even after a power failure. Hidden files left by a crash are overwritten or
+//! pruned.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -13,9 +14,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::Stored;
 use crate::{Error, Result};
 
-/// What the names of files begin with that are being written.
+/// The prefix of files that are being written.
 const UNFINISHED: &str = ".put-";
-/// A file that has been written for longer is left over from a process that ended.
+/// The age after which an unfinished file is removed, because its process must have ended.
 const UNFINISHED_MAX: Duration = Duration::from_hours(24);
 
 pub(super) struct Folder {
@@ -36,7 +37,7 @@ impl Folder {
         let written = make(folder).and_then(|()| write(&unfinished, bytes));
         let put = written.and_then(|()| fs::rename(&unfinished, &path)).and_then(|()| sync(folder));
         put.map_err(|error| {
-            // What is left of it is nothing that anybody reads.
+            // If the removal fails, the rest is never read.
             let _ = fs::remove_file(&unfinished);
             failed("write", &path, &error)
         })
@@ -76,11 +77,11 @@ impl Folder {
         };
         for entry in entries {
             let entry = entry.map_err(wrong)?;
-            // What is no text was not put here.
+            // A name that is not UTF-8 was not written by a put.
             let Ok(file_name) = entry.file_name().into_string() else { continue };
             let metadata = match entry.metadata() {
                 Ok(metadata) => metadata,
-                // It was removed, or put into place, meanwhile.
+                // The file was removed or renamed since the listing.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(wrong(error)),
             };
@@ -105,13 +106,13 @@ impl Folder {
     }
 }
 
-/// Makes a folder that only its owner can look into: it will hold everyone's data.
+/// Creates a folder that only its owner can access, because it will have everyone's data.
 fn make(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // The folder itself is to survive a power failure, too.
+    // The folder itself must survive a power failure, too.
     folder.parent().map_or(Ok(()), sync)
 }
 

@@ -1,7 +1,7 @@
-//! Where backups are kept: bytes under names, in a folder or an object store.
+//! Targets: storage of bytes under names, in a folder or an object store.
 //!
-//! A put is whole or not there, a listing shows every put that has ended: folders rename a synced
-//! file into place, and the object stores of today promise the same. Everything else is built on
+//! Two guarantees: a put is atomic, and a listing shows every completed put. In folders, a synced
+//! file is renamed; today's object stores give the same guarantees. Everything else is built on
 //! these two.
 
 mod cloud;
@@ -13,18 +13,18 @@ use crate::{Error, Result};
 use cloud::Cloud;
 use folder::Folder;
 
-/// One stored thing, as a listing shows it.
+/// A stored item in a listing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stored {
-    /// Its name, with `/` between the parts.
+    /// Its name, with `/` as the separator.
     pub name: String,
-    /// How many bytes are stored.
+    /// Its stored size in bytes.
     pub bytes: u64,
-    /// When it was put, in milliseconds since 1970 by the target's own clock.
+    /// The time of the put, in milliseconds since 1970 by the target's clock.
     pub put_ms: i64,
 }
 
-/// A place for backups.
+/// A storage place for backups.
 pub struct Target(Place);
 
 enum Place {
@@ -33,12 +33,12 @@ enum Place {
 }
 
 impl Target {
-    /// The target at `address`: a folder's path, `file:///path`, `s3://bucket/prefix`,
-    /// `gs://bucket/prefix`, `az://container/prefix` and the other addresses that `object_store`
-    /// knows. Keys and regions come from the environment, by the names of the makers' tools
-    /// (`AWS_ACCESS_KEY_ID`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME`).
+    /// Opens the target at `address`: a folder's path, `file:///path`, `s3://bucket/prefix`,
+    /// `gs://bucket/prefix`, `az://container/prefix`, or another address that `object_store`
+    /// supports. Keys and regions come from environment variables with the names of the vendors'
+    /// tools (`AWS_ACCESS_KEY_ID`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME`).
     ///
-    /// Errors: `Refused` when the address is none; `Target` when what it needs is missing.
+    /// Errors: `Refused` if the address is invalid; `Target` if the configuration is incomplete.
     pub fn open(address: &str) -> Result<Target> {
         let place = match as_folder(address)? {
             Some(path) => Place::Folder(Folder::new(path)),
@@ -47,12 +47,12 @@ impl Target {
         Ok(Target(place))
     }
 
-    /// Whether it is a folder of this machine: then it is as quick as a disk.
+    /// Returns whether the target is a folder of this machine, which is as fast as a disk.
     pub fn is_folder(&self) -> bool {
         matches!(self.0, Place::Folder(_))
     }
 
-    /// Stores `bytes` under `name`, in place of what was there.
+    /// Stores `bytes` under `name`; replaces an existing item.
     pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
         match &self.0 {
             Place::Folder(folder) => folder.put(name, &bytes),
@@ -60,7 +60,7 @@ impl Target {
         }
     }
 
-    /// What is stored under `name`; `None` where nothing is.
+    /// Returns the bytes stored under `name`; `None` if there are none.
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
         match &self.0 {
             Place::Folder(folder) => folder.get(name),
@@ -68,7 +68,8 @@ impl Target {
         }
     }
 
-    /// Everything whose name begins with `prefix`, which ends with `/` or is empty, by name.
+    /// Returns the items whose names begin with `prefix`, sorted by name. `prefix` ends with `/` or
+    /// is empty.
     pub fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
         let mut all = match &self.0 {
             Place::Folder(folder) => folder.list(prefix)?,
@@ -78,7 +79,7 @@ impl Target {
         Ok(all)
     }
 
-    /// Removes what is stored under `name`, if anything is.
+    /// Removes the item `name`, if it exists.
     pub fn delete(&self, name: &str) -> Result<()> {
         match &self.0 {
             Place::Folder(folder) => folder.delete(name),
@@ -87,7 +88,7 @@ impl Target {
     }
 }
 
-/// The folder that an address names; `None` where it names an object store.
+/// Returns the folder of an address; `None` if it is an object store.
 fn as_folder(address: &str) -> Result<Option<PathBuf>> {
     if address.is_empty() {
         return Err(Error::Refused(
@@ -106,13 +107,12 @@ fn as_folder(address: &str) -> Result<Option<PathBuf>> {
     }
 }
 
-/// An address as it stands where others read it: without a password or key that someone put into
-/// it.
+/// Returns an address for messages: without a password or key that it may contain.
 pub fn shown(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
     let rest = rest.split(['?', '#']).next().unwrap_or(rest);
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    // `abfss://container@account` names a container; a secret stands after a colon.
+    // In `abfss://container@account` the part before `@` is a container; a secret follows a colon.
     let host = match host.rsplit_once('@') {
         Some((user, host)) if user.contains(':') => host,
         _ => host,
@@ -120,7 +120,7 @@ pub fn shown(address: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// A repository and everything in it of its own: what every kind of target must keep.
+/// Checks the guarantees of a target; each kind of target must pass.
 #[cfg(test)]
 pub(crate) fn check_promises(target: &Target) {
     assert_eq!(target.list("").expect("it is listed"), []);

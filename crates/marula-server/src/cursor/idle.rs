@@ -6,7 +6,7 @@ use super::{Cursors, Entry, Parked};
 use crate::auth::name::Name;
 use crate::context::Context;
 
-/// What a cursor has returned so far.
+/// The documents and batches that a cursor has returned so far.
 #[derive(Clone, Default, Debug)]
 pub struct History {
     created_ms: i64,

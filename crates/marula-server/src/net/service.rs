@@ -112,14 +112,14 @@ pub enum Place {
     /// A thread that others wait for: a network worker, or a pool thread that does not know yet
     /// what a large message is.
     Inline,
-    /// On a thread of the pool, which may wait.
+    /// A pool thread, which may wait.
     Pool,
 }
 
 /// The reason of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// The message has just come.
+    /// The message has just arrived.
     Arrived,
     /// After [`Step::ToPool`].
     OnPool,
@@ -134,30 +134,31 @@ pub enum Reason {
 /// The circumstances of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// Where it runs.
+    /// The thread that it runs on.
     pub place: Place,
-    /// Why it is made.
+    /// The reason.
     pub reason: Reason,
-    /// When the message was read from the socket.
+    /// The time at which the message was read from the socket.
     pub arrived: Instant,
-    /// How long it may take where others wait for the thread.
+    /// The maximum duration of the call if other connections wait for the thread.
     pub patience: Duration,
 }
 
-/// What the network does after a call.
+/// The network's next step after a call.
 #[must_use]
 pub enum Step {
     /// The reply is complete: send it.
     Reply,
     /// There is no reply.
     NoReply,
-    /// Nothing was done: call again on a pool thread. On a pool thread it is a mistake, and closes
-    /// the connection.
+    /// The call had no effect: repeat it on a pool thread. On a pool thread this step is a bug and
+    /// closes the connection.
     ToPool(Order),
-    /// The reply is complete: send it when woken. Such as when a shared disk sync has covered it.
+    /// The reply is complete: send it after a wake, for example after a sync that several replies
+    /// share.
     Hold(Arm),
-    /// There is nothing to say yet: call again on the pool when woken, or at the deadline. What was
-    /// written is forgotten.
+    /// There is no reply yet: call again in the pool after a wake, or at the deadline. Written
+    /// bytes are discarded.
     Retry(Arm, Instant, Lane),
     /// The reply is complete: send it with `moreToCome`, then call again with the same message.
     /// Only for a message with [`Message::exhaust_allowed`]; for others it is [`Step::Reply`].
@@ -166,5 +167,5 @@ pub enum Step {
     Close,
 }
 
-/// Takes the [`Wake`] that continues a request, once the request is parked. It must not block.
+/// Receives the [`Wake`] of a request once the request is parked. It must not block.
 pub type Arm = Box<dyn FnOnce(Wake) + Send>;

@@ -6,7 +6,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_connections",
         kind: Kind::Gauge,
-        help: "Connections that are open, that have a request in work, and that may still be opened",
+        help: "Connections that are open, that have a request in progress, and that can still be opened",
         write: |reading, out| {
             out.labelled(&[("state", "current")], reading.connections.current);
             out.labelled(&[("state", "active")], reading.connections.active);
@@ -22,13 +22,13 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_connections_rejected_total",
         kind: Kind::Counter,
-        help: "Connections that were closed at once, because there were too many",
+        help: "Connections that were closed immediately because a limit was reached",
         write: |reading, out| out.one(reading.connections.rejected),
     },
     Family {
         name: "marula_tls_handshakes_total",
         kind: Kind::Counter,
-        help: "TLS handshakes that were completed, by version",
+        help: "Completed TLS handshakes, by version",
         write: |reading, out| {
             if let Some(tls) = &reading.server.options.tls {
                 let (tls12, tls13) = tls.handshakes();
@@ -46,7 +46,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_network_bytes_total",
         kind: Kind::Counter,
-        help: "Bytes of requests and replies, uncompressed",
+        help: "Size of requests and replies, uncompressed",
         write: |reading, out| {
             out.labelled(&[("direction", "in")], reading.network.bytes_in);
             out.labelled(&[("direction", "out")], reading.network.bytes_out);
@@ -55,7 +55,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_network_physical_bytes_total",
         kind: Kind::Counter,
-        help: "Bytes of requests and replies as they were received and sent",
+        help: "Size of requests and replies as received and sent",
         write: |reading, out| {
             out.labelled(&[("direction", "in")], reading.network.physical_bytes_in);
             out.labelled(&[("direction", "out")], reading.network.physical_bytes_out);
@@ -64,19 +64,19 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_network_workers",
         kind: Kind::Gauge,
-        help: "Threads that wait for all connections",
+        help: "Network workers: threads that serve the connections",
         write: |reading, out| out.one(reading.network.workers),
     },
     Family {
         name: "marula_overloads_total",
         kind: Kind::Counter,
-        help: "Requests that were refused because too many waited for a thread",
+        help: "Requests that were rejected because too many waited for a pool thread",
         write: |reading, out| out.one(reading.network.overloads),
     },
     Family {
         name: "marula_late_workers_total",
         kind: Kind::Counter,
-        help: "How often a network worker was found to be with one connection for too long",
+        help: "Times that a network worker spent more than a second with one connection",
         write: |reading, out| out.one(reading.network.late),
     },
 ];

@@ -9,7 +9,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_command_duration_seconds",
         kind: Kind::Histogram,
-        help: "From the arrival of a request to its reply, by command; waiting for the disk is not in it",
+        help: "Time from the arrival of a request to its reply, by command; waiting for a sync of the disk is not included",
         write: |reading, out| {
             for (command, counted) in reading.server.counters.by_command() {
                 let times = counted.times.read();
@@ -22,7 +22,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_command_failures_total",
         kind: Kind::Counter,
-        help: "Commands that were answered with an error, by command",
+        help: "Commands that failed, by command",
         write: |reading, out| {
             for (command, counted) in reading.server.counters.by_command() {
                 if counted.failed.get() > 0 {
@@ -34,7 +34,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_unknown_commands_total",
         kind: Kind::Counter,
-        help: "Requests of a command that does not exist",
+        help: "Requests with an unknown command",
         write: |reading, out| out.one(reading.server.counters.unknown_commands.get()),
     },
     Family {
@@ -60,7 +60,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_documents_total",
         kind: Kind::Counter,
-        help: "Documents by what was done with them",
+        help: "Documents inserted, returned, updated and deleted",
         write: |reading, out| {
             let counters = &reading.server.counters;
             counted(
@@ -78,7 +78,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_examined_total",
         kind: Kind::Counter,
-        help: "Index keys and documents that plans looked at",
+        help: "Index keys and documents that plans examined",
         write: |reading, out| {
             let counters = &reading.server.counters;
             counted(
@@ -91,13 +91,13 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_collection_scans_total",
         kind: Kind::Counter,
-        help: "Plans that looked at every document of a collection",
+        help: "Collection scans",
         write: |reading, out| out.one(reading.server.counters.scans.get()),
     },
     Family {
         name: "marula_sorts_without_index_total",
         kind: Kind::Counter,
-        help: "Sorts that no index did",
+        help: "Sorts without an index",
         write: |reading, out| out.one(reading.server.counters.sorts.get()),
     },
     Family {
@@ -109,7 +109,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_cursors",
         kind: Kind::Gauge,
-        help: "Cursors that are open, that a command reads now, and that never time out",
+        help: "Cursors that are open, that a command is reading, and that have no timeout",
         write: |reading, out| {
             let cursors = &reading.cursors;
             out.labelled(&[("state", "open")], cursors.open);
@@ -120,25 +120,25 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_cursors_opened_total",
         kind: Kind::Counter,
-        help: "Cursors that outlived the command that opened them",
+        help: "Cursors that stayed open after the command that opened them",
         write: |reading, out| out.one(reading.cursors.total_opened),
     },
     Family {
         name: "marula_cursors_timed_out_total",
         kind: Kind::Counter,
-        help: "Cursors that were closed because nobody read them",
+        help: "Cursors that were closed because they were idle for too long",
         write: |reading, out| out.one(reading.cursors.timed_out),
     },
     Family {
         name: "marula_sessions",
         kind: Kind::Gauge,
-        help: "Logical sessions that are known",
+        help: "Active logical sessions",
         write: |reading, out| out.one(reading.server.sessions.count() as u64),
     },
     Family {
         name: "marula_transactions",
         kind: Kind::Gauge,
-        help: "Open transactions, by whether a command of theirs runs now",
+        help: "Open transactions, by whether one of their commands is running",
         write: |reading, out| {
             out.labelled(&[("state", "active")], reading.transactions.active);
             out.labelled(&[("state", "inactive")], reading.transactions.inactive);
@@ -157,13 +157,13 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_retried_statements_total",
         kind: Kind::Counter,
-        help: "Statements of retryable writes that an earlier attempt had done",
+        help: "Statements of retryable writes that an earlier attempt had already done",
         write: |reading, out| out.one(reading.transactions.retried_statements),
     },
     Family {
         name: "marula_write_conflicts_total",
         kind: Kind::Counter,
-        help: "Writes that met another one and were tried again or refused",
+        help: "Write conflicts: writes that were retried or rejected because of a concurrent write",
         write: |reading, out| out.one(reading.server.counters.write_conflicts.get()),
     },
     Family {
@@ -181,7 +181,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_ttl_deleted_documents_total",
         kind: Kind::Counter,
-        help: "Documents that the TTL monitor has removed",
+        help: "Documents that the TTL monitor has deleted",
         write: |reading, out| out.one(reading.server.counters.ttl_deleted.get()),
     },
 ];

@@ -15,7 +15,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "process_resident_memory_bytes",
         kind: Kind::Gauge,
-        help: "Memory of the process that is resident",
+        help: "Resident memory of the process",
         write: |reading, out| out.maybe(reading.process.resident_bytes),
     },
     Family {
@@ -33,7 +33,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "process_max_fds",
         kind: Kind::Gauge,
-        help: "The most file descriptors that the process may have open",
+        help: "Maximum number of open file descriptors",
         write: |_, out| out.one(host::open_files_max()),
     },
     Family {
@@ -45,7 +45,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "process_start_time_seconds",
         kind: Kind::Gauge,
-        help: "When the server started, in seconds since 1970",
+        help: "Start time of the server, in seconds since 1970",
         write: |reading, out| {
             let server = reading.server;
             out.one(server.now_ms() as f64 / 1_000.0 - server.started.elapsed().as_secs_f64());
@@ -54,7 +54,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_build_info",
         kind: Kind::Gauge,
-        help: "Always 1; the labels name the version, the commit it was built from, and the engine",
+        help: "Always 1; the labels are the version, the commit of the build, and the storage engine",
         write: |reading, out| {
             let build = &reading.server.options.build;
             let engine = reading.server.db.engine().name;
@@ -65,7 +65,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_ready",
         kind: Kind::Gauge,
-        help: "1 while /readyz says that the server is ready",
+        help: "1 if the server is ready, as /readyz reports it, otherwise 0",
         write: |reading, out| {
             out.one(crate::metrics::unreadiness(Some(reading.server)).is_none());
         },
@@ -73,13 +73,13 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_operation_memory_bytes",
         kind: Kind::Gauge,
-        help: "Memory allocated in pieces of 4 kB and more; what RocksDB allocates is not in it",
+        help: "Memory allocated in blocks of at least 4 kB, without the memory of RocksDB",
         write: |reading, out| out.one(Memory::of(reading.server).used() as u64),
     },
     Family {
         name: "marula_operation_memory_limit_bytes",
         kind: Kind::Gauge,
-        help: "Operations that need more are refused once marula_operation_memory_bytes is here",
+        help: "Limit of marula_operation_memory_bytes; at the limit, operations that need more memory are rejected",
         write: |reading, out| {
             // Prometheus' numbers are floats; the largest of them means no limit.
             let limit = Memory::of(reading.server).bytes_max;

@@ -29,7 +29,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_indexes",
         kind: Kind::Gauge,
-        help: "Indexes that are built",
+        help: "Indexes that are complete",
         write: |reading, out| out.one(reading.catalog.indexes),
     },
     Family {
@@ -41,7 +41,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_oplog_bytes",
         kind: Kind::Gauge,
-        help: "Size of the oplog, where one is written",
+        help: "Size of the oplog, if it is enabled",
         write: |reading, out| {
             let oplog = reading.server.db.oplog().collection();
             out.maybe(oplog.map(|oplog| oplog.size_bytes()));
@@ -59,7 +59,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_oplog_first_timestamp_seconds",
         kind: Kind::Gauge,
-        help: "When the oldest entry was made that change streams can begin at, since 1970",
+        help: "Time of the oldest entry at which a change stream can start, in seconds since 1970",
         write: |reading, out| {
             let oplog = reading.server.db.oplog();
             out.maybe(oplog.is_on().then(|| oplog.since() >> 32));
@@ -68,7 +68,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_oplog_last_timestamp_seconds",
         kind: Kind::Gauge,
-        help: "When the newest entry was made, in seconds since 1970",
+        help: "Time of the newest entry, in seconds since 1970",
         write: |reading, out| {
             let oplog = reading.server.db.oplog();
             out.maybe(oplog.is_on().then(|| oplog.newest() >> 32));
@@ -77,7 +77,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_latch_waits_total",
         kind: Kind::Counter,
-        help: "Waits of a write for another write of the same key, or of one that shares its latch",
+        help: "Waits of a write for a concurrent write of the same key, or of a key with the same latch",
         write: |reading, out| out.maybe(reading.engine("latches.waits")),
     },
     Family {
@@ -89,7 +89,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_latch_conflicts_total",
         kind: Kind::Counter,
-        help: "Latches that a write did not get in time, so that it began again",
+        help: "Writes that were retried because they did not get a latch in time",
         write: |reading, out| out.maybe(reading.engine("latches.conflicts")),
     },
     Family {
@@ -105,37 +105,37 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_storage_healthy",
         kind: Kind::Gauge,
-        help: "1 while the engine takes writes, 0 after a failure of the disk in the background",
+        help: "1 if the engine accepts writes, 0 after a disk failure in the background",
         write: |reading, out| out.one(reading.server.db.engine_fault().is_none()),
     },
     Family {
         name: "marula_storage_background_errors_total",
         kind: Kind::Counter,
-        help: "Failures of flushes and compactions",
+        help: "Failed flushes and compactions",
         write: |reading, out| out.maybe(reading.engine("background.errors")),
     },
     Family {
         name: "marula_storage_log_lost_bytes",
         kind: Kind::Gauge,
-        help: "Bytes of a damaged write-ahead log that were left out when the data folder was opened",
+        help: "Size of the damaged part of the write-ahead log that was skipped when the data folder was opened",
         write: |reading, out| out.maybe(reading.engine("log.bytes lost at the start")),
     },
     Family {
         name: "marula_storage_cache_bytes",
         kind: Kind::Gauge,
-        help: "Bytes in the cache of blocks and in that of records",
+        help: "Size of the block cache and the record cache",
         write: |reading, out| caches(reading, out, "bytes currently in the cache"),
     },
     Family {
         name: "marula_storage_cache_limit_bytes",
         kind: Kind::Gauge,
-        help: "The most bytes of these caches",
+        help: "Maximum size of these caches",
         write: |reading, out| caches(reading, out, "maximum bytes configured"),
     },
     Family {
         name: "marula_storage_cache_pinned_bytes",
         kind: Kind::Gauge,
-        help: "Bytes of the cache of blocks that cursors and memtables hold",
+        help: "Size of the block cache that is pinned by cursors and memtables",
         write: |reading, out| out.maybe(reading.engine("block cache.bytes pinned")),
     },
     Family {
@@ -147,13 +147,13 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_storage_compactions_total",
         kind: Kind::Counter,
-        help: "Compactions that have ended",
+        help: "Completed compactions",
         write: |reading, out| out.maybe(reading.engine("background.compactions")),
     },
     Family {
         name: "marula_storage_compaction_seconds_total",
         kind: Kind::Counter,
-        help: "The time that compactions took",
+        help: "Time spent in compactions",
         write: |reading, out| {
             out.maybe(reading.engine_seconds("background.microseconds of compactions"));
         },
@@ -176,7 +176,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_storage_background_jobs",
         kind: Kind::Gauge,
-        help: "Flushes and compactions that run now",
+        help: "Flushes and compactions in progress",
         write: |reading, out| {
             for (kind, name) in [
                 ("flush", "background.flushes running"),
@@ -191,49 +191,49 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_storage_write_stalls_total",
         kind: Kind::Counter,
-        help: "How often writes began to be slowed down because background work was behind",
+        help: "Write stalls: times that writes were slowed down because flushes or compactions were too slow",
         write: |reading, out| out.maybe(reading.engine("writes.stalls")),
     },
     Family {
         name: "marula_storage_writes_stopped",
         kind: Kind::Gauge,
-        help: "1 while writes wait because background work is too far behind",
+        help: "1 if writes are stopped until flushes or compactions catch up, otherwise 0",
         write: |reading, out| out.maybe(reading.engine("writes.stopped")),
     },
     Family {
         name: "marula_storage_file_bytes",
         kind: Kind::Gauge,
-        help: "Bytes of table files that are in use",
+        help: "Size of the table files in use",
         write: |reading, out| spaces(reading, out, "bytes in live files"),
     },
     Family {
         name: "marula_storage_memtable_bytes",
         kind: Kind::Gauge,
-        help: "Bytes of memtables",
+        help: "Size of the memtables",
         write: |reading, out| spaces(reading, out, "bytes in memory"),
     },
     Family {
         name: "marula_storage_index_filter_bytes",
         kind: Kind::Gauge,
-        help: "Bytes of the indexes and filters of table files that are in memory",
+        help: "Size of the table files' indexes and filters in memory",
         write: |reading, out| spaces(reading, out, "bytes of indexes and filters in memory"),
     },
     Family {
         name: "marula_storage_pending_compaction_bytes",
         kind: Kind::Gauge,
-        help: "Bytes that compactions have yet to rewrite, estimated",
+        help: "Size of the data that compactions still have to rewrite, estimated",
         write: |reading, out| spaces(reading, out, "bytes to compact"),
     },
     Family {
         name: "marula_storage_first_level_files",
         kind: Kind::Gauge,
-        help: "Table files that no compaction has sorted in yet",
+        help: "Table files in level 0, which no compaction has merged yet",
         write: |reading, out| spaces(reading, out, "files in the first level"),
     },
     Family {
         name: "marula_storage_keys",
         kind: Kind::Gauge,
-        help: "Keys, estimated; without an engine on disk, counted",
+        help: "Number of keys, estimated; exact if the engine has no files",
         write: |reading, out| {
             for space in SPACES {
                 let estimated = reading.engine(&format!("{space}.keys, estimated"));
@@ -247,7 +247,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_storage_snapshots",
         kind: Kind::Gauge,
-        help: "Moments of the data that are kept readable for cursors, transactions and snapshot reads",
+        help: "Snapshots that are held by cursors, transactions and snapshot reads",
         write: |reading, out| out.maybe(reading.engine("snapshots.open")),
     },
 ];

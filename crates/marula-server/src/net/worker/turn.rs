@@ -1,4 +1,13 @@
 //! A connection's turn: send output, process input, read more.
+//!
+//! ```text
+//!   ┌─► send buffered bytes ─► run buffered messages ─► read from the socket ─┐
+//!   └─────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The turn ends until the next event if the socket is full, if a request is parked, or if there is
+//! nothing to read; until the end of the round if its replies are in the round; and is queued again
+//! if its budget of messages is used up.
 
 use std::mem;
 use std::time::{Duration, Instant};
