@@ -23,6 +23,8 @@ import probe  # noqa: E402
 import server  # noqa: E402
 
 BARS = os.path.join(HERE, "bars.json")
+# The area that is probed with access control switched on, on a server of its own.
+GUARDED = "authorization"
 
 
 def initiate(uri):
@@ -51,6 +53,22 @@ def run(target, args):
             return json.load(f), done.stdout
 
 
+def run_own(args, *options):
+    """Runs the probes against a server of their own; with --auth as its root."""
+    with server.Server("--replSet", "rs0", *options) as own:
+        initiate(own.uri)
+        uri = own.uri
+        if "--auth" in options:
+            conn = probe.Conn(probe.Server(uri), timeout=20)
+            conn.cmd({"createUser": "root", "pwd": "root", "roles": ["root"], "$db": "admin"})
+            conn.close()
+            uri = uri.replace("://", "://root:root@").replace("/?", "/admin?")
+        result = run(uri, args)
+        if own.process.poll() is not None:
+            sys.exit("the server ended during the probe:\n" + own.tail())
+        return result
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--target")
@@ -62,12 +80,17 @@ def main():
 
     if args.target:
         result, text = run(args.target, args)
+    elif args.area == [GUARDED]:
+        result, text = run_own(args, "--auth")
     else:
-        with server.Server("--replSet", "rs0") as own:
-            initiate(own.uri)
-            result, text = run(own.uri, args)
-            if own.process.poll() is not None:
-                sys.exit("the server ended during the probe:\n" + own.tail())
+        result, text = run_own(args)
+        if not args.area or GUARDED in args.area:
+            args.area = [GUARDED]
+            guarded, more = run_own(args, "--auth")
+            text += more
+            result["areas"].update(guarded["areas"])
+            for name in ("same", "total", "seconds"):
+                result[name] += guarded[name]
     if args.show:
         print(text)
 
