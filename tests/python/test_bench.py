@@ -2,9 +2,11 @@
 import glob
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -152,3 +154,16 @@ def test_tokyo_cabinet_stands_beside_the_servers(tmp_path):
     assert all(sample["operations"] and sample["server_cpu_us"] > 0 for runs in samples for sample in runs)
     assert not list((tmp_path / "data").iterdir())
     check(bench("run", "stock", *words), 1, "none unique")
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="certificates are made with the openssl command")
+def test_what_production_costs_is_measured(tmp_path):
+    """bench/production.py runs to its end with tiny inputs: its loads get right answers, its restores have every document."""
+    command = [sys.executable, os.path.join(server.ROOT, "bench", "production.py"), "--smoke", "--folder", tmp_path,
+               "--marula", server.serve_command()[0]]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in ("TLS, authenticated find", "writes during a full backup", "restore: ", "a scrape of /metrics",
+                 "from the start to the first answer", "dump of ", "restore CPU of "):
+        assert part in done.stdout, done.stdout
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,108 @@
+"""A load of many connections from one thread: each has one request under way. Plain or over TLS, signed in or not."""
+import base64
+import hashlib
+import hmac
+import os
+import select
+import socket
+import ssl
+import struct
+import time
+
+import bson
+
+OP_MSG = 2013
+WARM_UP_S = 0.5
+
+
+def request(command):
+    """A command as a message."""
+    body = b"\0\0\0\0\0" + bson.encode(command)
+    return struct.pack("<iiii", 16 + len(body), 1, 0, OP_MSG) + body
+
+
+def ask(stream, command):
+    """Sends a command and waits for its reply, which must be a success."""
+    stream.sendall(request(command))
+    reply = b""
+    while len(reply) < 4 or len(reply) < struct.unpack_from("<i", reply)[0]:
+        reply += stream.recv(1 << 16)
+    doc = bson.decode(reply[21:])
+    assert doc["ok"] == 1, doc
+    return doc
+
+
+def sign_in(stream, user, password):
+    """SCRAM-SHA-256, as RFC 7677 has it; the server's own proof is not looked at."""
+    nonce = base64.b64encode(os.urandom(18)).decode()
+    first = "n=%s,r=%s" % (user, nonce)
+    begun = ask(stream, {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": b"n,," + first.encode(),
+                         "options": {"skipEmptyExchange": True}, "$db": "admin"})
+    challenge = begun["payload"].decode()
+    parts = dict(part.split("=", 1) for part in challenge.split(","))
+    key = (password, parts["s"], parts["i"])
+    if key not in SALTED:
+        SALTED[key] = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(parts["s"]), int(parts["i"]))
+    client_key = hmac.digest(SALTED[key], b"Client Key", "sha256")
+    without_proof = "c=biws,r=" + parts["r"]
+    signed = hmac.digest(hashlib.sha256(client_key).digest(), ",".join([first, challenge, without_proof]).encode(), "sha256")
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signed))).decode()
+    ask(stream, {"saslContinue": 1, "conversationId": begun["conversationId"], "$db": "admin",
+                 "payload": ("%s,p=%s" % (without_proof, proof)).encode()})
+
+
+# Hashed passwords by password, salt and rounds: a hundred connections would compute the same one.
+SALTED = {}
+
+
+def connect(port, context, login):
+    stream = socket.create_connection(("127.0.0.1", port))
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if context:
+        stream = context.wrap_socket(stream, server_hostname="localhost")
+    if login:
+        sign_in(stream, *login)
+    stream.setblocking(False)
+    return stream
+
+
+def drive(told, port, connections, make, seconds, ca=None, login=None):
+    """Sends what `make(connection, number)` returns, for `seconds` behind a warm-up; tells when time begins to count, and then
+    the operations and the seconds."""
+    context = ssl.create_default_context(cafile=ca) if ca else None
+    streams = [connect(port, context, login) for _ in range(connections)]
+    waiting = select.epoll()
+    by_number = {stream.fileno(): (number, stream) for number, stream in enumerate(streams)}
+    replies = {}
+    for descriptor in by_number:
+        waiting.register(descriptor, select.EPOLLIN)
+    sent = 0
+    for number, stream in enumerate(streams):
+        stream.sendall(make(number, sent))
+        sent += 1
+    begin, done = time.monotonic(), None
+    while True:
+        now = time.monotonic()
+        if done is None and now - begin >= WARM_UP_S:
+            told.send(None)
+            begin, done = now, 0
+        elif done is not None and now - begin >= seconds:
+            told.send((done, now - begin))
+            return
+        for descriptor, _ in waiting.poll(1):
+            number, stream = by_number[descriptor]
+            try:
+                chunk = stream.recv(1 << 16)
+            except (ssl.SSLWantReadError, BlockingIOError):
+                continue
+            assert chunk, "the server has closed a connection"
+            reply = replies.pop(descriptor, b"") + chunk
+            if len(reply) < 4 or len(reply) < struct.unpack_from("<i", reply)[0]:
+                replies[descriptor] = reply
+                continue
+            # The double behind its name: every reply says that it is a success.
+            assert b"\x01ok\0\0\0\0\0\0\0\xf0\x3f" in reply, bson.decode(reply[21:])
+            if done is not None:
+                done += 1
+            stream.sendall(make(number, sent))
+            sent += 1
