@@ -16,6 +16,7 @@ const DONE: &[&str] = &[
     "crates/marula-error/",
     "crates/marula-operation/",
     "crates/marula-plan/",
+    "crates/marula-server/",
     "crates/marula-query/",
     "crates/marula-server/src/audit",
     "crates/marula-server/src/auth/",

@@ -55,7 +55,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// Appends `n`: an int, or a long if an int is too small.
+/// Appends `n`: an int, or a long if it does not fit.
 pub(super) fn append_count(counted: u64, reply: &mut DocWriter<'_>) {
     reply.append("n", Value::whole(i64::try_from(counted).unwrap_or(i64::MAX)));
 }

@@ -1,4 +1,4 @@
-//! `grantRolesToUser` and `revokeRolesFromUser`: change the roles that a user has.
+//! `grantRolesToUser` and `revokeRolesFromUser`: change a user's roles.
 
 use marula_error::Result;
 

@@ -414,7 +414,7 @@ pub(super) fn hello_user(value: Value<'_>) -> Result<Name> {
     }
 }
 
-/// Checks that `hello.speculativeAuthenticate` is a command that authenticates.
+/// Checks that `hello.speculativeAuthenticate` is an authentication command.
 pub(super) fn check_speculation(speculation: Doc<'_>) -> Result<()> {
     match speculation.iter().next() {
         Some(first) if first.name == "saslStart" || first.name == "authenticate" => Ok(()),

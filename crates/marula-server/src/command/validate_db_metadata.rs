@@ -1,6 +1,6 @@
 //! `validateDBMetadata`: the indexes and views that a version of the Stable API does not permit.
 //!
-//! Source: manual "validateDBMetadata"; answers recorded from mongod 6.0.
+//! Source: manual "validateDBMetadata"; replies recorded from mongod 6.0.
 
 use marula_bson::{Doc, DocWriter, Value, doc};
 use marula_db::index::IndexKind;
