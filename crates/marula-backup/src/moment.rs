@@ -9,8 +9,8 @@ use crate::{Error, Result, log};
 pub enum Wanted {
     /// The latest point in time.
     Latest,
-    /// This time, in microseconds since 1970: every commit that was acknowledged before it, and
-    /// none that began after it.
+    /// This time, in microseconds since 1970: every commit acknowledged before it, and none that
+    /// started after it.
     At(i64),
 }
 
