@@ -93,7 +93,7 @@ bench-smoke: build
 diff: build ## generated cases, Marula beside MONGOD=/path or mongodb://… (ARGS="--cases 200000 --seed 7 --kinds find")
 	@$(target)/release/marula-diff --marula "$(or $(URI),$(marula))" --mongod "$(MONGOD)" $(ARGS)
 
-# A few rounds of every kind, Marula beside another Marula: keeps the generators working.
+# A few rounds of every kind, Marula compared with another Marula: keeps the generators working.
 .PHONY: diff-smoke
 diff-smoke: build
 	@$(target)/release/marula-diff --marula $(marula) --smoke

@@ -1,4 +1,4 @@
-"""What the tests of backups share: the program, a clock, and what a server holds."""
+"""Shared by the tests of backups: the program, a clock, and the data of a server."""
 import os
 import subprocess
 import time
@@ -59,7 +59,7 @@ def restored(target, to, *args, **kwargs):
 
 
 def refusal(dbpath, *options):
-    """What a server says that does not start."""
+    """Returns the output of a server that does not start."""
     command = [*server.serve_command(), "--dbpath", str(dbpath), "--port", "0", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode not in (0, -6, 101) and "panicked" not in done.stderr, done.stderr

@@ -48,7 +48,7 @@ def statement(rng):
 
 
 def sequence(rng):
-    """Steps: a session, or none; a command, or the name of an end; whether a transaction begins anew, and at which level."""
+    """Steps: a session, or none; a command, or the name of an end; whether a transaction starts, and at which level."""
     steps = []
     for _ in range(rng.randrange(6, 26)):
         session, command = rng.randrange(SESSIONS), statement(rng)
@@ -67,7 +67,7 @@ def sequence(rng):
 
 
 def told(reply):
-    """What of a reply must be the same."""
+    """The parts of a reply that must be the same."""
     if reply["ok"] != 1:
         return "error", reply["code"], sorted(reply.get("errorLabels", []))
     if "keysPerIndex" in reply:
@@ -95,7 +95,7 @@ def prepare(raw):
 
 
 def run(port, steps):
-    """What a server replies."""
+    """Returns a server's replies."""
     replies = []
     with Raw(port, timeout=20) as raw:
         prepare(raw)

@@ -1,4 +1,4 @@
-"""What every Python suite shares: one server per run, a fresh database per test."""
+"""Shared by all Python suites: one server per run, a fresh database per test."""
 import os
 import sys
 import uuid

@@ -19,7 +19,7 @@ class Transaction:
         return [(k, value) for kind, k, value in self.operations if kind == "append" and key in (None, k)]
 
     def outer_reads(self):
-        """What it read of others: each list without its own appends, and whether it had appended to it before."""
+        """Its reads of others' writes: each list without its own appends, and whether it had appended to it before."""
         own = defaultdict(list)
         for kind, key, value in self.operations:
             if kind == "append":
@@ -96,7 +96,7 @@ def check_lost(committed, orders, found):
 
 
 def edges_of(committed, orders, writer):
-    """Who comes after whom, and why: ww after its append, wr after it was read, rw after what it did not see."""
+    """The order of transactions, and its reasons: ww after its append, wr after it was read, rw if it was not seen."""
     edges = defaultdict(set)
 
     def add(before, after, kind):

@@ -217,7 +217,7 @@ def ordered(node):
 
 
 def essence(event):
-    """What of an event must be the same on two servers."""
+    """The parts of an event that must be the same on two servers."""
     if event is None:
         return None
     return {name: event.get(name) for name in ("operationType", "updateDescription", "fullDocument")}

@@ -42,7 +42,7 @@ class Writer(threading.Thread):
 
 
 def check(uri, writers, moment):
-    """What was acknowledged before a moment is there, in order; what began after is not."""
+    """Writes acknowledged before a moment are present, in order; those started after it are not."""
     with pymongo.MongoClient(uri) as client:
         report = client.db.command("validate", "pairs", full=True)
         assert report["valid"], report

@@ -80,7 +80,7 @@ def test_kill_during_index_builds():
 
 
 def check_still(client):
-    """Answers what the index is that is made unique."""
+    """Returns the index that is made unique."""
     report = client.t.command("validate", "still", full=True)
     assert report["valid"] and report["nrecords"] == STILL, report
     index = {spec["name"]: spec for spec in client.t.still.list_indexes()}.get("u")
@@ -96,7 +96,7 @@ def check_still(client):
 
 
 def check(client, writers, known):
-    """Answers how many indexes there are; the truth about documents is put into `known`."""
+    """Returns the number of indexes; stores the expected documents in `known`."""
     c = client.t.c
     stored = {d["_id"]: d for d in c.find({"_id": {"$type": "string"}})}
     for writer in writers:

@@ -77,7 +77,7 @@ def test_an_input_output_error(fault):
         with pymongo.MongoClient(own.uri) as client:
             c = client.t.c
             stored = {d["_id"]: d["n"] for d in c.find({}, {"n": 1})}
-            # What was refused may have been done.
+            # A failed write may have been executed.
             wrong = {i: (stored.get(i), n) for i, n in acknowledged.items()
                      if stored.get(i) != n and stored.get(i) != unsure.get(i, n)}
             assert not wrong, "acknowledged and lost: %r" % list(wrong.items())[:5]

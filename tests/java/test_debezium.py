@@ -24,7 +24,7 @@ def classes():
 
 
 class Engine:
-    """The engine, in a process of its own; `events` grows as it tells of the server."""
+    """The engine, in a process of its own; `events` grows as it reports changes."""
 
     def __init__(self, classes, uri, offsets, mode):
         self.events, self.said = [], []
@@ -96,7 +96,7 @@ def test_debezium_follows(classes, replica, tmp_path, mode):
             ]
         finally:
             engine.close()
-        # Behind its last token it goes on, and tells nothing twice.
+        # It continues after its last token, and reports nothing twice.
         orders.insert_one({"_id": 30})
         engine = Engine(classes, uri, offsets, mode)
         try:

@@ -1,4 +1,4 @@
-"""applyOps: entries of an oplog, applied twice, refused, and beside readers."""
+"""applyOps: entries of an oplog, applied twice, rejected, and applied during reads."""
 import threading
 import uuid
 
@@ -52,7 +52,7 @@ def test_an_insert_is_applied_twice_and_no_reader_misses_it(db, c):
     assert list(c.find()) == [{"_id": 1, "n": 299}]
 
 
-# What mongod 6.0 makes of { _id: 1, a: 1, s: { x: 1, y: 2 }, l: [1, 2, 3] }.
+# The result of mongod 6.0 for { _id: 1, a: 1, s: { x: 1, y: 2 }, l: [1, 2, 3] }.
 UPDATES = [
     ({"$set": {"a": 2}}, {"_id": 1, "a": 2, "s": {"x": 1, "y": 2}, "l": [1, 2, 3]}),
     ({"$v": 1, "$set": {"a": 2}}, {"_id": 1, "a": 2, "s": {"x": 1, "y": 2}, "l": [1, 2, 3]}),
@@ -163,7 +163,7 @@ def test_a_list_that_changes_documents_is_applied_whole_or_not_at_all(db, c):
     assert outcome(new, update(c, {"_id": 1}, {"$v": 2, "diff": {"u": {"a": 1}}}), remove) == (1, None, 3, [True] * 3, [0, 1, 10])
     assert outcome(new, taken, remove) == (0, 11000, 2, [False, False], [0, 1, 2])
     assert outcome(new, taken, remove, allowAtomic=False) == (0, 11000, 2, [True, False], [0, 1, 2, 10])
-    # What removes a key comes before what takes it.
+    # The removal of a key comes before its insertion.
     assert outcome(remove, insert(c, {"_id": 12, "u": 2})) == (1, None, 2, [True, True], [0, 1, 12])
     assert outcome(new, absent, remove, alwaysUpsert=False) == (0, 218, 2, [False, False], [0, 1, 2])
     assert outcome(new, absent, remove, alwaysUpsert=False, allowAtomic=False) == (0, 8, 3, [True, False, True], [0, 1, 10])
@@ -193,7 +193,7 @@ def test_an_entry_is_shown_as_it_was_applied(db, c):
     assert told(nowhere, allowAtomic=False) == (None, "", False)
     assert told(absent, alwaysUpsert=False) == (218, "Update of non-mod failed", False)
     assert told(operators, alwaysUpsert=False) == (218, "Failed to apply update", False)
-    # One by one a list goes on, and is told of as a whole: one of a single entry, too.
+    # A list that is applied one by one continues after an error, and has one result.
     assert told(absent, alwaysUpsert=False, allowAtomic=False)[0] == 8
     assert told(operators, alwaysUpsert=False, allowAtomic=False)[0] == 8
 
@@ -203,7 +203,7 @@ def test_an_entry_is_shown_as_it_was_applied(db, c):
     ({"$v": 2, "diff": {"d": {"_id": False}, "u": {"b": 1}}}, None, {"_id": 0, "a": 1, "b": 1}),
     ({"$v": 2, "diff": {"u": {"_id": 5}}}, 13596, None), ({"$v": 2, "diff": {"i": {"_id": 5}}}, 13596, None),
     ({"$v": 2}, 4772601, None), ({"$v": 2, "diff": []}, 4772601, None), ({"$v": 2, "diff": {"xy": 1}}, 4770503, None),
-    # What has an `_id` is a whole document, whatever its other fields are called.
+    # An object with an `_id` is a whole document, whatever its other fields are called.
     ({"_id": 0, "$v": 2}, None, {"_id": 0, "$v": 2}), ({"_id": 0, "$x": 1}, None, {"_id": 0, "$x": 1}),
     ({"$set": {"a": 1}, "_id": 5}, 13596, None), ({"a": 1, "_id": 5}, 13596, None), ({"_id": [1]}, 13596, None),
     # And what has none is made of operators.

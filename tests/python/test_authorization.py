@@ -82,7 +82,7 @@ def test_strangers_may_only_come_in(own):
             with pytest.raises(OperationFailure, match="command %s requires authentication" % command) as caught:
                 client.admin.command(command)
             assert caught.value.code == 13
-        # What is wrong with a request is not told to strangers either.
+        # Clients that are not authenticated do not see errors in a request either.
         with pytest.raises(OperationFailure, match="requires authentication"):
             client.d.command("insert", "c", nope=1)
         with pytest.raises(OperationFailure, match="requires authentication"):
@@ -182,7 +182,7 @@ def test_who_may_only_insert_makes_no_view(user, root):
     ada = user(privileges=[on("", "insert")])
     assert refused(ada.d, "create", "v", viewOn="c", pipeline=[])
     ada.d.command("create", "made")
-    # Who could not read the view may make one of what it may not read.
+    # A user who could not read the view may create one over data that it may not read.
     bob = user(privileges=[on("", "createCollection")], name="bob")
     bob.d.command("create", "v", viewOn="c", pipeline=[])
     assert refused(bob.d, "find", "v")

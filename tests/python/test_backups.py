@@ -106,7 +106,7 @@ def test_a_folder_that_no_server_has(tmp_path):
 
 
 def test_writes_go_on_while_a_backup_is_made(tmp_path):
-    """What was acknowledged before the backup began is in it; what is in it is whole, with its indexes and counters."""
+    """Writes acknowledged before the backup started are in it; its documents are whole, with indexes and counters."""
     target = tmp_path / "backups"
     with server.Server() as own, pymongo.MongoClient(own.uri) as client:
         client.db.c.create_index("n")

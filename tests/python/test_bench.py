@@ -44,7 +44,7 @@ def test_mistakes_of_the_command_line_are_named(tmp_path):
 
 
 def test_a_report_has_everything(tmp_path):
-    """Two targets, of which one is started and one runs already; the report can be drawn anew."""
+    """Two targets, of which one is started and one runs already; the report can be drawn again."""
     with server.Server() as running:
         check(bench("run", "news", "--target", "marula", "--target", running.uri, *TINY, "--out", tmp_path), 0, "report")
     record = json.loads((tmp_path / "news.json").read_text())

@@ -1,4 +1,4 @@
-"""A reader of stdout that has stopped does not stop the server: lines are dropped, and a line tells how many."""
+"""A reader of stdout that has stopped does not stop the server: lines are dropped, and a later one has their number."""
 import json
 import signal
 import subprocess

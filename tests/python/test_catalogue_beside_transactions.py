@@ -134,7 +134,7 @@ def test_documents_expire_beside_transactions(own):
         dropped.start_transaction()
         c.update_one({"_id": 2}, {"$set": {"at": past}}, session=dropped)
         c.update_one({"_id": 3}, {"$set": {"at": past}})
-        # What is not committed expires nothing, and what was is gone.
+        # Uncommitted documents do not expire, and committed ones do.
         while c.count_documents({"_id": 3}):
             pass
         assert [doc["_id"] for doc in c.find()] == [1, 2]

@@ -357,7 +357,7 @@ def test_the_oplog_can_be_read_and_tailed(rs):
 
 
 def test_a_stream_goes_on_after_the_server_was_killed():
-    """A driver resumes by itself: nothing is lost and nothing told twice."""
+    """A driver resumes by itself: no event is lost or repeated."""
     with server.Server("--replSet", "rs0") as own:
         uri = "mongodb://127.0.0.1:%d/?directConnection=true" % own.port
         with pymongo.MongoClient(uri) as client:
@@ -399,7 +399,7 @@ def test_without_a_replica_set_the_oplog_begins_with_the_first_stream(uri):
         assert client.cs.command("ping")["operationTime"] >= events[-1]["clusterTime"]
         with c.watch(start_at_operation_time=events[1]["clusterTime"], max_await_time_ms=50) as stream:
             assert take(stream, 2) == events[1:]
-        # What the transaction did before the oplog began is told in sum.
+        # The transaction's changes before the start of the oplog are reported in sum.
         assert kinds(events) == ["insert", "replace", "insert"]
         assert sorted(event["documentKey"]["_id"] for event in events[1:]) == [0, 1]
         for start in (bson.Timestamp(1, 1), bson.Timestamp(events[0]["clusterTime"].time - 100, 1)):
@@ -428,7 +428,7 @@ def test_how_far_back_the_oplog_goes_is_said_at_the_start():
 
 @marula_only
 def test_the_oplog_begins_beside_writers(uri):
-    """Every write that is acknowledged after a stream was opened is told of."""
+    """Every write acknowledged after a stream was opened has an event."""
     for round_number in range(5):
         with server.Server("--storage-engine", "memory") as own, pymongo.MongoClient(own.uri) as client:
             c = client.cs.c
@@ -459,7 +459,7 @@ def test_the_oplog_begins_beside_writers(uri):
 
 
 def test_a_write_is_later_than_any_time_that_was_told_before(rs):
-    """A driver goes on right behind the time of a reply, also in a second in which nothing was written yet."""
+    """A driver continues directly after the time of a reply, also in a second in which nothing was written yet."""
     for number in range(3):
         second = int(time.time())
         while int(time.time()) == second:
@@ -481,7 +481,7 @@ def test_a_pipeline_of_a_stream(rs):
         token = stream.resume_token
         c.insert_many([{"_id": n, "a": 0} for n in range(10, 20)])
         assert stream.try_next() is None
-        # What was looked at and left out is not looked at again.
+        # Entries that were skipped are not read again.
         assert stream.resume_token["_data"] > token["_data"]
     with c.watch([{"$project": {"_id": 0}}], max_await_time_ms=50) as stream:
         c.insert_one({"_id": 99})

@@ -1,4 +1,4 @@
-"""Wildcard indexes with fields beside the wildcard: there since the feature compatibility version 7.0."""
+"""Wildcard indexes with fields next to the wildcard: available since the feature compatibility version 7.0."""
 import pymongo
 import pytest
 import server
@@ -96,7 +96,7 @@ def test_behind_fields(c):
     assert plan["indexBounds"] == {"tenant": ["[1, 1]"], "$_path": ["[MinKey, MinKey]", '["", {})']}
     assert ids(c.find({"tenant": 1})) == [n for n in range(60) if n % 3 == 1] + [100]
     assert c.count_documents({"tenant": 1}) == 21
-    # What is in front must be asked for, and what is missing there is not known.
+    # The fields before the wildcard must be in the filter, and missing ones have no entry.
     assert walk(c, {"custom.name": "n4"})["stage"] == "COLLSCAN"
     assert walk(c, {"tenant": None})["stage"] == "COLLSCAN"
     assert ids(c.find({"tenant": None})) == [101, 102]

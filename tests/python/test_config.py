@@ -18,7 +18,7 @@ import server  # noqa: E402
 pytestmark = pytest.mark.skipif(server.is_mongod(), reason="of Marula's own ways")
 BINARY = server.serve_command()[0]
 
-# What the packages of MongoDB for Debian and for Red Hat install, and what administrators write.
+# The files that MongoDB's packages for Debian and Red Hat install, and files by administrators.
 DEBIAN = """
 # Where and how to store data.
 storage:

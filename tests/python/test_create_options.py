@@ -1,4 +1,4 @@
-"""`create`: options beside each other."""
+"""`create`: combinations of options."""
 import pytest
 from bson import Decimal128, Int64
 from pymongo.errors import OperationFailure

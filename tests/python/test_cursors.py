@@ -93,7 +93,7 @@ def opened(many):
 
 
 def rest(cursor):
-    """How many documents come yet, or the error."""
+    """Returns the number of remaining documents, or the error."""
     try:
         return len(list(cursor)) - 2
     except OperationFailure as error:

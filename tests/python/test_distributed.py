@@ -23,7 +23,7 @@ def on_etcd(etcd):
 
 
 def refusal(*options, **more):
-    """What a server says that ends before it serves."""
+    """Returns the output of a server that ends before it serves."""
     try:
         with server.Server(*options, **more) as own:
             # Its port is taken before the store is opened.
@@ -44,7 +44,7 @@ def test_limits_of_the_store_are_not_those_of_documents():
         assert c.find_one({"long": big["long"]}, {"long": 1})["_id"] == 1
         with pytest.raises(pymongo.errors.DuplicateKeyError):
             c.insert_one({"_id": 2, "unique": 1})
-        # Keys that differ behind what the store can order.
+        # Keys that differ after the length that the store can order.
         c.insert_many([{"_id": 10 + n, "long": "k" * 5_000 + chr(ord("a") + n), "unique": 10 + n} for n in range(20)])
         ids = [doc["_id"] for doc in c.find({"_id": {"$gte": 10}}, {"_id": 1}).sort("long", -1).hint("long_1")]
         assert ids == list(range(29, 9, -1))

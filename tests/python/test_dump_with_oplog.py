@@ -33,7 +33,7 @@ def two():
 
 
 class Writer(threading.Thread):
-    """Changes documents of all collections by every kind of write, and the collections too, until it is told to stop."""
+    """Changes documents of all collections by every kind of write, and the collections too, until it is stopped."""
 
     def __init__(self, client, number):
         super().__init__(daemon=True)
@@ -85,7 +85,7 @@ def newest(client):
 
 
 def dump(client, stop):
-    """Collections, read beside the writers, and the entries of the oplog since before that."""
+    """Collections, read during the writes, and the entries of the oplog since before that."""
     start = newest(client)
     copies = {}
     for info in client.load.list_collections():

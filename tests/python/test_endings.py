@@ -66,7 +66,7 @@ LONG = {
 
 @pytest.mark.parametrize("name", LONG)
 def test_a_time_limit_ends_the_search_for_a_plan(db, name):
-    """A statement of so many conditions takes minutes to plan."""
+    """A statement with this number of conditions takes minutes to plan."""
     db.c.insert_many([{"a": i} for i in range(10)])
     db.c.create_indexes([pymongo.IndexModel(keys) for keys in (
         *([("f%d" % i, 1)] for i in range(9)), [("a", 1)], [("a", 1), ("b", 1)], [("b", 1)])])

@@ -189,7 +189,7 @@ def test_a_command_is_held_up(raw):
 
 
 def test_others_go_on_while_many_are_held_up(own, raw):
-    """Who is held up holds no thread."""
+    """A delayed request holds no thread."""
     configure(raw, {"times": 300}, failCommands=["find"], blockConnection=True, blockTimeMS=1500)
     waiting = [Raw(own.port) for _ in range(300)]
     for one in waiting:

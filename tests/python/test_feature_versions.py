@@ -129,7 +129,7 @@ def use_time_series(db):
     check(1, db.weather.delete_one({"x": 2, "_id": 12}), {12})
     check(0, db.weather.delete_one({"x": 99}), set())
     check(2, db.weather.delete_many({"$expr": {"$gt": ["$_id", 16]}}), {17, 19})
-    # What is added afterwards goes into the same buckets.
+    # Later measurements go into the same buckets.
     db.weather.insert_one({"_id": 50, "t": start, "m": 1, "x": 7})
     left.add(50)
     check(0, db.weather.delete_many({"x": "none"}), set())

@@ -41,7 +41,7 @@ def test_what_is_planted_is_found(name):
 
 
 def serial(seed):
-    """A history that is good: one transaction after the other, now and then beside one that sees the state before it."""
+    """A history that is good: one transaction after the other, sometimes with one that sees the state before it."""
     rng, state, history, value = random.Random(seed), {key: [] for key in "xyz"}, [], 0
     for number in range(200):
         operations, copy = [], {key: list(values) for key, values in state.items()}

@@ -1,4 +1,4 @@
-"""Index builds go on beside reads, writes and other changes; they can be watched and ended."""
+"""Index builds run during reads, writes and other changes; they can be watched and ended."""
 import threading
 
 import pymongo

@@ -1,4 +1,4 @@
-"""Index entries and multikey marks agree with the documents, whatever an update writes beside the indexed path."""
+"""Index entries and multikey marks agree with the documents, whatever else an update writes."""
 import itertools
 
 import pymongo

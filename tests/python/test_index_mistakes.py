@@ -1,4 +1,4 @@
-"""What is wrong with an index is told in mongod's words, and of several mistakes the one that it tells."""
+"""Errors of index specifications are mongod's, and of several errors its first."""
 
 import bson.raw_bson
 import pytest

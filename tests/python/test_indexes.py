@@ -198,7 +198,7 @@ def test_wildcard_indexes_cover_and_count(c):
     assert names == ["PROJECTION_COVERED", "DISTINCT_SCAN"]
     assert c.distinct("a", {"a": {"$gte": 8}}) == [8, 9]
     assert c.distinct("tags", {"tags": {"$gte": 39}}) == [38, 39, 40]
-    # An array is not told by its elements.
+    # An array is not determined by its elements.
     assert stages(c.find({"tags": 3}, {"tags": 1, "_id": 0}).explain()["queryPlanner"]["winningPlan"])[0][1] == "FETCH"
 
 

@@ -1,4 +1,4 @@
-"""A server that is told to run no JavaScript."""
+"""A server with JavaScript disabled."""
 import pymongo
 import pytest
 import server

@@ -211,7 +211,7 @@ def test_levels_act_by_component(own, client):
     assert debugging() == {"COMMAND"}
     said = found(own, 21962)[-1]["attr"]
     assert said["command"] == "find" and said["db"] == "levels" and said["error"].startswith("BadValue: ")
-    # Every operation is told, not only the slow ones.
+    # Every operation is logged, not only the slow ones.
     told = [line["attr"]["command"] for line in found(own, 51803)]
     assert [one["insert"] for one in told if "insert" in one] == ["c"] and any("drop" in one for one in told)
     set_levels(command={"verbosity": -1})

@@ -45,7 +45,7 @@ def running(client, **conditions):
 
 
 def wait_for(count, look):
-    """Waits until `look` finds so many."""
+    """Waits until `look` finds this number."""
     until = time.monotonic() + 60
     while len(found := look()) != count:
         assert time.monotonic() < until, "there are %d, not %d" % (len(found), count)
@@ -63,7 +63,7 @@ def test_many_long_operations_lock_nobody_out(own, admin):
     admin.test.c.insert_one({"_id": 1})
     sleepers = [begin(own.port, {"find": "c", "filter": {"_id": 1, "$where": SLEEP}, "lsid": session(n), "$db": "test"})
                 for n in range(count)]
-    # Each needs a thread of its own, those behind the 256th too.
+    # Each needs a thread of its own, including those after the 256th.
     wait_for(count, lambda: running(admin, op="query"))
     assert admin.admin.command("serverStatus")["ok"] == 1
     assert admin.test.list_collection_names() == ["c"]
@@ -90,7 +90,7 @@ def test_who_waits_for_another_write_ends_in_time(own, admin):
         "drop": {"drop": "c"},
         "createIndexes": {"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]},
     }
-    # The first is told of before it has come to the document: until then others pass it.
+    # The first is killed before it reaches the document: until then others pass it.
     nothing = {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$unset": {"y": 1}}}]}
     with raw.Raw(own.port) as connection:
         wait_for(1, lambda: [answer for answer in [connection.command("test", **nothing, maxTimeMS=100)]
@@ -123,7 +123,7 @@ def test_a_write_that_waits_for_fsync_is_shown(own, admin):
         found = wait_for(2, lambda: running(admin, waitingForLock=True))
         assert {op["op"] for op in found} == {"insert", "update"}
         insert = next(op for op in found if op["op"] == "insert")
-        # What is inserted is not shown.
+        # Inserted documents are not shown.
         assert insert["command"]["insert"] == "c" and "documents" not in insert["command"]
         with raw.Raw(own.port) as connection:
             assert connection.command("test", insert="c", documents=[{}], maxTimeMS=200)["code"] == MAX_TIME_EXPIRED
@@ -167,7 +167,7 @@ def test_many_values_are_cut_too(own, admin):
 
 
 def test_the_server_ends_without_waiting_for_them():
-    """What can be interrupted is: nobody waits for it until the grace is over."""
+    """Operations that can be interrupted are: nothing waits for them until the grace period is over."""
     with server.Server() as own, MongoClient(own.uri) as client:
         client.test.c.insert_many([{"_id": i} for i in range(10)])
         held = {"update": "c", "updates": [{"q": {"_id": 1}, "u": SLOW_STAGES}]}

@@ -80,7 +80,7 @@ def db(own):
 
 
 def families(text):
-    """The type of every family, by name; each stands once, with its help before its type and samples behind."""
+    """The type of every family, by name; each occurs once, with its help before its type and its samples after it."""
     kinds, named = {}, None
     for line in text.splitlines():
         word = line.split(" ", 3)
@@ -216,7 +216,7 @@ def test_the_dashboard_asks_for_what_is_exposed(own, db):
             family = re.sub("_(bucket|sum|count)$", "", name)
             family = name if name in kinds else family
             assert family in kinds, (title, name)
-            # Every rate is one of a counter, and every counter is asked for by its rate.
+            # Every rate is of a counter, and every counter is queried by its rate.
             is_counter = kinds[family] != "gauge"
             assert is_counter == bool(re.search(r"(rate|increase)\(%s\{" % name, query)), (title, name)
             labels = set()
@@ -319,7 +319,7 @@ def test_many_silent_and_slow_clients_hold_nobody_up(own):
         for _ in range(5):
             status, text = own.get("/metrics")
             assert status == 200 and "marula_build_info" in text
-        # What the endpoint holds of them is bounded: it has let most of them go.
+        # The endpoint's connections are limited: it has closed most of them.
         closed = 0
         for s in silent:
             s.settimeout(0.05)

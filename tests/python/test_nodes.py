@@ -173,7 +173,7 @@ def test_a_unique_index_is_built_while_others_insert_duplicates(databases):
                     assert len(values) > len(set(values))
                     assert "u_1" not in writers[0][name].index_information()
                 builder[name].create_index("tags")
-                # What is inserted from here on meets both.
+                # Later inserts are in both.
                 before = len(inserted)
                 until = time.monotonic() + 20
                 while len(inserted) < before + 3 and time.monotonic() < until:
@@ -254,7 +254,7 @@ def test_a_collection_is_dropped_while_others_write(databases):
 
     at_once(drop, *[lambda db=db, n=n: write(db, n) for n, db in enumerate(writers)])
     check_valid(databases, "c")
-    # What is acknowledged after the last drop is there, on all.
+    # Writes acknowledged after the last drop are present, on all nodes.
     writers[0].c.insert_one({"_id": "last"})
     assert all(db.c.find_one({"_id": "last"}) for db in databases)
 
@@ -403,7 +403,7 @@ def test_transactions_of_several_nodes_meet(nodes, databases):
         with pytest.raises(OperationFailure) as failure:
             one.commit_transaction()
         assert failure.value.has_error_label("TransientTransactionError")
-        # What does not concern it does not end it.
+        # Unrelated changes do not end it.
         one.start_transaction()
         databases[0].c.update_one({"_id": 2}, {"$inc": {"n": 1}}, session=one)
         databases[1].other.insert_one({"_id": 1, "a": [1]})

@@ -1,4 +1,4 @@
-"""Commands of operators and connectors: top, splitVector, filemd5 and others. What is said here mongod says too."""
+"""Commands of operators and connectors: top, splitVector, filemd5 and others. mongod has the same replies."""
 import hashlib
 import os
 import time
@@ -283,7 +283,7 @@ def test_users_writes_are_blocked(blocked):
 
 def test_what_is_not_blocked(blocked):
     db = blocked.ops
-    # What would change nothing is done; so is what fails for another reason.
+    # Commands without a change succeed; others fail for another reason.
     assert db.command("update", "c", updates=[{"q": {"_id": 9}, "u": {"$set": {"b": 1}}}])["n"] == 0
     assert db.command("update", "c", updates=[{"q": {}, "u": {"$set": {"_id": 1}}}])["n"] == 1
     assert db.command("delete", "c", deletes=[{"q": {"_id": 9}, "limit": 1}])["n"] == 0
@@ -462,7 +462,7 @@ def test_too_many_indexes_name_the_key(db):
     assert message.endswith("key:{ g63: 1 }")
     assert "d" not in db.list_collection_names()
     db.create_collection("e")
-    # Only so many are compared with each other.
+    # Only this number of them are compared with each other.
     message = refused(67, db, "createIndexes", "e",
                       indexes=[{"key": {"h%d" % n: 1}, "name": "h%d" % n} for n in range(20_000)], maxTimeMS=20_000)
     assert message.startswith("Index build failed: ") and message.endswith("key:{ h63: 1 }")

@@ -1,4 +1,4 @@
-"""Of several mistakes the one that mongod tells, and what is left behind by a command that fails.
+"""Of several errors the one that mongod reports, and the state after a command that fails.
 
 Every row holds on mongod 6.0, too.
 """

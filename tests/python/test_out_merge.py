@@ -93,7 +93,7 @@ def test_a_validator_holds_for_both_unless_it_is_bypassed(source):
 
 
 def merged(source, document, before=None, **how):
-    """The target behind a `$merge` of one document, in which there was another, or none."""
+    """The target after a `$merge` of one document, with another document before, or none."""
     target = source.database[source.name + "_one"]
     target.drop()
     if before:

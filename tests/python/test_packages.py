@@ -114,7 +114,7 @@ def test_a_server_in_memory(marula_server):
         folder = os.path.dirname(own.log_path)
     assert not is_running(own.pid)
     assert not os.path.exists(folder)
-    # What is stopped may be stopped again.
+    # A stopped server may be stopped again.
     own.stop()
 
 

@@ -1,4 +1,4 @@
-"""How many parts a path may have, stage by stage: 200 in general, one less where an expression reads it or a stage
+"""The maximum length of a path, stage by stage: 200 in general, one less where an expression reads it or a stage
 reads and writes the field of a document."""
 import pytest
 from pymongo.errors import OperationFailure
@@ -13,7 +13,7 @@ WALK = {"from": "c", "startWith": "$n", "connectFromField": "n", "connectToField
 SUM = {"x": {"$sum": 1}}
 RANGE = {"step": 1, "bounds": [1, 2]}
 
-# The stage with a path of so many parts, and the code of its refusal.
+# Returns the stage with a path of this number of parts, and the code of its error.
 REFUSED = {
     "addFields": (201, lambda p: {"$addFields": {p: 1}}, 15),
     "project": (201, lambda p: {"$project": {p: 1}}, 15),

@@ -166,7 +166,7 @@ def test_a_place_that_moves_is_found_where_it_is(db):
 
 
 def explained(collection, condition, **options):
-    """What a search has looked at: the totals, the stage that searches, and what is below it."""
+    """The counts of a search: the totals, the stage that searches, and its inputs."""
     command = {"find": collection.name, "filter": {"at": condition}, **options}
     stats = collection.database.command({"explain": command, "verbosity": "executionStats"})["executionStats"]
     stage = stats["executionStages"]
@@ -372,7 +372,7 @@ def test_a_ring_looks_at_none_of_a_cell_that_lies_beyond_it(world, place, most, 
 
 
 def test_a_limit_behind_geo_near_is_a_stage_of_its_own(world):
-    """As in mongod the plan below is told as if all were wanted."""
+    """As in mongod the plan below is shown as if all documents were wanted."""
     db, _ = world
     stages = [{"$geoNear": {"near": [10, 45], "distanceField": "d", "maxDistance": 20}}, {"$skip": 1}, {"$limit": 3}]
     command = {"aggregate": "flat", "pipeline": [*stages, {"$project": {"d": 1}}], "cursor": {}}

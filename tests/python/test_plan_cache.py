@@ -1,4 +1,4 @@
-"""The plan cache: what it keeps of trials, when it tries anew; index filters."""
+"""The plan cache: the entries from trials, replanning; index filters."""
 from pymongo import IndexModel
 
 

@@ -181,7 +181,7 @@ def test_what_runs_tells_its_plan(filled, client):
 
 
 def staged(c, pipeline, **options):
-    """What a pipeline's explain shows: the plan at its front, and the names of the stages behind."""
+    """Returns the plan at the front of an explained pipeline, and the names of the stages after it."""
     found = explain(c, {"aggregate": c.name, "pipeline": pipeline, "cursor": {}, **options}, "queryPlanner")
     if "stages" not in found:
         return flat(found["queryPlanner"]["winningPlan"]), []
@@ -488,7 +488,7 @@ def test_explain_tells_how_much_each_stage_of_a_pipeline_has_given(filled):
     assert given(group, {"$match": {"n": -1}}) == [all_documents, len(groups), 0]
     assert given(group, verbosity="queryPlanner") == [None, None]
     assert given({"$unwind": "$a"}, {"$skip": 2}, {"$limit": 3}) == [5, 5, 3, 3]
-    # What a stage would write is not written.
+    # The stage's writes are not executed.
     assert given(group, {"$out": "gone"}) == [all_documents, len(groups), 0]
     assert "gone" not in filled.database.list_collection_names()
     with pytest.raises(OperationFailure, match="can't \\$divide by zero"):

@@ -8,7 +8,7 @@ import server
 from pymongo.errors import OperationFailure
 
 
-# What is recorded of a `find` by `b`; reading the records may be recorded too.
+# Returns the record of a `find` by `b`; reading the records may be recorded too.
 OF_B = {"command.filter.b": {"$exists": True}}
 
 
@@ -194,7 +194,7 @@ def test_queries_are_known_by_their_hashes(db):
     assert told(first) == ["queryHash", "planCacheKey", "queryFramework"]
     assert [first[name] for name in names[:2]] == [second[name] for name in names[:2]]
     assert first["queryFramework"] == "classic"
-    # A plan that is asked for is not remembered.
+    # A hinted plan is not cached.
     assert hinted["queryHash"] == first["queryHash"] and told(hinted) == ["queryHash", "queryFramework"]
     assert tried["queryHash"] != first["queryHash"] and told(tried) == names
     assert told(more) == ["queryHash", "planCacheKey", "fromMultiPlanner"]

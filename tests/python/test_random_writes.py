@@ -124,7 +124,7 @@ def write(uri, name, seed, count, outcome):
                     assert not strange, strange[:3]
                     refused += len(errors)
         outcome.append((done, refused))
-    except Exception as error:  # told by the test, not by the thread
+    except Exception as error:  # reported by the test, not by the thread
         outcome.append(error)
 
 

@@ -1,4 +1,4 @@
-"""What commands refuse, by which code: names of collections, types of fields, concerns.
+"""Rejected commands and their codes: names of collections, types of fields, concerns.
 
 Every row holds on mongod 6.0, too. What each command does with each value of each field is asked by
 tests/surface/sweep.py, beside a mongod.

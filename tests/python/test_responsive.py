@@ -106,7 +106,7 @@ STATEMENTS = {
 
 @pytest.fixture(scope="module")
 def own():
-    """A server of its own: what it cannot end must not stay behind in another's tests."""
+    """A server of its own: operations that it cannot end must not affect other tests."""
     with server.Server() as own:
         with MongoClient(own.uri) as client:
             db = client.costly
@@ -243,7 +243,7 @@ def test_strangers_send_little():
             body = bson.encode({"ping": b"\0" * size, "$db": "admin"})
             for sent in (message(body), compressed(message(body))):
                 with socket.create_connection(("127.0.0.1", own.port)) as sock:
-                    # What is too long is known by its front.
+                    # A message that is too long is recognized by its start.
                     sock.sendall(sent[:9000] if not opens else sent)
                     if opens:
                         assert len(sock.recv(1000)) > 16

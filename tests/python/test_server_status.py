@@ -1,4 +1,4 @@
-"""What serverStatus counts goes up by what was done, as it does on mongod."""
+"""The counters of serverStatus grow with the operations, as in mongod."""
 import contextlib
 
 import pytest

@@ -53,7 +53,7 @@ def test_a_retried_write_happens_once(replica, rs):
         for _ in range(2):
             assert run(4, delete="c", deletes=[{"q": {"_id": 2}, "limit": 1}])["n"] == 1
         assert list(rs.sessions.c.find()) == [{"_id": 1, "n": 1}]
-        # What came before is forgotten and refused; many documents at once cannot be retried.
+        # Older numbers are rejected; writes of many documents cannot be retried.
         assert run(1, insert="c", documents=[{}])["code"] == 225
         assert run(5, update="c", updates=[{"q": {}, "u": {"$set": {"a": 1}}, "multi": True}])["writeErrors"][0]["code"] == 72
 

@@ -169,7 +169,7 @@ ENDLESS = {
 
 
 def test_all_that_runs_ends_with_the_server():
-    """Each is told of it, and none is waited for: the server would give them ten seconds."""
+    """Each gets the signal, and none is waited for: the server would give them ten seconds."""
     with server.Server() as own, leaving(own) as client:
         client.t.c.insert_many([{"_id": i} for i in range(1000)])
         client.t.large.insert_many([{name: [i + j for j in range(4)] if name == "a" else i for name in "abcdefgh"}

@@ -103,7 +103,7 @@ def test_limits_of_lists_and_partitions(client, full):
     {"$top": {"sortBy": {"_id": 1}, "output": ["$s"] * 60}}, {"$bottom": {"sortBy": {"_id": 1}, "output": ["$s"] * 60}},
 ], ids=lambda accumulator: next(iter(accumulator)))
 def test_a_list_of_a_number_of_values_has_a_limit(client, db, accumulator):
-    """What one list holds cannot go to the disk."""
+    """A single list cannot be spilled to disk."""
     db.c.insert_many([{"_id": i, "s": "x" * 1000 + str(i)} for i in range(100)])
     name = next(iter(accumulator))
     with limits(client, internalQueryTopNAccumulatorBytes=50_000):

@@ -193,7 +193,7 @@ def test_documents_made_by_densify_say_what_the_next_one_says_of_its_partition(c
 
 
 @pytest.mark.parametrize("values, step, bounds, made", [
-    # A document stands in place of the value that rounding has put behind it.
+    # A document replaces the value that rounding has moved after it.
     ([0.3, 0.4, 0.6000000000000001, 1], 0.1, "full", [0.5, 0.6, 0.7, 0.7999999999999999, 0.8999999999999999, 0.9999999999999999]),
     ([0.3, 0.3000000000000007, 26], 25, "full", [25.3]),
     ([1e-17], 1, [-3, 3], [-3, -2, -1, 0, 1, 2]),
@@ -280,7 +280,7 @@ def test_latencies_are_kept_by_collection(c):
     with pytest.raises(OperationFailure):
         c.find_one({"$no": 1})
     after = latencies(histograms=True)
-    # A find and two batches, an aggregation, and the one that has told of the time before.
+    # A find and two batches, an aggregation, and the earlier report.
     for name, more in [("reads", 5), ("writes", 2), ("commands", 1), ("transactions", 0)]:
         one = after[name]
         assert one["ops"] - before[name]["ops"] == more, name

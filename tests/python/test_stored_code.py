@@ -1,4 +1,4 @@
-"""What a database keeps in system.js is there for the code of $where and of mapReduce, and for no other."""
+"""The stored code in a database's system.js is available to $where and mapReduce, and to nothing else."""
 import pytest
 from bson import Code
 from pymongo.errors import OperationFailure
@@ -31,7 +31,7 @@ def test_where_calls_stored_functions(stored):
     assert stored.c.find_one_and_update(where, {"$set": {"y": 1}}, sort=[("_id", 1)])["_id"] == 2
     assert stored.c.count_documents({}) == 4
     assert stored.command("count", "c", query={"$where": "held.f() === 3"})["n"] == 4
-    # It is read anew for each operation.
+    # It is read again for each operation.
     stored["system.js"].update_one({"_id": "least"}, {"$set": {"value": 1}})
     assert stored.command("count", "c", query=where)["n"] == 3
     assert stored.c.delete_many(where).deleted_count == 3
@@ -43,7 +43,7 @@ def test_map_reduce_calls_stored_functions(stored):
         return sorted((one["_id"], one["value"]) for one in reply["results"])
     assert run("function() { emit(big(this.a), 1) }") == [(False, 2), (True, 2)]
     assert run("function() { emit(1, 1) }", finalize=Code("function(k, v) { return big(v) }")) == [(1, True)]
-    # What is stored goes before what the command brings.
+    # Stored code takes precedence over that of the command.
     assert run("function() { emit(least, 1) }", scope={"least": 77}) == [(2, 4)]
 
 

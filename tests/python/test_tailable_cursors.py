@@ -31,7 +31,7 @@ def test_a_tail_shows_every_document_of_many_inserters_once(db, inserters):
         thread.start()
     for thread in writing:
         thread.join()
-    # Who has missed a document does not wait for it for ever.
+    # A reader that missed a document does not wait forever.
     c.insert_one({"_id": "last"})
     for thread in reading:
         thread.join()
@@ -99,7 +99,7 @@ def test_a_cursor_says_that_its_collection_is_gone(db):
     db.c.rename("z")
     code, text = get_more(db, cursor, "c")
     assert code == 175 and text.startswith(f"collection renamed from '{db.name}.c' to '{db.name}.z'. UUID "), text
-    # What has all its documents already goes on.
+    # A cursor that has all its documents already continues.
     cursor = opened([{"$group": {"_id": "$_id"}}])
     db.c.drop()
     assert len(db.command("getMore", cursor, collection="c")["cursor"]["nextBatch"]) == 4

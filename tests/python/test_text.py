@@ -1,4 +1,4 @@
-"""Text search, as an application uses it: words in their languages, phrases, scores. Answers are mongod 6.0's."""
+"""Text search, as an application uses it: words in their languages, phrases, scores. The results are mongod 6.0's."""
 import pytest
 from pymongo.errors import OperationFailure, WriteError
 

@@ -152,7 +152,7 @@ def test_only_the_meta_value_can_be_changed_or_deleted_by(db, m):
     m.insert_many([{"t": at(i), "s": {"d": i % 3}, "v": i} for i in range(30)])
     assert m.update_many({"s.d": 1}, {"$set": {"s.e": 5}}).modified_count == 10
     assert m.count_documents({"s.e": 5}) == 10
-    # What comes later for the old meta value begins a bucket of its own.
+    # Later measurements of the old meta value start a new bucket.
     m.insert_one({"t": at(1), "s": {"d": 1}, "v": 1})
     assert m.count_documents({"s": {"d": 1}}) == 1
     assert m.delete_many({"s.d": 1}).deleted_count == 11

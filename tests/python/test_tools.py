@@ -135,7 +135,7 @@ def replay(port, name):
 
 
 def make_shop(client):
-    """What the tools dump and export: every kind of collection, and values of every kind."""
+    """The data that the tools dump and export: every kind of collection, and values of every kind."""
     shop = client.shop
 
     def document(n):
@@ -160,7 +160,7 @@ def make_shop(client):
 # expected, found). All but these are alike, and each of these is as it says here.
 # docs/differences.md has them in words.
 OWN_WAYS = [
-    # Its own version, beside MongoDB's.
+    # Its own version, in addition to MongoDB's.
     ("*", "buildInfo", "marula", "missing", "there"),
     ("*", "serverStatus", "marula", "missing", "there"),
     # mongod's allocator.

@@ -107,7 +107,7 @@ def test_the_first_to_change_a_document_wins(rs):
         assert code_of(lost) == (112, True)
         second.abort_transaction()
         first.commit_transaction()
-        # What has changed since its moment is lost too, whoever has changed it.
+        # A change since its moment is a conflict too, by any client.
         second.start_transaction()
         assert c.find_one({"_id": 2}, session=second) == {"_id": 2}
         c.update_one({"_id": 2}, {"$set": {"by": 0}})
@@ -204,7 +204,7 @@ def test_of_a_taken_key_and_a_locked_one_the_first_is_told(rs):
         update = {"q": {"_id": 2}, "u": {"$set": {"u": 1}}}
         reply = rs.tx.command("update", "c", updates=[update], maxTimeMS=5_000, check=False)
         assert [error["code"] for error in reply["writeErrors"]] == [11000]
-        # What stands before it in its list goes in.
+        # The statements before it in the list are executed.
         reply = rs.tx.command("insert", "c", documents=[{"_id": 7, "u": 7}, {"_id": 1}, {"_id": 4}], maxTimeMS=5_000, check=False)
         assert (reply["n"], [(error["index"], error["code"]) for error in reply["writeErrors"]]) == (1, [(1, 11000)])
         session.abort_transaction()
@@ -269,11 +269,11 @@ def test_changes_of_the_catalogue_wait(rs):
                         {"collMod": "c", "validationLevel": "off"}, {"dropDatabase": 1}):
             with pytest.raises(pymongo.errors.ExecutionTimeout):
                 rs.tx.command({**command, "maxTimeMS": 100})
-        # What concerns other collections goes on.
+        # Operations on other collections continue.
         rs.tx.create_collection("e")
         dropper = threading.Thread(target=lambda: rs.tx.drop_collection("c"))
         dropper.start()
-        # Who comes while it waits is told to come again.
+        # A request during the wait must be retried.
         with rs.start_session() as other:
             for _ in range(1000):
                 other.start_transaction()
@@ -360,7 +360,7 @@ def test_an_index_that_is_younger_than_the_transaction_is_left_out(rs):
         d.find_one({}, session=session)
         rs.tx.create_collection("young", viewOn="c", pipeline=[{"$match": {"_id": 77}}])
         assert ids(rs.tx.young.find({}, session=session)) == [77]
-    # Reads at one moment outside transactions do without it, too; whoever sees now does not.
+    # Reads at one moment outside transactions do without it, too; reads of the newest state do not.
     with rs.start_session(snapshot=True) as session:
         d.find_one({}, session=session)
         c.create_index("b")
@@ -443,7 +443,7 @@ def test_collections_and_indexes_are_created_with_the_commit(rs):
         rs.tx.lost.insert_one({"_id": 1}, session=session)
         session.abort_transaction()
         assert "lost" not in names()
-        # Who creates it first has created it.
+        # The first creation wins.
         session.start_transaction()
         rs.tx.raced.insert_one({"_id": 1}, session=session)
         rs.tx.raced.insert_one({"_id": 2})
@@ -709,7 +709,7 @@ def test_a_bulk_write_is_of_a_transaction_like_any_other():
 
 
 def test_writers_that_wait_for_a_transaction_hold_no_thread(rs):
-    """Hundreds of them wait beside each other; who ends one by its time or by killOp does, and the others go on."""
+    """Hundreds of them wait at the same time; one ends by its time limit or by killOp, and the others continue."""
     if server.is_mongod():
         pytest.skip("mongod has a thread for each connection")
     c = rs.tx.c

@@ -1,4 +1,4 @@
-"""What tools are told of transactions and sessions: config.transactions, currentOp, serverStatus, and the bounds."""
+"""Transactions and sessions as tools see them: config.transactions, currentOp, serverStatus, and the bounds."""
 import json
 import threading
 import uuid
@@ -43,7 +43,7 @@ def test_config_transactions_has_the_newest_numbered_write_of_each_session(rs):
         committed = record_of(rs, session)
         assert (committed["txnNum"], committed["state"]) == (number + 1, "committed")
         assert committed["lastWriteDate"] >= written["lastWriteDate"]
-        # What has written nothing, or nothing that lasts, leaves no trace.
+        # A transaction without lasting writes leaves no record.
         session.start_transaction()
         c.find_one({}, session=session)
         session.commit_transaction()

@@ -1,4 +1,4 @@
-"""What change streams tell of random updates: the same as mongod 6.0 told, and the difference between the two documents.
+"""Events of random updates in change streams: the same as in mongod 6.0, and the difference between the two documents.
 
 The recorded part is made by `tests/update_descriptions.py --record` beside a mongod. MARULA_DESCRIPTIONS sets the number of
 new random cases, MARULA_DESCRIPTIONS_SEED repeats a run.

@@ -162,7 +162,7 @@ def check_indexes(collection):
 
 
 def below(value, names):
-    """What stands at a path, through arrays too."""
+    """Returns the values at a path, through arrays too."""
     if not names:
         return [value]
     if isinstance(value, list):

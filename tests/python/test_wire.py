@@ -22,7 +22,7 @@ PING = bson.encode({"ping": 1, "$db": "admin"})
 
 
 def exchange(address, data, wait=2.0):
-    """What the server sends back until it is silent or hangs up."""
+    """Returns the bytes that the server sends until it is silent or closes."""
     with socket.create_connection(address, timeout=wait) as s:
         received = b""
         try:

@@ -64,7 +64,7 @@ NAMES = ["", ".", "..", ".a", "a.", "a..b", "$a", "a$b", "a.$b", "$cmd", "$cmd.a
 NAMED = ["find", "aggregate", "count", "distinct", "insert", "update", "delete", "findAndModify", "create", "drop",
          "createIndexes", "dropIndexes", "listIndexes", "collMod", "collStats", "validate", "convertToCapped"]
 DATABASES = ["sweep", "admin", "config", "local"]
-# What would take the servers apart: these are not dropped or written.
+# Namespaces whose change would break the servers: these are not dropped or written.
 KEPT = {("local", "oplog.rs"), ("local", "system.replset"), ("admin", "system.version"), ("admin", "system.users"),
         ("admin", "system.keys"), ("config", "transactions"), ("config", "image_collection")}
 
@@ -316,7 +316,7 @@ class Side(object):
 
 
 def outcome(reply, with_message):
-    """What is compared: success, or the code; of writes the codes of their errors as well."""
+    """The compared result: success, or the code; for writes also the codes of their errors."""
     code = "ok" if reply.get("ok") == 1 else reply.get("code", "none")
     errors = ["w%s" % error.get("code") for error in reply.get("writeErrors") or []]
     concern = reply.get("writeConcernError")
@@ -372,7 +372,7 @@ def asked(name):
 
 
 def ask(side, before, command, args):
-    """What a server answers to a case."""
+    """Returns a server's reply to a case."""
     for command_before in before:
         side.ask(command_before)
     return outcome(side.ask(probe.from_ejson(command, probe.Env("sweep"))), args.messages)

@@ -77,7 +77,7 @@ class Server:
         return host, int(port)
 
     def log(self):
-        """What the server has logged so far."""
+        """The server's log so far."""
         try:
             with open(self.log_path, encoding="utf-8", errors="replace") as log:
                 return log.read()
