@@ -75,6 +75,14 @@ const WORDS: &[(&str, &str)] = &[
     ("and the like", "'and similar …', 'such as …'"),
     ("and its kin", "'and similar …', 'such as …'"),
     ("and its like", "'and similar …', 'such as …'"),
+    ("and kin", "'and similar …', 'such as …'"),
+    ("under way", "in progress, running"),
+    ("passed over", "skipped, ignored"),
+    ("looked through", "scanned, checked"),
+    ("looks through", "scans, checks"),
+    ("carried out", "executed"),
+    ("carries out", "executes"),
+    ("held up", "delayed"),
 ];
 
 /// Complains of old words in the comments of one file.

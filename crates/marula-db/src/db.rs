@@ -191,7 +191,7 @@ impl Db {
         &self.sessions
     }
 
-    /// Returns whether the numbered write of this thread, which has ended, must be carried out
+    /// Returns whether the numbered write of this thread, which has ended, must be executed
     /// again: another node has written the record of its session.
     ///
     /// Errors: those of the store.

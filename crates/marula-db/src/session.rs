@@ -32,7 +32,7 @@ errors! {
     txn_too_old(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer retryable write with txnNumber {newest} has already started on this session.";
     older_than_transaction(number: i64, session: &str, newest: i64) = TransactionTooOld, "Retryable write with txnNumber {number} is prohibited on session {session} because a newer transaction with txnNumber {newest} has already started on this session.";
     became_transaction() = IncompleteTransactionHistory, "Cannot retry a retryable write that has been converted into a transaction";
-    /// The request is carried out again, and finds the other node's record.
+    /// The request is executed again, and finds the other node's record.
     session_moved() = InterruptedDueToReplStateChange, "another server has written a record of this session";
     incomplete_history(statement: i32, number: i64) = IncompleteTransactionHistory, "the record of statement {statement} of txnNumber {number} is of another kind of write";
 }
@@ -324,7 +324,7 @@ impl Sessions {
     }
 
     /// Returns whether another node has written the record of this thread's numbered write, which
-    /// has ended: then it must be carried out again, and finds in the record what has been done.
+    /// has ended: then it must be executed again, and finds in the record what has been done.
     ///
     /// Errors: those of the store.
     pub(crate) fn has_moved(&self, store: &dyn Store) -> Result<bool> {

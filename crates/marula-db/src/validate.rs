@@ -84,7 +84,7 @@ pub fn check(
     Ok(check.report)
 }
 
-/// A check under way.
+/// A check in progress.
 struct Check<'c> {
     collection: &'c Collection,
     snapshot: &'c dyn View,

@@ -13,7 +13,7 @@
 //! root 0x0A                                  written by each node that is added
 //! root 0x10+space key                        a key of the store of at most 4,000 bytes
 //! root 0x10+space key[..4000] hash(16)       a longer one
-//! root 0x20+space escaped key  id(8) part(4) 90,000 bytes of a large value, or what is left of it
+//! root 0x20+space escaped key  id(8) part(4) 90,000 bytes of a large value, or the rest of it
 //! ```
 //!
 //! A value starts with a byte that says how it lies; a counter is 8 bytes and nothing else, so no

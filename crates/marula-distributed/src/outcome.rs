@@ -1,9 +1,9 @@
 //! Commits that are made exactly once, whatever the store says of their outcome.
 //!
-//! A commit takes a *slot*: a key of its own while it is under way, into which it writes its
+//! A commit takes a *slot*: a key of its own while it is in progress, into which it writes its
 //! number, and which it claims to have read. When its outcome is unknown the slot is read. If the
 //! number is there, the commit was made. If not, the slot is overwritten: a commit that is still
-//! under way then conflicts, and can be tried again in another slot.
+//! in progress then conflicts, and can be tried again in another slot.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -57,7 +57,7 @@ impl Host for Context<'_> {
     /// An operation that may have to be profiled is not attempted within a time budget: a profile
     /// of the attempt would be lost.
     fn time_budget(&self) -> TimeBudget {
-        let time = self.call.patience;
+        let time = self.call.time_budget;
         if self.may_wait() {
             TimeBudget::Timed
         } else if self.server.profiling.concerns(TimeBudget::longest(time)) {

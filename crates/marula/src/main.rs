@@ -35,7 +35,7 @@ use marula_server::log::unblocked;
 use cli::{Cli, Command};
 
 /// The time that the end of the process waits for stdout to take the last lines of the log.
-const LOG_PATIENCE: Duration = Duration::from_secs(1);
+const LOG_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The error, as one line.
 type Failure = String;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Bench { words } }) => Err(bench::run(&words)),
         Err(error) => return usage(&error),
     };
-    unblocked::drain(LOG_PATIENCE);
+    unblocked::drain(LOG_TIMEOUT);
     match outcome {
         Ok(code) => code,
         Err(failure) => {

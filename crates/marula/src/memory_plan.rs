@@ -1,4 +1,4 @@
-//! How the memory of a server is divided: what its options say, or what is left to the defaults.
+//! How the memory of a server is divided: by its options, and by defaults for the rest.
 //!
 //! ```text
 //!  --memory-limit  ├── caches 2/5 ──┤├ memtables 1/9 ┤├ program ┤├── operations, with slack ──┤

@@ -37,7 +37,7 @@ pub(super) struct Endpoint {
 pub(super) enum Failure {
     /// Nothing was sent.
     NotSent(io::Error),
-    /// The request may have been carried out.
+    /// The request may have been executed.
     Lost(io::Error),
 }
 

@@ -6,7 +6,7 @@
 //! round trip unless this process has read the key at that version, or written it last.
 //!
 //! etcd has no additions: counters are read and compared in the same transaction, and one commit
-//! with counters is under way at a time.
+//! with counters is in progress at a time.
 
 mod http;
 mod plan;
@@ -105,7 +105,7 @@ struct Entry {
 enum Effect {
     /// It changes nothing: it may be sent again.
     Reads,
-    /// It may have been carried out.
+    /// It may have been executed.
     Writes,
 }
 
@@ -546,7 +546,7 @@ impl Kv for Etcd {
     }
 }
 
-/// The meaning of a refusal. A write that is not known to be refused may be carried out.
+/// The meaning of a refusal. A write that is not known to be refused may be executed.
 fn refusal(text: &str, effect: Effect) -> KvError {
     let says = |what: &str| text.contains(what);
     if says("required revision has been compacted") {

@@ -3,7 +3,7 @@
 //! Reads are at a version that [`Kv::read_version`] gave out, for five seconds of the store's
 //! clock; a commit is refused when a later commit has written what it read, when what it read is
 //! older than five seconds, and when it or a part of it is too large. Versions go on with the
-//! clock, a million a second. [`Faults`] come by a seed. Several adapters over one [`Sim`] are
+//! clock, a million a second. [`Faults`] follow from a seed. Several adapters over one [`Sim`] are
 //! several processes over one store.
 //!
 //! The *state* is one ordered map whose copies are free; a copy is kept for each version that was

@@ -1,4 +1,4 @@
-//! The reasons for which PCRE rejects a pattern, in the words of PCRE1, which mongod 6.0 returns.
+//! The reasons for which PCRE rejects a pattern, in the texts of PCRE1, which mongod 6.0 returns.
 //!
 //! PCRE2 numbers the same reasons from 101 and words some of them differently. Source: mongod 6.0,
 //! tried with a pattern for each.

@@ -78,7 +78,7 @@ impl Failure {
     ///
     /// Shape of its data: `{ failCommands: [<name>], errorCode: <code>, errorLabels: [<label>],
     /// closeConnection: <bool>, blockConnection: <bool>, blockTimeMS: <ms>, writeConcernError: {},
-    /// appName: <name>, namespace: <ns> }`. Fields of another type are passed over.
+    /// appName: <name>, namespace: <ns> }`. Fields of another type are ignored.
     fn by_name(data: Doc<'_>, connection: &Connection, request: &Request<'_>) -> Option<Failure> {
         if !names(data, request) || !is_client(data, connection) || !is_on(data, request) {
             return None;

@@ -61,9 +61,9 @@ impl Write for Unblocked {
     }
 }
 
-/// Waits until the waiting lines are written, for at most `patience`: before the process ends.
-pub fn drain(patience: Duration) {
-    let until = Instant::now() + patience;
+/// Waits until the waiting lines are written, for at most `timeout`: before the process ends.
+pub fn drain(timeout: Duration) {
+    let until = Instant::now() + timeout;
     let mut waiting = STDOUT.waiting.lock();
     while waiting.is_writing || !waiting.lines.is_empty() {
         if STDOUT.changed.wait_until(&mut waiting, until).timed_out() {

@@ -160,7 +160,7 @@ impl Worker {
             return Some(Duration::ZERO);
         }
         let connections = self.connections.iter().flatten();
-        let deadlines = connections.map(|connection| connection.since + connection.patience());
+        let deadlines = connections.map(|connection| connection.since + connection.wait_max());
         let next = deadlines.chain(self.accept_at).min()?;
         // A millisecond more, because the poll rounds down.
         Some(next.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
@@ -221,13 +221,13 @@ impl Connection {
     }
 
     /// Returns the maximum time of the wait.
-    fn patience(&self) -> Duration {
+    fn wait_max(&self) -> Duration {
         let is_idle = self.received.is_empty() && self.response.is_empty();
         if is_idle { IDLE_MAX } else { REQUEST_MAX }
     }
 
     fn is_overdue(&self) -> bool {
-        self.since.elapsed() >= self.patience()
+        self.since.elapsed() >= self.wait_max()
     }
 
     /// Continues as far as the socket permits, but serves at most one request: sends, reads, writes

@@ -30,7 +30,7 @@ use args::{BackupCommand, TargetArgs};
 pub(crate) use schedule::ScheduleSettings;
 pub(crate) use service::Service;
 
-/// Carries out one of the commands.
+/// Executes one of the commands.
 pub(crate) fn run(args: &BackupArgs) -> Result<ExitCode, Failure> {
     crate::process::keep_files_private();
     match &args.command {

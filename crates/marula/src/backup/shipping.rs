@@ -44,7 +44,7 @@ impl Shipping {
         Ok(Shipping { run, started_after, followed: None })
     }
 
-    /// Sends until the server ends, and then what is left.
+    /// Sends until the server ends, and then the rest.
     pub(super) fn run(mut self, service: &Service) {
         loop {
             let is_last = service.is_ending();

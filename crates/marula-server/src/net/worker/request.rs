@@ -15,10 +15,10 @@ use crate::net::wake::{Bidding, Ring, Ticket, Wake};
 
 /// The time budget of a call on a worker, in which a handful of others wait. One that has started
 /// may take up to the [hard limit](marula_plan::TimeBudget::longest).
-const PATIENCE: Duration = Duration::from_micros(100);
+const TIME_BUDGET: Duration = Duration::from_micros(100);
 /// The budget if no other connection of the worker was active recently. Handing a call to the pool
 /// wakes two threads, which costs more than a few documents.
-const PATIENCE_ALONE: Duration = Duration::from_millis(1);
+const TIME_BUDGET_ALONE: Duration = Duration::from_millis(1);
 /// The time after which other connections count as idle.
 const ALONE_AFTER: Duration = Duration::from_millis(10);
 
@@ -34,8 +34,8 @@ impl<S: Service> Worker<S> {
         let Some(state) = connection.state.as_mut() else {
             unreachable!("a connection that is not parked has its state")
         };
-        let patience = self.patience(slot, arrived);
-        let call = Call { place: Place::Inline, reason: Reason::Arrived, arrived, patience };
+        let time_budget = self.time_budget(slot, arrived);
+        let call = Call { place: Place::Inline, reason: Reason::Arrived, arrived, time_budget };
         let start = self.reply.as_bytes().len();
         self.counters().active.add(1);
         let (verdict, logical) =
@@ -81,14 +81,14 @@ impl<S: Service> Worker<S> {
     }
 
     /// Returns the time budget of a call.
-    fn patience(&mut self, slot: usize, arrived: Instant) -> Duration {
+    fn time_budget(&mut self, slot: usize, arrived: Instant) -> Duration {
         if self.last_slot != slot {
             self.last_slot = slot;
             self.others_called = Some(arrived);
         }
         let is_alone =
             self.others_called.is_none_or(|others| arrived.duration_since(others) >= ALONE_AFTER);
-        if is_alone { PATIENCE_ALONE } else { PATIENCE }
+        if is_alone { TIME_BUDGET_ALONE } else { TIME_BUDGET }
     }
 
     /// Passes a call to the pool.
@@ -117,7 +117,7 @@ impl<S: Service> Worker<S> {
         arrived: Instant,
     ) {
         let reason = Reason::Arrived;
-        let call = Call { place: Place::Inline, reason, arrived, patience: Duration::ZERO };
+        let call = Call { place: Place::Inline, reason, arrived, time_budget: Duration::ZERO };
         let order = Order { lane: Lane::Reserved, deadline: None };
         self.submit(slot, connection, Work::Frame(frame), call, order);
     }
@@ -262,5 +262,5 @@ impl<S: Service> Worker<S> {
 
 /// A call on a pool thread.
 pub(super) fn pool_call(reason: Reason, arrived: Instant) -> Call {
-    Call { place: Place::Pool, reason, arrived, patience: Duration::MAX }
+    Call { place: Place::Pool, reason, arrived, time_budget: Duration::MAX }
 }
