@@ -141,7 +141,7 @@ pub struct Call {
     /// The time at which the message was read from the socket.
     pub arrived: Instant,
     /// The maximum duration of the call if other connections wait for the thread.
-    pub patience: Duration,
+    pub time_budget: Duration,
 }
 
 /// The network's next step after a call.
