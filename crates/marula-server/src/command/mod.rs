@@ -1,7 +1,7 @@
 //! The commands: one row and one function each.
 //!
 //! Each file is one command. Its `COMMAND` row holds everything that the frame needs before the
-//! command's own code runs (name, thread, privileges, fields); `run` reads the [`Request`], writes
+//! command's own code runs (name, thread, privileges, fields); `run` reads the `Request`, writes
 //! the fields of the reply and returns an [`Outcome`]. [`dispatch`](crate::dispatch) adds `ok`,
 //! errors and write concern errors, and counts.
 //!
