@@ -36,6 +36,15 @@ impl Ident {
     pub fn range(self) -> KeyRange {
         KeyRange { start: self.bytes().to_vec(), end: Ident(self.0 + 1).bytes().to_vec() }
     }
+
+    /// The range of the keys that lie in `range` without this ident at their start.
+    pub fn range_within(self, range: &KeyRange) -> KeyRange {
+        let ident = self.bytes();
+        KeyRange {
+            start: [&ident[..], &range.start].concat(),
+            end: [&ident[..], &range.end].concat(),
+        }
+    }
 }
 
 /// The size of an ident at the start of a key.

@@ -172,6 +172,32 @@ pub struct Parked {
     pub history: History,
 }
 
+impl Parked {
+    /// A cursor of this command, whose first batch, of `count` documents, is in the reply. `lsid`
+    /// is its session and `origin` its body.
+    pub(crate) fn new(
+        ctx: &Context<'_>,
+        source: Box<dyn Source>,
+        namespace: Namespace,
+        lsid: Option<Lsid>,
+        origin: DocBuf,
+        count: usize,
+    ) -> Self {
+        Parked {
+            source,
+            namespace,
+            lsid,
+            snapshot: ctx.snapshot.cloned(),
+            transaction: ctx.entered.map(|entered| entered.number),
+            no_timeout: false,
+            origin,
+            owner: Owner::of(ctx),
+            life: Life::default(),
+            history: History::begin(ctx, count),
+        }
+    }
+}
+
 /// The owner of a cursor.
 #[derive(Clone)]
 pub(crate) struct Owner {

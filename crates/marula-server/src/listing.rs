@@ -6,7 +6,7 @@ use marula_db::Namespace;
 use marula_error::{Result, errors};
 
 use crate::context::Context;
-use crate::cursor::{Documents, Filled, History, Life, Owner, Parked};
+use crate::cursor::{Documents, Filled, Parked};
 use crate::fields::{self, Field, Types};
 use crate::request::Request;
 
@@ -37,18 +37,8 @@ pub(crate) fn reply(
     let id = match filled {
         Filled::Exhausted => 0,
         Filled::More => {
-            let cursor = Parked {
-                source: Box::new(source),
-                namespace,
-                lsid: request.lsid,
-                snapshot: None,
-                transaction: None,
-                no_timeout: false,
-                origin: request.body.to_buf(),
-                owner: Owner::of(context),
-                life: Life::default(),
-                history: History::begin(context, returned),
-            };
+            let (lsid, origin) = (request.lsid, request.body.to_buf());
+            let cursor = Parked::new(context, Box::new(source), namespace, lsid, origin, returned);
             context.server.cursors.open(cursor, context.now_ms)?
         }
     };

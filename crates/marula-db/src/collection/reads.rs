@@ -95,11 +95,7 @@ impl Collection {
         range: &KeyRange,
         direction: Direction,
     ) -> Result<RecordCursor<'r>> {
-        let ident = self.ident.bytes();
-        let range = KeyRange {
-            start: [&ident[..], &range.start].concat(),
-            end: [&ident[..], &range.end].concat(),
-        };
+        let range = self.ident.range_within(range);
         let cursor = store.cursor(Space::Records, &range, direction).for_client()?;
         Ok(RecordCursor { cursor, ident: self.ident, key: Vec::new() })
     }
@@ -122,11 +118,7 @@ impl Collection {
         range: &KeyRange,
         direction: Direction,
     ) -> Result<EntryCursor<'r>> {
-        let ident = index.ident.bytes();
-        let range = KeyRange {
-            start: [&ident[..], &range.start].concat(),
-            end: [&ident[..], &range.end].concat(),
-        };
+        let range = index.ident.range_within(range);
         let cursor = store.cursor(Space::Indexes, &range, direction).for_client()?;
         // Checked after the cursor was opened: its snapshot is then complete.
         self.check_index(&index)?;

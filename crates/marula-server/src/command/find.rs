@@ -14,7 +14,7 @@ use super::{Auth, Command, Fields, Kind, Named, Outcome, Place, ReadConcernLevel
 use crate::change_stream::Followed;
 use crate::collection_uuid;
 use crate::context::Context;
-use crate::cursor::{self, Filled, History, Life, Owner, Parked, Source};
+use crate::cursor::{Filled, Parked, Source};
 use crate::environment;
 use crate::pipeline_source::PipelineSource;
 use crate::request::Request;
@@ -130,18 +130,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Tail::Tailable | Tail::AwaitData => count > 0 || ctx.unit.count(&collection)? > 0,
     };
     let id = if stays_open && !op.single_batch {
-        let parked = Parked {
-            source: Box::new(documents),
-            namespace: ns.clone(),
-            lsid: request.lsid,
-            snapshot: ctx.snapshot.cloned(),
-            transaction: ctx.entered.map(|entered| entered.number),
-            no_timeout: op.no_cursor_timeout,
-            origin: request.body.to_buf(),
-            owner: Owner::of(ctx),
-            life: Life::default(),
-            history: History::begin(ctx, count),
-        };
+        let (lsid, origin) = (request.lsid, request.body.to_buf());
+        let parked = Parked::new(ctx, Box::new(documents), ns.clone(), lsid, origin, count);
+        let parked = Parked { no_timeout: op.no_cursor_timeout, ..parked };
         ctx.server.cursors.open(parked, ctx.now_ms)?
     } else {
         0
@@ -176,18 +167,8 @@ pub(super) fn reply_cursor(
     let id = match filled {
         Filled::Exhausted => 0,
         Filled::More => {
-            let parked = cursor::Parked {
-                source,
-                namespace: ns.clone(),
-                lsid: request.lsid,
-                snapshot: ctx.snapshot.cloned(),
-                transaction: ctx.entered.map(|entered| entered.number),
-                no_timeout: false,
-                origin: request.body.to_buf(),
-                owner: Owner::of(ctx),
-                life: Life::default(),
-                history: History::begin(ctx, count),
-            };
+            let (lsid, origin) = (request.lsid, request.body.to_buf());
+            let parked = Parked::new(ctx, source, ns.clone(), lsid, origin, count);
             ctx.server.cursors.open(parked, ctx.now_ms)?
         }
     };
