@@ -199,6 +199,13 @@ impl Order {
         let Order { hint, sort, wants_score } = self;
         Query { hint, sort, wants_score, ..Query::new(filter, context) }
     }
+
+    /// Makes the query that finds the first document of `filter`, for a write, which stops there:
+    /// only a sort has to know the limit.
+    pub fn query_of_one(self, filter: Filter, context: QueryContext) -> Query {
+        let limit = self.sort.is_some().then_some(1);
+        Query { limit, ..self.query(filter, context) }
+    }
 }
 
 /// Checks that a sort in natural order has neither other fields nor an index hint.

@@ -77,7 +77,7 @@ impl<'a> DeleteOp<'a> {
         if !op.may_wait && self.multi {
             return Ok(Progress::NeedsPool);
         }
-        let order = Order { hint: args::parse_hint(self.hint)?, ..Order::default() };
+        let order = self.order()?;
         let (asked, wording, may_wait) = (self.query, self.wording(), op.may_wait);
         let sought = Sought { asked, filter, order, wording, context, may_wait };
         let Progress::Done(mut execution) = candidates::find(env, collection, sought)? else {
@@ -124,8 +124,12 @@ impl<'a> DeleteOp<'a> {
         if collection.is_none() {
             args::check_text_without_collection(&filter, ns)?;
         }
-        let order = Order { hint: args::parse_hint(self.hint)?, ..Order::default() };
-        Ok(order.query(filter, context))
+        Ok(self.order()?.query(filter, context))
+    }
+
+    /// Parses the hint; a delete has no sort.
+    fn order(&self) -> Result<Order> {
+        Ok(Order { hint: args::parse_hint(self.hint)?, ..Order::default() })
     }
 
     /// The query as the client wrote it.

@@ -180,10 +180,7 @@ impl<'a> FindAndModifyOp<'a> {
         // A collection that is not created has no document to project.
         let has_document = collection.is_some() || self.upsert;
         self.parse_projection(if has_document { fields } else { Doc::EMPTY }, &context)?;
-        let mut query = order.query(filter, context);
-        // A write stops at the one document that it looks for; only a sort has to know.
-        query.limit = query.sort.is_some().then_some(1);
-        Ok((query, update))
+        Ok((order.query_of_one(filter, context), update))
     }
 
     /// Parses everything but the projection, in mongod's order: of several errors, the first

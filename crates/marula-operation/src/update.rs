@@ -194,9 +194,11 @@ impl<'a> UpdateOp<'a> {
         if collection.is_none() {
             args::check_text_without_collection(&filter, ns)?;
         }
-        let mut query = self.order(&context)?.query(filter, context);
-        // A write stops at the one document that it looks for; only a sort has to know.
-        query.limit = (!self.multi && query.sort.is_some()).then_some(1);
+        let order = self.order(&context)?;
+        let query = match self.multi {
+            true => order.query(filter, context),
+            false => order.query_of_one(filter, context),
+        };
         Ok((query, update))
     }
 
