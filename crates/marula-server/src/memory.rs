@@ -57,8 +57,9 @@ pub struct ProcessMemory {
     pub give_back: fn(),
 }
 
-/// The work of a thread. At its end the thread returns what it has freed, if the process is close
-/// to its limit: it may be idle for long, and the allocator keeps freed memory by thread.
+/// The work of a thread. At its end the thread returns what it has freed, if the process has half
+/// of its bound or more: the thread may be idle for long, and the allocator keeps freed memory by
+/// thread.
 pub struct ThreadWork(Option<ProcessMemory>);
 
 impl Drop for ThreadWork {
@@ -89,11 +90,14 @@ impl Memory {
 
     /// Fails if this number of additional bytes exceeds the limit.
     pub fn ask(&self, bytes: usize) -> Result<()> {
-        let used = self.used();
-        match used.saturating_add(bytes) > self.bytes_max {
-            true => Err(server_memory_used_up(used, self.bytes_max)),
-            false => Ok(()),
+        match self.has(bytes) {
+            true => Ok(()),
+            false => Err(server_memory_used_up(self.used(), self.bytes_max)),
         }
+    }
+
+    fn has(&self, bytes: usize) -> bool {
+        self.used().saturating_add(bytes) <= self.bytes_max
     }
 
     /// Begins the work of a thread that may be idle after it.
@@ -105,7 +109,7 @@ impl Memory {
     pub fn is_short_of(&self, bytes: usize) -> bool {
         let is_too_large =
             |process: ProcessMemory| (process.resident)().saturating_add(bytes) > process.bytes_max;
-        self.ask(bytes).is_err() || self.process.is_some_and(is_too_large)
+        !self.has(bytes) || self.process.is_some_and(is_too_large)
     }
 }
 
