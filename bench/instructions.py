@@ -12,22 +12,32 @@ are random; compare medians. Needs valgrind.
 """
 
 import argparse
+import os
 import pathlib
-import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 
 import pymongo
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests"))
+import server  # noqa: E402
 
 DOCUMENTS = 20_000
 SCANNED = 2_000
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+class Counted(server.Server):
+    """A server under callgrind, with counting off."""
+
+    def __init__(self, binary, dumps):
+        self.binary, self.dumps = binary, dumps
+        super().__init__(wait=300)
+
+    def command(self):
+        return ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--separate-threads=yes",
+                f"--callgrind-out-file={self.dumps}", self.binary, "serve", "--dbpath", self.dbpath, "--port", str(self.port)]
 
 
 def operations(db):
@@ -75,27 +85,17 @@ def load(client):
 
 def measure(binary):
     """Returns the instructions of each operation, by its name."""
-    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         dumps = pathlib.Path(folder, "dump")
-        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--separate-threads=yes"]
-        command += [f"--callgrind-out-file={dumps}"]
-        command += [binary, "serve", "--dbpath", f"{folder}/db", "--port", str(port)]
-        with open(pathlib.Path(folder, "log"), "w") as log:
-            server = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            url = f"mongodb://127.0.0.1:{port}/?directConnection=true"
-            with pymongo.MongoClient(url, serverSelectionTimeoutMS=300_000, socketTimeoutMS=600_000) as client:
+        with Counted(binary, dumps) as own:
+            with pymongo.MongoClient(own.uri, serverSelectionTimeoutMS=300_000, socketTimeoutMS=600_000) as client:
                 db = load(client)
                 counts = {}
                 for name, calls, run in operations(db):
                     for n in range(calls // 4):
                         run(n)
-                    counts[name] = count(server.pid, dumps, lambda: [run(n) for n in range(calls)]) / calls
+                    counts[name] = count(own.process.pid, dumps, lambda: [run(n) for n in range(calls)]) / calls
                 return counts
-        finally:
-            server.terminate()
-            server.wait()
 
 
 def count(pid, dumps, work):

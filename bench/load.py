@@ -10,26 +10,18 @@ import struct
 import time
 
 import bson
+from raw import Raw
 
-OP_MSG = 2013
 WARM_UP_S = 0.5
-
-
-def request(command):
-    """A command as a message."""
-    body = b"\0\0\0\0\0" + bson.encode(command)
-    return struct.pack("<iiii", 16 + len(body), 1, 0, OP_MSG) + body
 
 
 def ask(stream, command):
     """Sends a command and waits for its reply, which must be a success."""
-    stream.sendall(request(command))
-    reply = b""
-    while len(reply) < 4 or len(reply) < struct.unpack_from("<i", reply)[0]:
-        reply += stream.recv(1 << 16)
-    doc = bson.decode(reply[21:])
-    assert doc["ok"] == 1, doc
-    return doc
+    connection = Raw.over(stream)
+    connection.send(command)
+    reply = connection.reply()
+    assert reply["ok"] == 1, reply
+    return reply
 
 
 def sign_in(stream, user, password):

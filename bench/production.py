@@ -27,7 +27,8 @@ from bson.raw_bson import RawBSONDocument
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests"))
 import server  # noqa: E402
-from load import drive, request  # noqa: E402
+from load import drive  # noqa: E402
+from raw import message  # noqa: E402
 
 USER, PASSWORD = "bench", "of no value"
 
@@ -124,7 +125,7 @@ def loaded(side, connections, make, seconds, **options):
 
 def find_by_id(connection, number):
     """A find of one of 10,000 documents."""
-    return request({"find": "c", "filter": {"_id": (connection * 7919 + number * 104_729) % 10_000}, "limit": 1,
+    return message({"find": "c", "filter": {"_id": (connection * 7919 + number * 104_729) % 10_000}, "limit": 1,
                     "singleBatch": True, "$db": "bench"})
 
 
@@ -173,7 +174,7 @@ def beside(title, unit, values):
 
 def insert_one(connection, number):
     """An insert of 1 kB."""
-    return request({"insert": "w", "documents": [{"n": number, "text": text(number)}], "$db": "bench"})
+    return message({"insert": "w", "documents": [{"n": number, "text": text(number)}], "$db": "bench"})
 
 
 def row_backup(options, sizes, folder):

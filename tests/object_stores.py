@@ -9,10 +9,8 @@ import http.server
 import json
 import logging
 import os
-import socket
 import subprocess
 import threading
-import time
 import urllib.request
 from email.utils import formatdate
 
@@ -113,14 +111,7 @@ def running(words, port):
     """A program that listens on a port, until the end of the block."""
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < until, words
-                time.sleep(0.05)
+        assert server.wait_for_port(port, process, 60), words
         yield process
     finally:
         process.kill()

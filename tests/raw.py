@@ -5,9 +5,22 @@ import struct
 import bson
 
 
+def message(command):
+    """A command as the bytes of a message."""
+    body = bson.encode(command)
+    return struct.pack("<iiiiI", 21 + len(body), 1, 0, 2013, 0) + b"\0" + body
+
+
 class Raw:
     def __init__(self, port, host="127.0.0.1", timeout=30):
         self.socket = socket.create_connection((host, port), timeout=timeout)
+
+    @classmethod
+    def over(cls, stream):
+        """A connection that exists already: one over TLS, for example."""
+        own = cls.__new__(cls)
+        own.socket = stream
+        return own
 
     def command(self, db, **fields):
         """Runs a command, its name the first field, and returns its reply, an error too."""
@@ -16,8 +29,7 @@ class Raw:
 
     def send(self, command):
         """Sends a command, and does not wait for its reply."""
-        body = bson.encode(command)
-        self.socket.sendall(struct.pack("<iiiiI", 21 + len(body), 1, 0, 2013, 0) + b"\0" + body)
+        self.socket.sendall(message(command))
 
     def reply(self):
         return bson.decode(self.receive()[5:])

@@ -35,6 +35,18 @@ def free_port():
         return s.getsockname()[1]
 
 
+def wait_for_port(port, process, wait):
+    """Waits until a port answers; returns whether it does before the process has ended and before time is up."""
+    until = time.monotonic() + wait
+    while process.poll() is None and time.monotonic() <= until:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return True
+        except OSError:
+            time.sleep(0.005)
+    return False
+
+
 class Server:
     """One server process. `args` are further options; `dbpath` keeps the data where the caller wants it."""
 
@@ -61,18 +73,12 @@ class Server:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             preexec_fn=self.preexec)
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return time.monotonic() - began
-            except OSError:
-                pass
-            if self.process.poll() is not None:
-                raise RuntimeError("the server ended with %s:\n%s" % (self.process.returncode, self.tail()))
-            if time.monotonic() - began > wait:
-                self.kill()
-                raise RuntimeError("the server did not listen within %.0f s:\n%s" % (wait, self.tail()))
-            time.sleep(0.005)
+        if wait_for_port(self.port, self.process, wait):
+            return time.monotonic() - began
+        if self.process.poll() is not None:
+            raise RuntimeError("the server ended with %s:\n%s" % (self.process.returncode, self.tail()))
+        self.kill()
+        raise RuntimeError("the server did not listen within %.0f s:\n%s" % (wait, self.tail()))
 
     def kill(self):
         """As a crash would: no chance to finish anything."""

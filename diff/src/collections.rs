@@ -6,6 +6,9 @@
 use crate::tree::{Tree, tree};
 use crate::values::Maker;
 
+const VALIDATION_LEVELS: [&str; 3] = ["off", "strict", "moderate"];
+const VALIDATION_ACTIONS: [&str; 2] = ["error", "warn"];
+
 /// The kinds of collections.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
@@ -13,6 +16,12 @@ enum Form {
     Capped,
     Clustered,
     TimeSeries,
+}
+
+/// Returns an `aggregate` on a collection.
+fn pipeline_on(name: &str, stages: Vec<Tree>) -> Tree {
+    let cursor = Tree::Doc(Vec::new());
+    tree! { "aggregate" => name, "pipeline" => Tree::Array(stages), "cursor" => cursor }
 }
 
 impl Maker {
@@ -79,10 +88,10 @@ impl Maker {
         if self.random.percent(35) && form != Form::TimeSeries {
             add("validator", self.filter(1));
             if self.random.percent(30) {
-                add("validationLevel", Tree::of(*self.random.pick(&["off", "strict", "moderate"])));
+                add("validationLevel", Tree::of(*self.random.pick(&VALIDATION_LEVELS)));
             }
             if self.random.percent(30) {
-                add("validationAction", Tree::of(*self.random.pick(&["error", "warn"])));
+                add("validationAction", Tree::of(*self.random.pick(&VALIDATION_ACTIONS)));
             }
         }
         if self.random.percent(15) {
@@ -185,7 +194,7 @@ impl Maker {
                 }
                 stages.push(tree! { "$sort" => tree! { "_id" => 1 } });
                 stages.push(to);
-                tree! { "aggregate" => "c", "pipeline" => Tree::Array(stages), "cursor" => Tree::Doc(Vec::new()) }
+                pipeline_on("c", stages)
             }
             17 => {
                 let mut fields = vec![
@@ -208,7 +217,7 @@ impl Maker {
                 let mut stages = vec![tree! { "$match" => self.filter(1) }];
                 stages.push(tree! { "$project" => self.stage_projection() });
                 stages.push(sort);
-                tree! { "aggregate" => "k", "pipeline" => Tree::Array(stages), "cursor" => Tree::Doc(Vec::new()) }
+                pipeline_on("k", stages)
             }
         }
     }
@@ -244,8 +253,8 @@ impl Maker {
         let mut fields = vec![("collMod".to_owned(), Tree::of("k"))];
         let (name, value) = match self.random.below(8) {
             0..3 => ("validator", self.filter(1)),
-            3 => ("validationLevel", Tree::of(*self.random.pick(&["off", "strict", "moderate"]))),
-            4 => ("validationAction", Tree::of(*self.random.pick(&["error", "warn"]))),
+            3 => ("validationLevel", Tree::of(*self.random.pick(&VALIDATION_LEVELS))),
+            4 => ("validationAction", Tree::of(*self.random.pick(&VALIDATION_ACTIONS))),
             5 => ("cappedMax", self.number()),
             6 => ("cappedSize", self.number()),
             _ if form == Form::TimeSeries => ("timeseries", tree! { "granularity" => "hours" }),
