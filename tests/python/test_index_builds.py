@@ -127,3 +127,25 @@ def test_a_duplicate_that_comes_during_a_build_fails_it(uri, db, large):
         assert build.error is not None and build.error.code == 11000
         assert build.error.details["keyPattern"] == {"n": 1} and build.error.details["keyValue"] == {"n": 5}
         assert sorted(large.index_information()) == ["_id_"]
+
+
+def test_a_collection_that_is_dropped_before_its_build_is_created_again(uri, c):
+    """A build that has begun ends with the collection; one that has not finds no collection, and creates it."""
+    name, errors = c.name, []
+
+    def create_indexes():
+        with pymongo.MongoClient(uri) as client:
+            for i in range(100):
+                try:
+                    client[c.database.name][name].create_index(f"f{i % 3}")
+                except OperationFailure as error:
+                    errors.append(error.code)
+
+    threads = [threading.Thread(target=create_indexes) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        c.drop()
+    for thread in threads:
+        thread.join()
+    assert set(errors) <= {276}, errors

@@ -7,7 +7,7 @@ use marula_db::build::{BuildOptions, Phase, Progress};
 use marula_db::catalog::indexes::check_new;
 use marula_db::index::spec::IndexRequest;
 use marula_db::{Collection, IndexSpec, Namespace};
-use marula_error::{Result, errors};
+use marula_error::{Result, codes, errors};
 use marula_operation::targets;
 use marula_operation::time_series::index;
 use marula_query::expression::saturated_long;
@@ -78,6 +78,21 @@ fn run(
     request: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
+    loop {
+        if let Some(outcome) = build_in_present_collection(context, request, reply)? {
+            return Ok(outcome);
+        }
+        context.check_interrupt()?;
+    }
+}
+
+/// Builds the indexes in the collection that has the name now; `None`, with nothing in the reply,
+/// if another command dropped it before the build began.
+fn build_in_present_collection(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Option<Outcome>> {
     let ns = request.namespace()?;
     writes::check_writable(&ns)?;
     collection_uuid::check(context, request, &ns)?;
@@ -140,10 +155,20 @@ fn run(
     };
     let (before, after) = match context.unit.transaction() {
         Some(transaction) => transaction.create_indexes(&collection, &specs)?,
-        None => with_progress(context, &ns, |options| {
-            let options = BuildOptions { is_collection_new: is_new, ..options };
-            server.db.build_indexes(&collection, &specs, options)
-        })?,
+        None => {
+            let built = with_progress(context, &ns, |options| {
+                let options = BuildOptions { is_collection_new: is_new, ..options };
+                server.db.build_indexes(&collection, &specs, options)
+            });
+            match built {
+                Err(error)
+                    if error.code() == codes::NamespaceNotFound && collection.is_dropped() =>
+                {
+                    return Ok(None);
+                }
+                built => built?,
+            }
+        }
     };
     let count = |count: usize| i32::try_from(count).expect("a collection has at most 64 indexes");
     reply.append("numIndexesBefore", count(before));
@@ -153,7 +178,7 @@ fn run(
             reply.append("createdCollectionAutomatically", true);
         }
         reply.append("note", "all indexes already exist");
-        return Ok(Outcome::Done);
+        return Ok(Some(Outcome::Done));
     }
     // A collection that the same transaction created counts as created by this command.
     let transaction = context.unit.transaction();
@@ -173,7 +198,7 @@ fn run(
     if after - before < specs.len() {
         reply.append("note", "index already exists");
     }
-    Ok(Outcome::Done)
+    Ok(Some(Outcome::Done))
 }
 
 /// Runs `build` with the permitted memory, and reports its progress in `currentOp` and the log.
