@@ -11,7 +11,7 @@ use crate::target::Target;
 use crate::wire::Wire;
 
 /// The timeout of a reply: a scan or a batch of a large comparison may take minutes.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Runs an exercise and measures it.
 pub(crate) fn run(exercise: &Exercise, target: &mut Target) -> Result<Sample, String> {
@@ -34,7 +34,7 @@ pub(crate) fn run(exercise: &Exercise, target: &mut Target) -> Result<Sample, St
         }
     };
     let connections = exercise.connections;
-    let load = Load { connect: &connect, connections, warm_up, time, patience: PATIENCE };
+    let load = Load { connect: &connect, connections, warm_up, time, timeout: TIMEOUT };
     let written = target.written_bytes();
     let driven = load::drive(&load, &mut spoken, &mut || target.cpu_ns())?;
     let written = target.written_bytes().zip(written).map(|(after, before)| after - before);

@@ -69,7 +69,7 @@ pub(crate) struct Load<'a> {
     /// The measured time; `None`: until the traffic ends.
     pub(crate) time: Option<Duration>,
     /// The time after which a silent server is an error.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// The measurements of a load, with the latencies of each class of operations in nanoseconds.
@@ -101,9 +101,9 @@ pub(crate) fn run(
     work: &mut dyn Work,
     cpu: &mut dyn FnMut() -> u64,
 ) -> Result<Measured, String> {
-    let patience = Duration::from_secs(60);
+    let timeout = Duration::from_secs(60);
     let connect = || connect(address);
-    let load = Load { connect: &connect, connections, warm_up, time, patience };
+    let load = Load { connect: &connect, connections, warm_up, time, timeout };
     let driven = drive(&load, &mut OneReply(work), cpu)?;
     let p99_ns = driven.waits.quantile(0, 0.99);
     Ok(Measured {
@@ -187,8 +187,8 @@ pub(crate) fn drive(
         interrupt::check()?;
         let now = Instant::now();
         if events.is_empty() {
-            if now - heard > load.patience {
-                return Err(format!("no answer within {} s", load.patience.as_secs()));
+            if now - heard > load.timeout {
+                return Err(format!("no answer within {} s", load.timeout.as_secs()));
             }
             continue;
         }

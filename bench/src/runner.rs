@@ -74,7 +74,7 @@ pub(crate) fn run(plan: &Plan, targets: &mut [Target]) -> Result<(), String> {
 /// Executes one step; returns a sample if the step measures.
 fn take(step: &Step, target: &mut Target, sizes: &Sizes) -> Result<Option<Sample>, String> {
     // With steps of a tenth of a second only the function is tested: nothing is waited for.
-    let patience = if sizes.seconds < 0.5 { Duration::ZERO } else { Duration::from_secs(20) };
+    let timeout = if sizes.seconds < 0.5 { Duration::ZERO } else { Duration::from_secs(20) };
     match &step.action {
         Action::Create(collection, indexes) => {
             let mut admin = target.admin()?;
@@ -86,7 +86,7 @@ fn take(step: &Step, target: &mut Target, sizes: &Sizes) -> Result<Option<Sample
             let mut admin = target.admin()?;
             admin.analyze(collection)?;
             admin.flush()?;
-            target.settle(patience);
+            target.settle(timeout);
             Ok(None)
         }
         Action::Build(collection, index) => {
@@ -112,7 +112,7 @@ fn take(step: &Step, target: &mut Target, sizes: &Sizes) -> Result<Option<Sample
             let mut admin = target.admin()?;
             admin.compact(collection)?;
             admin.flush()?;
-            target.settle(patience);
+            target.settle(timeout);
             let (data, index) = admin.sizes(collection)?;
             Ok(Some(Sample {
                 data_bytes: Some(data),
@@ -126,7 +126,7 @@ fn take(step: &Step, target: &mut Target, sizes: &Sizes) -> Result<Option<Sample
             let sample = exercise::run(exercise, target)?;
             // The remaining work of a load must not run during the next server's step.
             if matches!(exercise.length, Length::Source) {
-                target.settle(patience);
+                target.settle(timeout);
             }
             Ok(Some(sample))
         }

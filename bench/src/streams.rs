@@ -43,7 +43,7 @@ const ENTRIES_PER_SECOND: usize = 333_334;
 const NUMBER_MARK: i64 = 0x0CCC_CCCC_CCCC_CCCC;
 /// Longer than any `getMore` of a row waits.
 const AWAIT_MS: i32 = 1_000;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs a row for about `seconds`.
 pub(crate) fn run(kind: Stream, side: &mut Side, seconds: f64) -> Result<Followed, String> {
@@ -160,7 +160,7 @@ fn hundred(control: &mut Blocking, side: &mut Side, seconds: f64) -> Result<Foll
             connections: STREAMS,
             warm_up: Duration::ZERO,
             time: None,
-            patience: PATIENCE,
+            timeout: TIMEOUT,
         };
         let driven = load::drive(&load, &mut readers, &mut || side.cpu_ns())?;
         writer.join().map_err(|_| "the writer panicked".to_owned())??;

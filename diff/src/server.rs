@@ -14,7 +14,7 @@ use marula_wire::message::Flags;
 use crate::tree::{Tree, tree};
 
 /// The time after which a silent server counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of commands sent before the first reply is read: few enough that no socket's buffer
 /// fills up.
@@ -66,15 +66,15 @@ impl Server {
         Ok(server)
     }
 
-    fn connect(&mut self, patience: Duration) -> Result<(), String> {
+    fn connect(&mut self, timeout: Duration) -> Result<(), String> {
         let begin = Instant::now();
         loop {
-            match Client::connect(self.address.as_str(), PATIENCE) {
+            match Client::connect(self.address.as_str(), TIMEOUT) {
                 Ok(client) => {
                     self.client = Some(client);
                     return Ok(());
                 }
-                Err(error) if begin.elapsed() > patience => {
+                Err(error) if begin.elapsed() > timeout => {
                     return Err(format!(
                         "cannot reach {} at '{}': {error}",
                         self.name, self.address

@@ -51,7 +51,7 @@ pub struct Run {
 
 /// The part of a run that continues from a backup.
 #[derive(Debug)]
-pub struct Stretch<'r> {
+pub struct Continuation<'r> {
     /// Its segments, without gaps.
     pub segments: Vec<&'r Segment>,
     /// The time until which the segments are complete; `None` if no segment continues from the
@@ -173,7 +173,7 @@ impl Run {
     }
 
     /// Returns the segments that continue after the write `sequence`.
-    pub fn from(&self, sequence: u64) -> Stretch<'_> {
+    pub fn from(&self, sequence: u64) -> Continuation<'_> {
         let mut next = sequence + 1;
         let mut segments: Vec<&Segment> = Vec::new();
         let mut until = None;
@@ -196,11 +196,11 @@ impl Run {
         {
             until = until.max(Some(until_us));
         }
-        // The stretch is whole if every known write is in it.
+        // The continuation is whole if every known write is in it.
         let known = self.segments.iter().map(|segment| segment.last);
         let known = known.chain(self.until.map(|(last, _)| last)).max().unwrap_or(0);
         let is_whole = known < next && self.damage.is_none();
-        Stretch { segments, until_us: until, is_whole }
+        Continuation { segments, until_us: until, is_whole }
     }
 
     /// Returns when an object of the run was last written, in milliseconds since 1970 by the
@@ -259,7 +259,7 @@ mod tests {
     use crate::work::tests::folder;
 
     fn reach(run: &Run, sequence: u64) -> Option<(Vec<u64>, i64)> {
-        let Stretch { segments, until_us, is_whole } = run.from(sequence);
+        let Continuation { segments, until_us, is_whole } = run.from(sequence);
         let last = segments.last().map_or(sequence, |last| last.last);
         assert_eq!(is_whole, last >= 30, "{sequence}");
         Some((segments.iter().map(|segment| segment.first).collect(), until_us?))
@@ -296,7 +296,7 @@ mod tests {
         let own = run(&repository, "r").expect("it is read");
         assert_eq!(runs(&repository).expect("they are listed"), std::slice::from_ref(&own));
         assert!(own.damage.is_some() && own.until.is_none());
-        let stretch = own.from(19);
-        assert_eq!((stretch.until_us, stretch.is_whole), (Some(300), false));
+        let continuation = own.from(19);
+        assert_eq!((continuation.until_us, continuation.is_whole), (Some(300), false));
     }
 }

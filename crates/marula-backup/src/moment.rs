@@ -29,7 +29,7 @@ pub struct Way<'l> {
 
 /// A range of time to which a restore is possible, in microseconds since 1970, both ends inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stretch {
+pub struct RestoreRange {
     /// The start.
     pub from_us: i64,
     /// The end.
@@ -71,22 +71,22 @@ pub fn way_to<'l>(wanted: Wanted, backups: &'l [Manifest], runs: &'l [Run]) -> R
 }
 
 /// Returns the ranges of time to which a restore is possible, oldest first.
-pub fn stretches(backups: &[Manifest], runs: &[Run]) -> Vec<Stretch> {
-    let mut all: Vec<Stretch> = backups
+pub fn restore_ranges(backups: &[Manifest], runs: &[Run]) -> Vec<RestoreRange> {
+    let mut all: Vec<RestoreRange> = backups
         .iter()
         .map(|backup| {
             let until_us = longest_way(backup, runs).until_us;
-            Stretch { from_us: backup.moment.until_us, until_us }
+            RestoreRange { from_us: backup.moment.until_us, until_us }
         })
         .collect();
-    all.sort_by_key(|stretch| stretch.from_us);
-    let mut merged: Vec<Stretch> = Vec::new();
-    for stretch in all {
+    all.sort_by_key(|range| range.from_us);
+    let mut merged: Vec<RestoreRange> = Vec::new();
+    for range in all {
         match merged.last_mut() {
-            Some(last) if stretch.from_us <= last.until_us => {
-                last.until_us = last.until_us.max(stretch.until_us);
+            Some(last) if range.from_us <= last.until_us => {
+                last.until_us = last.until_us.max(range.until_us);
             }
-            _ => merged.push(stretch),
+            _ => merged.push(range),
         }
     }
     merged
@@ -105,7 +105,7 @@ fn longest_way<'l>(backup: &'l Manifest, runs: &'l [Run]) -> Way<'l> {
     let own = Way { backup, segments: Vec::new(), until_us, is_cut: false };
     let Some(start) = &backup.log else { return own };
     let Some(run) = runs.iter().find(|run| run.id == start.run) else { return own };
-    let log::Stretch { segments, until_us, is_whole } = run.from(start.sequence);
+    let log::Continuation { segments, until_us, is_whole } = run.from(start.sequence);
     Way { segments, until_us: own.until_us.max(until_us.unwrap_or(0)), is_cut: !is_whole, ..own }
 }
 
@@ -118,14 +118,14 @@ fn exact_time(us: i64) -> String {
 }
 
 fn not_reached(at_us: i64, backups: &[Manifest], runs: &[Run]) -> String {
-    let stretches = stretches(backups, runs);
+    let restore_ranges = restore_ranges(backups, runs);
     let at = shown_time(at_us);
-    if stretches.is_empty() {
+    if restore_ranges.is_empty() {
         return "there are no backups".to_owned();
     }
-    let listed: Vec<String> = stretches
+    let listed: Vec<String> = restore_ranges
         .iter()
-        .map(|Stretch { from_us, until_us }| match from_us == until_us {
+        .map(|RestoreRange { from_us, until_us }| match from_us == until_us {
             true => format!("of {}", shown_time(*from_us)),
             false => format!("from {} to {}", shown_time(*from_us), shown_time(*until_us)),
         })
@@ -190,8 +190,8 @@ mod tests {
         }
         assert_eq!(way(Wanted::Latest), Ok(("lost".to_owned(), vec![], 300)));
         let expected = [(100, 150), (200, 210), (300, 300)];
-        let expected = expected.map(|(from_us, until_us)| Stretch { from_us, until_us });
-        assert_eq!(stretches(&backups, &runs), expected);
+        let expected = expected.map(|(from_us, until_us)| RestoreRange { from_us, until_us });
+        assert_eq!(restore_ranges(&backups, &runs), expected);
         assert!(way_to(Wanted::Latest, &[], &runs).is_err());
         let cut = runs.iter().cloned().map(|mut run| {
             run.segments.retain(|segment| segment.first != 6);

@@ -282,8 +282,8 @@ pub fn commits_have_limits(scope: &Scope<'_>) {
 /// A watch ends when the value is another, and when its time is up.
 pub fn watches_end(scope: &Scope<'_>) {
     scope.commit(vec![scope.set("w", "1")]);
-    let watch = |seen: Option<&[u8]>, patience: Duration| {
-        scope.kv.watch(&scope.key("w"), seen, patience).expect("a watch ends")
+    let watch = |seen: Option<&[u8]>, timeout: Duration| {
+        scope.kv.watch(&scope.key("w"), seen, timeout).expect("a watch ends")
     };
     assert!(watch(None, Duration::from_secs(30)), "it is another already");
     watch(Some(b"1"), Duration::from_millis(20));

@@ -330,11 +330,11 @@ impl Txn for RemoteTxn<'_> {
         self.since.unwrap_or(&self.view)
     }
 
-    fn guard_within(&mut self, keys: &[(Space, &[u8])], patience: Duration) -> Result<()> {
+    fn guard_within(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
         if keys.is_empty() {
             return Ok(());
         }
-        self.held.take(keys, patience)?;
+        self.held.take(keys, timeout)?;
         // After the latches: it shows what their last holders have committed.
         self.version()?;
         if let Some(view) = self.since

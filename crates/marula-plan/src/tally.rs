@@ -2,7 +2,7 @@
 
 use marula_bson::Doc;
 use marula_db::Unit;
-use marula_db::unit::{Detail, Examined, Hashes, Told};
+use marula_db::unit::{Detail, Examined, Hashes, PlanReport};
 
 use crate::executor::Execution;
 use crate::explain::{self, Printed};
@@ -13,7 +13,7 @@ use crate::shape::shape_of;
 #[inline]
 pub(crate) fn begin(unit: Unit<'_>, plan: &Plan) {
     if let Some(tally) = unit.tally()
-        && tally.tells()
+        && tally.reports_plan()
     {
         tally.plan_begins(|| plan.summary());
     }
@@ -24,13 +24,13 @@ pub(crate) fn begin(unit: Unit<'_>, plan: &Plan) {
 pub(crate) fn add(unit: Unit<'_>, execution: &Execution, run: Examined) {
     let Some(tally) = unit.tally() else { return };
     tally.add_examined(run);
-    if tally.tells() {
+    if tally.reports_plan() {
         tally.plan_ran(|detail| statistics(execution, detail));
     }
 }
 
 /// Returns the statistics of a plan that has run.
-fn statistics(execution: &Execution, detail: &Detail) -> Told {
+fn statistics(execution: &Execution, detail: &Detail) -> PlanReport {
     let (plan, query) = (execution.plan(), execution.query());
     let has_sort = plan.root.any(&|stage| matches!(stage, Stage::Sort(_)));
     let is_by_id = plan.root.any(&|stage| matches!(stage, Stage::IdHack(_)));
@@ -48,13 +48,13 @@ fn statistics(execution: &Execution, detail: &Detail) -> Told {
         let shape = shape_of(query, &execution.collection().state());
         Hashes { query: shape.query, plan: shape.plan }
     };
-    Told {
+    PlanReport {
         summary: plan.summary(),
         has_sort,
         is_by_id,
         has_won: execution.has_won(),
         hashes: is_planned.then(hashes),
-        may_be_remembered: is_planned && !is_by_id && query.has_choice(),
+        may_be_cached: is_planned && !is_by_id && query.has_choice(),
         stages,
     }
 }

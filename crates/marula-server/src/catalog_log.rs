@@ -36,10 +36,10 @@ pub(crate) fn log(event: &CatalogEvent<'_>) {
                 append_uuid("buildUUID", build.uuid(), out);
                 append_uuid("collectionUUID", collection.uuid(), out);
                 out.append("namespace", collection.namespace().as_str());
-                let mut told = out.begin_doc("error");
-                told.append("code", error.code().number());
-                told.append("codeName", &*error.code().name());
-                told.append("errmsg", error.message());
+                let mut error_doc = out.begin_doc("error");
+                error_doc.append("code", error.code().number());
+                error_doc.append("codeName", &*error.code().name());
+                error_doc.append("errmsg", error.message());
             });
             tracing::info!(target: "STORAGE", id = 20_649, attr, "Index build: failed");
         }

@@ -44,9 +44,9 @@ use crate::fail_point::{Ending, Failure};
 use crate::inline;
 use crate::log::attributes;
 use crate::log::worker::{self, Worker};
-use crate::net::service::{Arm, Call, Lane, Order, Peer, Place, Reason, Service, Step, Wake};
+use crate::net::service::{Arm, Call, CallThread, Lane, Order, Peer, Reason, Service, Step, Wake};
 use crate::request::{Request, Transaction, no_such_command};
-use crate::row::{Kind, Outcome, Place as CommandPlace, ReadConcernLevels};
+use crate::row::{CommandPlace, Kind, Outcome, ReadConcernLevels};
 use crate::server::Server;
 use crate::snapshots::Snapshot;
 use crate::transactions::{self, Entrance, Leaving, TRANSIENT, Work};
@@ -101,10 +101,10 @@ impl Service for Frame {
     ) -> Step {
         let server = &*self.0;
         // First, because it must be dropped last.
-        let _work = (call.place == Place::Pool).then(|| server.options.memory.begin_work());
+        let _work = (call.thread == CallThread::Pool).then(|| server.options.memory.begin_work());
         let _at_work = worker::begin(Worker::Connection(connection.id));
         let _acting = connection.actor.clone().map(actor::begin);
-        let _moment = match call.place == Place::Pool && server.db.engine().is_remote {
+        let _moment = match call.thread == CallThread::Pool && server.db.engine().is_remote {
             false => None,
             true => match begin_moment(server, message, call) {
                 Ok(moment) => moment,
@@ -152,9 +152,9 @@ impl Service for Frame {
         {
             return step;
         }
-        let document_bytes_max = match call.place {
-            Place::Pool => Some(usize::MAX),
-            Place::Inline => inline::document_bytes_max(&request, &server.db),
+        let document_bytes_max = match call.thread {
+            CallThread::Pool => Some(usize::MAX),
+            CallThread::Inline => inline::document_bytes_max(&request, &server.db),
         };
         let step = match document_bytes_max {
             Some(bytes) => run(&self.0, connection, &request, call, bytes, reply),
@@ -430,7 +430,7 @@ fn run(
         }
         None => None,
     };
-    let on_pool = call.place == Place::Pool;
+    let on_pool = call.thread == CallThread::Pool;
     // On the pool it continues the operation that started before the move, as does a request that
     // has waited.
     match on_pool && connection.operation.has_begun() {
@@ -589,7 +589,7 @@ fn run(
         if server.profiling.concerns(spent)
             && let Some(written) = reply.written()
         {
-            let told = operation.tally.take_told();
+            let report = operation.tally.take_plan_report();
             let now_ms = server.now_ms();
             let (took, reply) = (spent, written);
             let changed =
@@ -603,7 +603,7 @@ fn run(
                 now_ms,
                 examined,
                 changed,
-                told,
+                report,
                 origin,
             };
             ended.tell(statements);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use marula_db::plan_cache::hash_text;
-use marula_db::unit::{Detail, Examined, KeyChanges, Tally, Told};
+use marula_db::unit::{Detail, Examined, KeyChanges, PlanReport, Tally};
 use marula_error::codes::Code;
 use marula_error::{Error, Result};
 
@@ -31,7 +31,7 @@ pub(crate) struct Statement {
     command: DocBuf,
     examined: Examined,
     changed: KeyChanges,
-    told: Option<Told>,
+    report: Option<PlanReport>,
     took: Duration,
     outcome: Result<Counts, Error>,
 }
@@ -69,8 +69,8 @@ impl Statements {
         let (examined, changed) = (tally.examined(), tally.changed());
         self.examined += examined;
         self.changed += changed;
-        let (told, took) = (tally.take_told(), self.began.elapsed());
-        self.done.push(Statement { command, examined, changed, told, took, outcome });
+        let (report, took) = (tally.take_plan_report(), self.began.elapsed());
+        self.done.push(Statement { command, examined, changed, report, took, outcome });
         tally.start(Detail::stages(|_| None));
         self.began = Instant::now();
     }
@@ -105,7 +105,7 @@ pub(crate) struct Ended<'a, 'r> {
     /// The index keys that it wrote.
     pub changed: KeyChanges,
     /// Its plan.
-    pub told: Option<Told>,
+    pub report: Option<PlanReport>,
     /// The command that opened its cursor.
     pub origin: Option<DocBuf>,
 }
@@ -150,13 +150,13 @@ impl Ended<'_, '_> {
             if let Some(origin) = &self.origin {
                 out.append("originatingCommand", &command(origin.as_doc()));
             }
-            if let Some(told) = &self.told {
-                out.append("planSummary", told.summary.as_str());
+            if let Some(report) = &self.report {
+                out.append("planSummary", report.summary.as_str());
             }
             self.append_work(out);
             out.append("numYields", 0);
             self.append_returned(out);
-            self.append_hashes(self.told.as_ref(), out);
+            self.append_hashes(self.report.as_ref(), out);
             self.append_error(out);
             out.append("reslen", int(self.reply.1));
             out.begin_doc("locks").finish();
@@ -182,12 +182,12 @@ impl Ended<'_, '_> {
             self.append_work(out);
             out.append("numYield", 0);
             self.append_returned(out);
-            self.append_hashes(self.told.as_ref(), out);
+            self.append_hashes(self.report.as_ref(), out);
             out.begin_doc("locks").finish();
             out.begin_doc("flowControl").finish();
             self.append_error(out);
             out.append("responseLength", int(self.reply.1)).append("protocol", "op_msg");
-            self.append_end(self.took, self.told.as_ref(), out);
+            self.append_end(self.took, self.report.as_ref(), out);
         })
     }
 
@@ -201,7 +201,7 @@ impl Ended<'_, '_> {
             match &statement.outcome {
                 Ok(counts) => {
                     append_examined(statement.examined, out);
-                    append_trial(statement.told.as_ref(), out);
+                    append_trial(statement.report.as_ref(), out);
                     if is_update {
                         out.append("nMatched", counts.matched).append("nModified", counts.modified);
                         out.append("nUpserted", counts.upserted);
@@ -215,7 +215,7 @@ impl Ended<'_, '_> {
                     out.append("numYield", 0);
                 }
             }
-            self.append_hashes(statement.told.as_ref(), out);
+            self.append_hashes(statement.report.as_ref(), out);
             out.begin_doc("locks").finish();
             out.begin_doc("flowControl").finish();
             if let Err(error) = &statement.outcome {
@@ -223,7 +223,7 @@ impl Ended<'_, '_> {
                 out.append("errName", &*error.code().name());
                 out.append("errCode", error.code().number());
             }
-            self.append_end(statement.took, statement.told.as_ref(), out);
+            self.append_end(statement.took, statement.report.as_ref(), out);
         })
     }
 
@@ -246,13 +246,13 @@ impl Ended<'_, '_> {
         if let Some(id) = cursor_id.filter(|&id| id != 0) {
             out.append("cursorid", id);
         }
-        if self.told.is_some() {
+        if self.report.is_some() {
             append_examined(self.examined, out);
         }
-        if self.told.as_ref().is_some_and(|told| told.has_sort) {
+        if self.report.as_ref().is_some_and(|report| report.has_sort) {
             out.append("hasSortStage", true);
         }
-        append_trial(self.told.as_ref(), out);
+        append_trial(self.report.as_ref(), out);
         let number = |name: &str| reply.get(name).and_then(|value| value.as_exact_i64());
         match (self.request.command.name, number("n")) {
             ("insert", Some(inserted)) => {
@@ -277,7 +277,7 @@ impl Ended<'_, '_> {
             out.append("nBatches", 1);
         }
         let is_over = cursor.and_then(|cursor| cursor.get("id")?.as_exact_i64()) == Some(0);
-        if is_over && self.told.is_some() {
+        if is_over && self.report.is_some() {
             out.append("cursorExhausted", true);
         }
     }
@@ -291,15 +291,15 @@ impl Ended<'_, '_> {
     }
 
     /// Appends the hashes of the query and its plan.
-    fn append_hashes(&self, told: Option<&Told>, out: &mut DocWriter<'_>) {
-        let Some(told) = told else { return };
+    fn append_hashes(&self, report: Option<&PlanReport>, out: &mut DocWriter<'_>) {
+        let Some(report) = report else { return };
         let command = self.request.command;
         // A write by `_id` is not planned.
-        let Some(hashes) = told.hashes.filter(|_| !(told.is_by_id && command.writes)) else {
+        let Some(hashes) = report.hashes.filter(|_| !(report.is_by_id && command.writes)) else {
             return;
         };
         out.append("queryHash", hash_text(hashes.query).as_str());
-        if told.may_be_remembered {
+        if report.may_be_cached {
             out.append("planCacheKey", hash_text(hashes.plan).as_str());
         }
         if matches!(command.name, "find" | "aggregate" | "distinct") {
@@ -321,11 +321,11 @@ impl Ended<'_, '_> {
         }
     }
 
-    fn append_end(&self, took: Duration, told: Option<&Told>, out: &mut DocWriter<'_>) {
+    fn append_end(&self, took: Duration, report: Option<&PlanReport>, out: &mut DocWriter<'_>) {
         out.append("millis", millis(took));
-        if let Some(told) = told {
-            out.append("planSummary", told.summary.as_str());
-            if let Some(stages) = &told.stages
+        if let Some(report) = report {
+            out.append("planSummary", report.summary.as_str());
+            if let Some(stages) = &report.stages
                 && self.request.command.name != "aggregate"
             {
                 out.append("execStats", stages);
@@ -344,8 +344,8 @@ fn append_examined(examined: Examined, out: &mut DocWriter<'_>) {
     out.append("keysExamined", number(examined.keys)).append("docsExamined", number(examined.docs));
 }
 
-fn append_trial(told: Option<&Told>, out: &mut DocWriter<'_>) {
-    if told.is_some_and(|told| told.has_won) {
+fn append_trial(report: Option<&PlanReport>, out: &mut DocWriter<'_>) {
+    if report.is_some_and(|report| report.has_won) {
         out.append("fromMultiPlanner", true);
     }
 }

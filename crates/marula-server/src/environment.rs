@@ -11,7 +11,7 @@ use marula_query::feature_version::FeatureVersion;
 use marula_query::spill::Limits;
 
 use crate::context::{Context, Watch};
-use crate::net::service::Place;
+use crate::net::service::CallThread;
 use crate::request::Request;
 
 errors! {
@@ -45,7 +45,7 @@ impl Context<'_> {
 
     /// Returns whether this thread may wait for others and may take its time.
     pub fn may_wait(&self) -> bool {
-        self.call.place == Place::Pool
+        self.call.thread == CallThread::Pool
     }
 }
 

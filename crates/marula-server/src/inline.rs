@@ -10,7 +10,7 @@ use marula_db::Db;
 use marula_query::quick::Cost;
 
 use crate::request::Request;
-use crate::row::{Kind, Place};
+use crate::row::{CommandPlace, Kind};
 
 /// The maximum message size of a command that is always short.
 const SMALL_BYTES_MAX: usize = 16 * 1024;
@@ -26,14 +26,14 @@ const DOCUMENT_BYTES_MAX: usize = 512 * 1024;
 pub(crate) fn document_bytes_max(request: &Request<'_>, db: &Db) -> Option<usize> {
     let bytes = request.message.bytes().len();
     match request.command.place {
-        Place::Pool | Place::Reserved => None,
-        Place::Inline if reads_users(request) && db.engine().is_remote => None,
-        Place::Inline => (bytes <= SMALL_BYTES_MAX).then_some(DOCUMENT_BYTES_MAX),
-        Place::Decides if bytes <= BYTES_MAX && !db.engine().is_remote => {
+        CommandPlace::Pool | CommandPlace::Reserved => None,
+        CommandPlace::Inline if reads_users(request) && db.engine().is_remote => None,
+        CommandPlace::Inline => (bytes <= SMALL_BYTES_MAX).then_some(DOCUMENT_BYTES_MAX),
+        CommandPlace::Decides if bytes <= BYTES_MAX && !db.engine().is_remote => {
             let cost = cost(request)?;
             Some(DOCUMENT_BYTES_MAX / cost.conditions())
         }
-        Place::Decides => None,
+        CommandPlace::Decides => None,
     }
 }
 

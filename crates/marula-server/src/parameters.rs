@@ -20,7 +20,7 @@ use crate::net::tls::Mode;
 use crate::server::Server;
 use crate::{fail_point, transactions};
 
-pub(crate) use row::Row;
+pub(crate) use row::ParameterRow;
 
 errors! {
     no_tls_mode(name: &str) = BadValue, "Invalid tlsMode setting '{name}', expected one of: 'disabled', 'allowTLS', 'preferTLS', or 'requireTLS'";
@@ -56,21 +56,21 @@ pub enum Refused {
 }
 
 /// Every parameter, by name.
-pub(crate) static ROWS: LazyLock<Vec<&'static Row>> = LazyLock::new(|| {
-    let mut rows: Vec<&Row> = acting::ROWS.iter().chain(without_effect::ROWS).collect();
+pub(crate) static ROWS: LazyLock<Vec<&'static ParameterRow>> = LazyLock::new(|| {
+    let mut rows: Vec<&ParameterRow> = acting::ROWS.iter().chain(without_effect::ROWS).collect();
     rows.sort_by_key(|row| row.name);
     rows
 });
 
 /// Returns the row of the parameter with this name.
-pub(crate) fn find(name: &[u8]) -> Option<&'static Row> {
+pub(crate) fn find(name: &[u8]) -> Option<&'static ParameterRow> {
     let at = ROWS.binary_search_by_key(&name, |row| row.name.as_bytes()).ok()?;
     Some(ROWS[at])
 }
 
 impl Parameters {
     /// Returns a parameter's value.
-    pub fn get(&self, row: &Row) -> ValueBuf {
+    pub fn get(&self, row: &ParameterRow) -> ValueBuf {
         self.set.read().get(row.name).cloned().unwrap_or_else(|| row.initial())
     }
 
@@ -97,7 +97,7 @@ impl Parameters {
 
 impl Server {
     /// Returns a parameter's value; for the feature compatibility version, the stored one.
-    pub fn parameter(&self, row: &Row) -> ValueBuf {
+    pub fn parameter(&self, row: &ParameterRow) -> ValueBuf {
         match row.name {
             "featureCompatibilityVersion" => {
                 ValueBuf::from(&doc! { "version": self.db.feature_version().name() })
@@ -147,7 +147,7 @@ impl Server {
         self.store_parameter(wanted.row, wanted.value.get()).map(|_| ())
     }
 
-    fn store_parameter(&self, row: &'static Row, value: Value<'_>) -> Result<ValueBuf> {
+    fn store_parameter(&self, row: &'static ParameterRow, value: Value<'_>) -> Result<ValueBuf> {
         let was = self.parameters.get(row);
         let value = match row.name {
             LOG_COMPONENTS => {
@@ -216,7 +216,7 @@ impl Server {
 
 /// A parameter from the command line or the configuration file.
 pub struct AtStartup {
-    row: &'static Row,
+    row: &'static ParameterRow,
     value: ValueBuf,
 }
 
@@ -252,7 +252,7 @@ fn check_mechanisms(names: Value<'_>) -> Result<()> {
 }
 
 /// Returns a parameter and the times at which it may be set, as `showDetails` prints them.
-pub(crate) fn write_details(row: &Row, value: &ValueBuf) -> DocBuf {
+pub(crate) fn write_details(row: &ParameterRow, value: &ValueBuf) -> DocBuf {
     doc! {
         "value": value,
         "settableAtRuntime": row.settable.at_runtime(),

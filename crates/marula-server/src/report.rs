@@ -85,7 +85,7 @@ pub(crate) fn documents(
                 let own = &sight.operations_of;
                 let idle = current_op::idle_sessions(server).into_iter();
                 let shown = idle.filter(|(report, _)| own.is_none() || report.user == *own);
-                found.extend(shown.map(|(_, told)| told));
+                found.extend(shown.map(|(_, section)| section));
             }
             if *idle_cursors {
                 found.extend(idle::reports(

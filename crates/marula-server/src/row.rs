@@ -32,7 +32,7 @@ pub struct Command {
     /// A description in a sentence or two, for `listCommands` and the reference page.
     pub help: &'static str,
     /// The thread that runs it.
-    pub place: Place,
+    pub place: CommandPlace,
     /// Its counter in `serverStatus.opcounters`.
     pub kind: Kind,
     /// Whether it may only be sent to the database `admin`.
@@ -86,7 +86,7 @@ impl Command {
         since: FeatureVersion::V6_0,
         is_for_tests: false,
         help: "",
-        place: Place::Pool,
+        place: CommandPlace::Pool,
         kind: Kind::Command,
         admin_only: false,
         writes: false,
@@ -130,7 +130,7 @@ impl Named {
 
 /// The thread that runs a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum CommandPlace {
     /// The network worker that read it: it is short and waits for nothing.
     Inline,
     /// A pool thread, on which it may take any time.

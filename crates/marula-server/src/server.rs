@@ -288,7 +288,7 @@ pub struct Shutdown {
     is_requested: AtomicBool,
     is_forced: AtomicBool,
     lock: Mutex<()>,
-    told: Condvar,
+    changed: Condvar,
 }
 
 impl Shutdown {
@@ -296,7 +296,7 @@ impl Shutdown {
     pub fn request(&self) {
         let _lock = self.lock.lock();
         self.is_requested.store(true, Ordering::Release);
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
     /// Requests the end without waiting for running operations.
@@ -319,7 +319,7 @@ impl Shutdown {
     pub fn wait_until(&self, until: Instant) -> bool {
         let mut lock = self.lock.lock();
         while !self.is_requested() {
-            if self.told.wait_until(&mut lock, until).timed_out() {
+            if self.changed.wait_until(&mut lock, until).timed_out() {
                 break;
             }
         }

@@ -18,8 +18,8 @@
 //! Source: manual "Transactions"; driver specification "Transactions"; errors and their labels
 //! recorded from mongod 6.0.
 
+mod report;
 mod slow;
-mod told;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,9 +38,9 @@ use crate::operation::Operation;
 use crate::profiling::Profiling;
 use crate::request::{Request, Transaction as Part};
 use crate::session::Lsid;
+use report::Clock;
+pub(crate) use report::{LastCommitted, OpenTransaction, date_text};
 pub(crate) use slow::Work;
-use told::Clock;
-pub(crate) use told::{LastCommitted, Told, date_text};
 
 errors! {
     no_such_transaction(number: i64, active: i64) = NoSuchTransaction, "Given transaction number {number} does not match any in-progress transactions. The active transaction number is {active}";
@@ -124,9 +124,9 @@ enum State {
 
 impl Entry {
     /// Returns its report while it is open.
-    fn told(&self, lsid: Lsid, lifetime: Duration) -> Option<Told> {
+    fn report(&self, lsid: Lsid, lifetime: Duration) -> Option<OpenTransaction> {
         let State::Open { is_running, .. } = self.state else { return None };
-        Some(Told {
+        Some(OpenTransaction {
             lsid,
             operation: self.operation.clone(),
             is_running,
@@ -525,18 +525,20 @@ impl Transactions {
     }
 
     /// Returns reports of the open transactions.
-    pub fn told(&self) -> Vec<Told> {
+    pub fn open(&self) -> Vec<OpenTransaction> {
         let lifetime = self.lifetime();
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(shard.lock().iter().filter_map(|(lsid, entry)| entry.told(*lsid, lifetime)));
+            all.extend(
+                shard.lock().iter().filter_map(|(lsid, entry)| entry.report(*lsid, lifetime)),
+            );
         }
         all
     }
 
     /// Returns the report of a session's open transaction.
-    pub fn told_of(&self, lsid: &Lsid) -> Option<Told> {
-        self.shard(lsid).lock().get(lsid)?.told(*lsid, self.lifetime())
+    pub fn open_of(&self, lsid: &Lsid) -> Option<OpenTransaction> {
+        self.shard(lsid).lock().get(lsid)?.report(*lsid, self.lifetime())
     }
 
     /// Counts a write command with a number; an earlier attempt had executed `retried` of its

@@ -47,7 +47,7 @@ pub(super) fn page(root: &Path) -> String {
 
 /// Returns the arguments of each `row(…)` of the table.
 fn rows(source: &str) -> Vec<Vec<String>> {
-    let table = source.split("ROWS: &[Row] = &[").nth(1).unwrap_or_default();
+    let table = source.split("ROWS: &[ParameterRow] = &[").nth(1).unwrap_or_default();
     let table = table.split("\n];").next().unwrap_or_default();
     table.split("\n    row(").skip(1).map(arguments).collect()
 }

@@ -25,9 +25,9 @@ pub struct Stored {
 }
 
 /// A storage place for backups.
-pub struct Target(Place);
+pub struct Target(Storage);
 
-enum Place {
+enum Storage {
     Folder(Folder),
     Cloud(Cloud),
 }
@@ -40,31 +40,31 @@ impl Target {
     ///
     /// Errors: `Refused` if the address is invalid; `Target` if the configuration is incomplete.
     pub fn open(address: &str) -> Result<Target> {
-        let place = match as_folder(address)? {
-            Some(path) => Place::Folder(Folder::new(path)),
-            None => Place::Cloud(Cloud::open(address)?),
+        let storage = match as_folder(address)? {
+            Some(path) => Storage::Folder(Folder::new(path)),
+            None => Storage::Cloud(Cloud::open(address)?),
         };
-        Ok(Target(place))
+        Ok(Target(storage))
     }
 
     /// Returns whether the target is a folder of this machine, which is as fast as a disk.
     pub fn is_folder(&self) -> bool {
-        matches!(self.0, Place::Folder(_))
+        matches!(self.0, Storage::Folder(_))
     }
 
     /// Stores `bytes` under `name`; replaces an existing item.
     pub fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
         match &self.0 {
-            Place::Folder(folder) => folder.put(name, &bytes),
-            Place::Cloud(cloud) => cloud.put(name, bytes),
+            Storage::Folder(folder) => folder.put(name, &bytes),
+            Storage::Cloud(cloud) => cloud.put(name, bytes),
         }
     }
 
     /// Returns the bytes stored under `name`; `None` if there are none.
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
         match &self.0 {
-            Place::Folder(folder) => folder.get(name),
-            Place::Cloud(cloud) => cloud.get(name),
+            Storage::Folder(folder) => folder.get(name),
+            Storage::Cloud(cloud) => cloud.get(name),
         }
     }
 
@@ -72,8 +72,8 @@ impl Target {
     /// is empty.
     pub fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
         let mut all = match &self.0 {
-            Place::Folder(folder) => folder.list(prefix)?,
-            Place::Cloud(cloud) => cloud.list(prefix)?,
+            Storage::Folder(folder) => folder.list(prefix)?,
+            Storage::Cloud(cloud) => cloud.list(prefix)?,
         };
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
@@ -82,8 +82,8 @@ impl Target {
     /// Removes the item `name`, if it exists.
     pub fn delete(&self, name: &str) -> Result<()> {
         match &self.0 {
-            Place::Folder(folder) => folder.delete(name),
-            Place::Cloud(cloud) => cloud.delete(name),
+            Storage::Folder(folder) => folder.delete(name),
+            Storage::Cloud(cloud) => cloud.delete(name),
         }
     }
 }

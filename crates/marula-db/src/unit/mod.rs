@@ -25,7 +25,7 @@ use marula_error::Result;
 use marula_storage::View;
 
 pub(crate) use effects::{Growth, Write};
-pub use tally::{Detail, Examined, Hashes, KeyChanges, Tally, Told};
+pub use tally::{Detail, Examined, Hashes, KeyChanges, PlanReport, Tally};
 
 use crate::catalog::options::CollectionOptions;
 use crate::catalog::shown;

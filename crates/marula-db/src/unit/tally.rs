@@ -103,7 +103,7 @@ pub struct Hashes {
 }
 
 /// The report of the first plan that an operation ran.
-pub struct Told {
+pub struct PlanReport {
     /// A one-line summary: `IXSCAN { a: 1 }`.
     pub summary: String,
     /// Whether the plan sorts.
@@ -115,7 +115,7 @@ pub struct Told {
     /// The hashes of the query, if it was planned.
     pub hashes: Option<Hashes>,
     /// Whether the plan may be cached for that shape.
-    pub may_be_remembered: bool,
+    pub may_be_cached: bool,
     /// The stages and their statistics so far.
     pub stages: Option<DocBuf>,
 }
@@ -130,7 +130,7 @@ pub struct Tally {
     inserted: Count,
     deleted: Count,
     /// Whether the plan is reported.
-    tells: AtomicBool,
+    reports_plan: AtomicBool,
     plan: Mutex<Watched>,
 }
 
@@ -159,7 +159,7 @@ struct Watched {
     detail: Option<Detail>,
     /// The one-line summary, available once the plan starts.
     summary: Option<String>,
-    told: Option<Told>,
+    report: Option<PlanReport>,
 }
 
 impl Tally {
@@ -172,9 +172,9 @@ impl Tally {
         self.sorts.store(0, Ordering::Relaxed);
         self.inserted.clear();
         self.deleted.clear();
-        let tells = !matches!(detail, Detail::Nothing);
-        if tells || self.tells.load(Ordering::Relaxed) {
-            self.tells.store(tells, Ordering::Relaxed);
+        let reports_plan = !matches!(detail, Detail::Nothing);
+        if reports_plan || self.reports_plan.load(Ordering::Relaxed) {
+            self.reports_plan.store(reports_plan, Ordering::Relaxed);
             *self.plan.lock() = Watched { detail: Some(detail), ..Watched::default() };
         }
     }
@@ -201,8 +201,8 @@ impl Tally {
     }
 
     /// Takes the report of the plan.
-    pub fn take_told(&self) -> Option<Told> {
-        self.plan.lock().told.take()
+    pub fn take_plan_report(&self) -> Option<PlanReport> {
+        self.plan.lock().report.take()
     }
 
     /// The one-line summary of the first plan, if it has started and is reported.
@@ -212,8 +212,8 @@ impl Tally {
 
     /// Returns whether the plan is reported.
     #[inline]
-    pub fn tells(&self) -> bool {
-        self.tells.load(Ordering::Relaxed)
+    pub fn reports_plan(&self) -> bool {
+        self.reports_plan.load(Ordering::Relaxed)
     }
 
     /// Called when a plan starts or resumes; `summarize` returns its one-line summary.
@@ -225,15 +225,15 @@ impl Tally {
         }
     }
 
-    /// Stores the report that `tell` makes of a plan that has run, unless an earlier plan was
+    /// Stores the report that `make` makes of a plan that has run, unless an earlier plan was
     /// reported.
     #[cold]
-    pub fn plan_ran(&self, tell: impl FnOnce(&Detail) -> Told) {
+    pub fn plan_ran(&self, make: impl FnOnce(&Detail) -> PlanReport) {
         let mut plan = self.plan.lock();
-        if plan.told.is_none()
+        if plan.report.is_none()
             && let Some(detail) = &plan.detail
         {
-            plan.told = Some(tell(detail));
+            plan.report = Some(make(detail));
         }
     }
 
@@ -277,25 +277,28 @@ mod tests {
     }
 
     #[test]
-    fn the_first_plan_is_told_once() {
-        let told = |summary: &str| Told {
+    fn the_first_plan_is_reported_once() {
+        let report = |summary: &str| PlanReport {
             summary: summary.to_owned(),
             has_sort: false,
             is_by_id: false,
             has_won: false,
             hashes: None,
-            may_be_remembered: false,
+            may_be_cached: false,
             stages: None,
         };
         let tally = Tally::default();
         tally.start(Detail::Summary);
         for summary in ["COLLSCAN", "IDHACK"] {
             tally.plan_begins(|| summary.to_owned());
-            tally.plan_ran(|_| told(summary));
+            tally.plan_ran(|_| report(summary));
         }
         assert_eq!(tally.summary().as_deref(), Some("COLLSCAN"));
-        assert_eq!(tally.take_told().map(|told| told.summary).as_deref(), Some("COLLSCAN"));
+        assert_eq!(
+            tally.take_plan_report().map(|report| report.summary).as_deref(),
+            Some("COLLSCAN")
+        );
         tally.start(Detail::Nothing);
-        assert!(!tally.tells() && tally.summary().is_none());
+        assert!(!tally.reports_plan() && tally.summary().is_none());
     }
 }

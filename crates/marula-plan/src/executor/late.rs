@@ -18,7 +18,7 @@ use marula_query::filter::Filter;
 use marula_query::sort::{DocMeta, SortPattern};
 use marula_storage::View;
 
-use super::sort::Row;
+use super::sort::SortedRow;
 use super::walk::BATCH_MAX;
 
 /// The largest limit with a late fetch: all documents are fetched within one unit of work.
@@ -81,7 +81,7 @@ impl Fetched {
     /// Fetches the documents of the sorted rows that `rows` passes, after the first `unseen`;
     /// `None` if one has changed since it was sorted.
     pub(super) fn fetch(
-        rows: &mut dyn FnMut(&mut dyn FnMut(&[u8], Row<'_>)) -> Result<()>,
+        rows: &mut dyn FnMut(&mut dyn FnMut(&[u8], SortedRow<'_>)) -> Result<()>,
         unseen: u64,
         pattern: &SortPattern,
         source: &Source<'_>,

@@ -25,7 +25,7 @@ use crate::plan::{SortMerge, Stage};
 #[derive(Default)]
 pub(crate) struct Merging {
     /// The last row of each input.
-    rows: Vec<Row>,
+    rows: Vec<MergeRow>,
     /// The inputs whose next row is not known yet, in the order in which they are read.
     waiting: VecDeque<usize>,
     /// The inputs whose row is in the heap. See [`push`].
@@ -35,7 +35,7 @@ pub(crate) struct Merging {
 }
 
 #[derive(Default)]
-struct Row {
+struct MergeRow {
     /// The sort key.
     key: Vec<u8>,
     record: Vec<u8>,
@@ -48,7 +48,7 @@ struct Row {
     opened: Option<Stamp>,
 }
 
-impl Row {
+impl MergeRow {
     fn set(&mut self, found: &Found<'_>, opened: Stamp) {
         self.record.clear();
         self.record.extend_from_slice(found.record);
@@ -75,7 +75,7 @@ impl SortMerge {
         let SortMerge { pattern, inputs } = self;
         let Merging { rows, waiting, heap, seen } = merging;
         if rows.is_empty() {
-            rows.resize_with(inputs.len(), Row::default);
+            rows.resize_with(inputs.len(), MergeRow::default);
             waiting.extend(0..inputs.len());
         }
         let opened = env.opened;

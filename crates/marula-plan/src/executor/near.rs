@@ -70,7 +70,7 @@ pub(crate) struct Searching {
     /// The rings so far, the current one last.
     pub(crate) rounds: Vec<Round>,
     given: HashSet<RecordKey>,
-    rows: BinaryHeap<Row>,
+    rows: BinaryHeap<NearRow>,
     bytes: usize,
     share: Share,
     count: usize,
@@ -108,32 +108,32 @@ pub(crate) struct Round {
 }
 
 /// A found document. The nearest row is the greatest, for the heap.
-struct Row {
+struct NearRow {
     distance: f64,
     number: usize,
     record: Box<[u8]>,
     doc: Box<[u8]>,
 }
 
-impl Ord for Row {
+impl Ord for NearRow {
     fn cmp(&self, other: &Self) -> Ordering {
         other.distance.total_cmp(&self.distance).then(other.number.cmp(&self.number))
     }
 }
 
-impl PartialOrd for Row {
+impl PartialOrd for NearRow {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Row {
+impl PartialEq for NearRow {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Row {}
+impl Eq for NearRow {}
 
 impl Searching {
     /// Returns a search that has not started.
@@ -368,7 +368,7 @@ impl Searching {
             return Err(near_too_large());
         }
         self.share.require(self.bytes)?;
-        self.rows.push(Row {
+        self.rows.push(NearRow {
             distance,
             number: self.count,
             record: found.record.into(),
@@ -384,7 +384,7 @@ impl Searching {
         out: &mut dyn FnMut(Found<'_>) -> Result<Emit>,
     ) -> Result<Option<Emit>> {
         let Some(round) = self.rounds.last_mut() else { return Ok(None) };
-        let is_in = |row: &Row| round.is_last || near.in_metres(row.distance) < round.to;
+        let is_in = |row: &NearRow| round.is_last || near.in_metres(row.distance) < round.to;
         if !self.rows.peek().is_some_and(is_in) {
             return Ok(None);
         }

@@ -16,7 +16,7 @@ const BYTES: usize = 8;
 
 /// A row.
 #[derive(Clone, Copy)]
-struct Row {
+struct ShortRow {
     /// The [head](marula_bson::key_string::part_head) of the key.
     head: u64,
     /// The order of arrival.
@@ -27,19 +27,19 @@ struct Row {
     record: [u8; BYTES],
 }
 
-impl Row {
+impl ShortRow {
     fn value(&self) -> RawValue<'_> {
         RawValue::new(self.kind, &self.value[..usize::from(self.length)])
     }
 
     /// Compares the keys; equal rows are in the order of arrival.
     #[inline]
-    fn compare(&self, other: &Row, pattern: &SortPattern) -> Ordering {
+    fn compare(&self, other: &ShortRow, pattern: &SortPattern) -> Ordering {
         self.head.cmp(&other.head).then_with(|| self.compare_behind_heads(other, pattern))
     }
 
     #[cold]
-    fn compare_behind_heads(&self, other: &Row, pattern: &SortPattern) -> Ordering {
+    fn compare_behind_heads(&self, other: &ShortRow, pattern: &SortPattern) -> Ordering {
         let by_number = self.number.cmp(&other.number);
         if self.value() == other.value() {
             return by_number;
@@ -54,7 +54,7 @@ impl Row {
 /// A set of rows, of which the smallest are wanted.
 pub(super) struct ShortRows {
     wanted: usize,
-    rows: Vec<Row>,
+    rows: Vec<ShortRow>,
     came: u64,
     /// Rows with a greater head are rejected: the head of the greatest row after the last cut.
     greatest_head: u64,
@@ -82,7 +82,7 @@ impl ShortRows {
         self.came += 1;
         if head <= self.greatest_head {
             let (kind, length) = (found.kind(), bytes.len() as u8);
-            self.rows.push(Row { head, number: self.came, kind, length, value, record });
+            self.rows.push(ShortRow { head, number: self.came, kind, length, value, record });
             if self.rows.len() >= 2 * self.wanted {
                 self.cut(pattern);
             }
@@ -93,7 +93,7 @@ impl ShortRows {
     /// Drops all but the smallest rows.
     fn cut(&mut self, pattern: &SortPattern) {
         if self.wanted > 0 && self.rows.len() > self.wanted {
-            let compare = |a: &Row, b: &Row| a.compare(b, pattern);
+            let compare = |a: &ShortRow, b: &ShortRow| a.compare(b, pattern);
             let (_, greatest, _) = self.rows.select_nth_unstable_by(self.wanted - 1, compare);
             self.greatest_head = greatest.head;
         }

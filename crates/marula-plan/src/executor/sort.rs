@@ -58,7 +58,7 @@ fn row_head(score: Option<f64>, record: &[u8]) -> [u8; ROW_HEAD_BYTES] {
 
 /// The content of a row.
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct SortedRow<'a> {
     /// The score of a text search.
     score: Option<f64>,
     pub(super) record: &'a [u8],
@@ -68,7 +68,7 @@ pub(super) struct Row<'a> {
     key: Option<Doc<'a>>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> SortedRow<'a> {
     fn read(bytes: &'a [u8]) -> Self {
         let (score, rest) = bytes.split_at(size_of::<f64>());
         let score = f64::from_le_bytes(score.try_into().expect("split at eight bytes"));
@@ -80,7 +80,7 @@ impl<'a> Row<'a> {
         let length = rest.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
         let (doc, key) = rest.split_at(rest.len().min(length as usize));
         let doc_of = |bytes: &'a [u8]| (!bytes.is_empty()).then(|| Doc::trusted(bytes));
-        Row { score, record, doc: doc_of(doc), key: doc_of(key) }
+        SortedRow { score, record, doc: doc_of(doc), key: doc_of(key) }
     }
 }
 
@@ -235,15 +235,15 @@ impl Sorter {
         if self.large_bytes > late::LARGE_BYTES_MAX {
             return Ok(false);
         }
-        let mut rows = |show: &mut dyn FnMut(&[u8], Row<'_>)| {
+        let mut rows = |show: &mut dyn FnMut(&[u8], SortedRow<'_>)| {
             if let Some(short) = &self.short {
                 return short.show(unseen, &self.pattern, &mut |key, record| {
-                    show(key, Row { score: None, record, doc: None, key: None });
+                    show(key, SortedRow { score: None, record, doc: None, key: None });
                     Ok(())
                 });
             }
             while sorted.advance()? {
-                show(sorted.key(), Row::read(sorted.value()));
+                show(sorted.key(), SortedRow::read(sorted.value()));
             }
             Ok(())
         };
@@ -282,7 +282,7 @@ impl Sorter {
         }
         let Rows::Sorted(sorted) = &mut self.rows else { return Ok(End::Exhausted) };
         while std::mem::take(&mut self.is_held) || sorted.advance()? {
-            let Row { score, record, doc, key } = Row::read(sorted.value());
+            let SortedRow { score, record, doc, key } = SortedRow::read(sorted.value());
             // The document is missing if the stored data is damaged.
             let doc = doc.unwrap_or(Doc::EMPTY);
             match take(Found { score, key, ..Found::fetched(doc, record) })? {

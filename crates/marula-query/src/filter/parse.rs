@@ -82,7 +82,7 @@ const PATH_PARTS_MAX: usize = 180;
 
 /// The parser's position in the filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Level {
     /// At the level of whole documents.
     Top,
     /// Inside `$elemMatch`.
@@ -94,7 +94,7 @@ enum Place {
 pub(super) struct Parser<'c> {
     pub(super) context: &'c Context,
     purpose: Purpose,
-    place: Place,
+    level: Level,
 }
 
 /// An operator under a path: its name, and the function that parses its operand.
@@ -103,7 +103,7 @@ struct PathOperator {
     parse: fn(&Parser<'_>, &BStr, RawValue<'_>) -> Result<Predicate>,
 }
 
-/// An operator in place of a path; one that is not a condition yields no node.
+/// An operator in level of a path; one that is not a condition yields no node.
 struct TopOperator {
     name: &'static str,
     parse: fn(&Parser<'_>, RawValue<'_>) -> Result<Option<Node>>,
@@ -164,7 +164,7 @@ static PATH_OPERATORS: &[PathOperator] = &[
     PathOperator { name: "$where", parse: |_, _, _| Err(where_under_field()) },
 ];
 
-/// All operators in place of a path.
+/// All operators in level of a path.
 static TOP_OPERATORS: &[TopOperator] = &[
     TopOperator {
         name: "$and",
@@ -202,13 +202,13 @@ static TOP_OPERATORS: &[TopOperator] = &[
 
 /// Parses a whole filter.
 pub(super) fn parse(doc: Doc<'_>, purpose: Purpose, context: &Context) -> Result<Node> {
-    Parser { context, purpose, place: Place::Top }.filter(doc)
+    Parser { context, purpose, level: Level::Top }.filter(doc)
 }
 
 impl<'c> Parser<'c> {
     /// The parser for the inside of `$elemMatch`.
     pub(super) fn inside_element(self) -> Parser<'c> {
-        Parser { place: Place::Element, ..self }
+        Parser { level: Level::Element, ..self }
     }
 
     /// Parses a filter document, all of whose conditions must hold.
@@ -289,9 +289,9 @@ impl<'c> Parser<'c> {
     }
 
     fn only_at_the_top(&self, name: &str) -> Result<()> {
-        match self.place {
-            Place::Top => Ok(()),
-            Place::Element => Err(top_level_only(name)),
+        match self.level {
+            Level::Top => Ok(()),
+            Level::Element => Err(top_level_only(name)),
         }
     }
 
@@ -366,7 +366,7 @@ impl Node {
                 Node::And(list.into_iter().map(|inner| Node::at(path, inner)).collect())
             }
             Predicate::Not(inner) => match Node::at(path, *inner) {
-                // A plain condition is negated in place; any other is wrapped.
+                // A plain condition is negated in level; any other is wrapped.
                 Node::Path(at) if !matches!(at.predicate, Predicate::Not(_)) => {
                     Node::Path(PathNode { predicate: not(at.predicate), ..at })
                 }
@@ -406,7 +406,7 @@ pub(super) fn is_path_operator(name: &[u8]) -> bool {
         || PATH_OPERATORS.iter().any(|row| row.name.as_bytes() == name)
 }
 
-/// Returns whether the operator is used in place of a path.
+/// Returns whether the operator is used in level of a path.
 pub(super) fn is_top_operator(name: &[u8]) -> bool {
     TOP_OPERATORS.iter().any(|row| row.name.as_bytes() == name)
 }

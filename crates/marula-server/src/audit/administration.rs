@@ -6,7 +6,7 @@ use super::{Audit, actor};
 use crate::request::Request;
 
 /// The event of a command.
-struct Row {
+struct EventRow {
     command: &'static str,
     /// The kind of name in the command's first field: a user, a role, or none.
     first: Option<&'static str>,
@@ -17,8 +17,8 @@ const fn row(
     command: &'static str,
     first: Option<&'static str>,
     fields: &'static [&'static str],
-) -> Row {
-    Row { command, first, fields }
+) -> EventRow {
+    EventRow { command, first, fields }
 }
 
 const USER: Option<&str> = Some("user");
@@ -27,7 +27,7 @@ const OF_USER: &[&str] = &["customData", "roles", "authenticationRestrictions"];
 const OF_ROLE: &[&str] = &["roles", "privileges", "authenticationRestrictions"];
 
 /// The commands; each is an event with its own name.
-const ROWS: &[Row] = &[
+const ROWS: &[EventRow] = &[
     row("createUser", USER, OF_USER),
     row("updateUser", USER, OF_USER),
     row("dropUser", USER, &[]),

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::documents::Documents;
 use super::name::{Name, Of};
 use super::privilege::Privilege;
-use super::restriction::{Place, Restriction};
+use super::restriction::{Addresses, Restriction};
 use super::roles;
 use crate::net::service::Peer;
 
@@ -59,8 +59,8 @@ impl Access {
             let ranges: Result<_> = own.iter().map(Restriction::check).collect();
             resolved.restrictions.push(ranges?);
         }
-        let place = Place::of(peer);
-        let is_allowed = |list: &Vec<_>| list.iter().any(|ranges| place.meets(ranges));
+        let addresses = Addresses::of(peer);
+        let is_allowed = |list: &Vec<_>| list.iter().any(|ranges| addresses.meets(ranges));
         if !resolved.restrictions.iter().all(is_allowed) {
             return Ok(None);
         }

@@ -39,7 +39,7 @@ enum On {
 }
 
 /// A built-in role.
-struct Row {
+struct BuiltinRole {
     name: &'static str,
     home: Home,
     includes: &'static [&'static str],
@@ -158,8 +158,8 @@ use Home::{Admin, EveryDatabase};
 use On::{Anything, Buckets, Cluster, Every, In, Own};
 
 /// Every built-in role, by name.
-static ROWS: &[Row] = &[
-    Row {
+static ROWS: &[BuiltinRole] = &[
+    BuiltinRole {
         name: "__queryableBackup",
         home: Admin,
         includes: &[],
@@ -181,8 +181,13 @@ static ROWS: &[Row] = &[
             (In("local", "replset.minvalid"), FIND),
         ],
     },
-    Row { name: "__system", home: Admin, includes: &[], adds: &[(Anything, &["anyAction"])] },
-    Row {
+    BuiltinRole {
+        name: "__system",
+        home: Admin,
+        includes: &[],
+        adds: &[(Anything, &["anyAction"])],
+    },
+    BuiltinRole {
         name: "backup",
         home: Admin,
         includes: &["__queryableBackup"],
@@ -191,7 +196,7 @@ static ROWS: &[Row] = &[
             (In("config", "settings"), &["insert", "update"]),
         ],
     },
-    Row {
+    BuiltinRole {
         name: "clusterAdmin",
         home: Admin,
         includes: &["clusterMonitor", "hostManager", "clusterManager"],
@@ -200,7 +205,7 @@ static ROWS: &[Row] = &[
             (Every(""), &["dropDatabase"]),
         ],
     },
-    Row {
+    BuiltinRole {
         name: "clusterManager",
         home: Admin,
         includes: &[],
@@ -244,7 +249,7 @@ static ROWS: &[Row] = &[
             (In("local", "system.replset"), READ),
         ],
     },
-    Row {
+    BuiltinRole {
         name: "clusterMonitor",
         home: Admin,
         includes: &[],
@@ -291,13 +296,13 @@ static ROWS: &[Row] = &[
             (In("local", "system.replset"), FIND),
         ],
     },
-    Row {
+    BuiltinRole {
         name: "dbAdmin",
         home: EveryDatabase,
         includes: &[],
         adds: &[(Own(""), ADMINISTER), (Own("system.profile"), ADMINISTER_PROFILE)],
     },
-    Row {
+    BuiltinRole {
         name: "dbAdminAnyDatabase",
         home: Admin,
         includes: &[],
@@ -308,20 +313,20 @@ static ROWS: &[Row] = &[
             (Cluster, &["applyOps", "listDatabases"]),
         ],
     },
-    Row {
+    BuiltinRole {
         name: "dbOwner",
         home: EveryDatabase,
         includes: &["readWrite", "dbAdmin", "userAdmin"],
         adds: &[],
     },
-    Row { name: "directShardOperations", home: Admin, includes: &[], adds: &[] },
-    Row {
+    BuiltinRole { name: "directShardOperations", home: Admin, includes: &[], adds: &[] },
+    BuiltinRole {
         name: "enableSharding",
         home: EveryDatabase,
         includes: &[],
         adds: &[(Every(""), &["enableSharding", "refineCollectionShardKey", "reshardCollection"])],
     },
-    Row {
+    BuiltinRole {
         name: "hostManager",
         home: Admin,
         includes: &[],
@@ -354,13 +359,13 @@ static ROWS: &[Row] = &[
             (Every(""), &["killCursors"]),
         ],
     },
-    Row {
+    BuiltinRole {
         name: "read",
         home: EveryDatabase,
         includes: &[],
         adds: &[(Own(""), READ), (Own("system.js"), READ)],
     },
-    Row {
+    BuiltinRole {
         name: "readAnyDatabase",
         home: Admin,
         includes: &[],
@@ -371,19 +376,19 @@ static ROWS: &[Row] = &[
             (Cluster, &["listDatabases"]),
         ],
     },
-    Row {
+    BuiltinRole {
         name: "readWrite",
         home: EveryDatabase,
         includes: &["read"],
         adds: &[(Own(""), WRITE), (Own("system.js"), WRITE)],
     },
-    Row {
+    BuiltinRole {
         name: "readWriteAnyDatabase",
         home: Admin,
         includes: &["readAnyDatabase"],
         adds: &[(Every(""), WRITE), (Every("system.js"), WRITE), (Buckets, WRITE)],
     },
-    Row {
+    BuiltinRole {
         name: "restore",
         home: Admin,
         includes: &[],
@@ -420,7 +425,7 @@ static ROWS: &[Row] = &[
             (In("local", "system.replset"), RESTORE),
         ],
     },
-    Row {
+    BuiltinRole {
         name: "root",
         home: Admin,
         includes: &[
@@ -437,13 +442,13 @@ static ROWS: &[Row] = &[
             (In("config", "system.preimages"), &["find", "remove"]),
         ],
     },
-    Row {
+    BuiltinRole {
         name: "userAdmin",
         home: EveryDatabase,
         includes: &[],
         adds: &[(Own(""), ADMINISTER_USERS)],
     },
-    Row {
+    BuiltinRole {
         name: "userAdminAnyDatabase",
         home: Admin,
         includes: &[],
@@ -477,12 +482,12 @@ impl On {
     }
 }
 
-fn find(name: &Name) -> Option<&'static Row> {
+fn find(name: &Name) -> Option<&'static BuiltinRole> {
     let row = ROWS.iter().find(|row| row.name == name.name)?;
     is_in(row, &name.db).then_some(row)
 }
 
-fn is_in(row: &Row, db: &str) -> bool {
+fn is_in(row: &BuiltinRole, db: &str) -> bool {
     db == "admin" || row.home == Home::EveryDatabase && is_database_name(db)
 }
 
@@ -498,7 +503,7 @@ pub(crate) fn privileges(name: &Name) -> Option<Vec<Privilege>> {
     Some(list)
 }
 
-fn gather(row: &Row, db: &str, list: &mut Vec<Privilege>) {
+fn gather(row: &BuiltinRole, db: &str, list: &mut Vec<Privilege>) {
     for included in ROWS.iter().filter(|other| row.includes.contains(&other.name)) {
         gather(included, db, list);
     }

@@ -158,16 +158,16 @@ pub(crate) struct Ranges {
 }
 
 /// The two addresses of a connection; a Unix socket has none.
-pub(crate) struct Place {
+pub(crate) struct Addresses {
     client: Option<IpAddr>,
     server: Option<IpAddr>,
 }
 
-impl Place {
+impl Addresses {
     /// Returns the addresses of this connection.
     pub(crate) fn of(peer: &Peer) -> Self {
         let address = |end: Option<SocketAddr>| end.map(|end| end.ip().to_canonical());
-        Place { client: address(peer.remote), server: address(peer.local) }
+        Addresses { client: address(peer.remote), server: address(peer.local) }
     }
 
     /// Returns whether the connection fulfils a restriction.
@@ -262,17 +262,19 @@ mod tests {
             };
             restriction.check().unwrap()
         };
-        let place =
-            |client: &str| Place { client: client.parse().ok(), server: "127.0.0.1".parse().ok() };
-        assert!(place("10.9.8.7").meets(&ranges(&["10.0.0.0/8"], None)));
-        assert!(!place("11.9.8.7").meets(&ranges(&["10.0.0.0/8"], None)));
-        assert!(place("11.9.8.7").meets(&ranges(&["10.0.0.0/8", "0.0.0.0/0"], None)));
-        assert!(!place("11.9.8.7").meets(&ranges(&[], None)));
-        assert!(place("::1").meets(&ranges(&["::1"], Some(&["127.0.0.1"]))));
-        assert!(!place("::1").meets(&ranges(&["::1"], Some(&["127.0.0.2"]))));
-        assert!(!place("::1").meets(&ranges(&["0.0.0.0/0"], None)));
+        let from = |client: &str| Addresses {
+            client: client.parse().ok(),
+            server: "127.0.0.1".parse().ok(),
+        };
+        assert!(from("10.9.8.7").meets(&ranges(&["10.0.0.0/8"], None)));
+        assert!(!from("11.9.8.7").meets(&ranges(&["10.0.0.0/8"], None)));
+        assert!(from("11.9.8.7").meets(&ranges(&["10.0.0.0/8", "0.0.0.0/0"], None)));
+        assert!(!from("11.9.8.7").meets(&ranges(&[], None)));
+        assert!(from("::1").meets(&ranges(&["::1"], Some(&["127.0.0.1"]))));
+        assert!(!from("::1").meets(&ranges(&["::1"], Some(&["127.0.0.2"]))));
+        assert!(!from("::1").meets(&ranges(&["0.0.0.0/0"], None)));
         // A Unix socket.
-        assert!(!place("").meets(&ranges(&["0.0.0.0/0"], None)));
+        assert!(!from("").meets(&ranges(&["0.0.0.0/0"], None)));
     }
 
     fn message(list: marula_bson::DocBuf) -> String {

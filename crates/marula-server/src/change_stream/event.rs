@@ -9,7 +9,7 @@ use marula_query::context::Context as QueryContext;
 use marula_query::stage::{ChangeStream, Shows};
 use marula_query::update::{Matched, Origin, Update, UpdateOptions};
 
-use super::token::{Place, Token, Version};
+use super::token::{Position, Token, Version};
 
 errors! {
     no_post_image(event: &str) = NoMatchingDocument, "Change stream was configured to require a post-image for all update events, but the post-image was not found for event: {event}";
@@ -180,8 +180,13 @@ impl Maker<'_> {
         self.stream.shows_system || !collection.starts_with("system.")
     }
 
-    fn place(operation: &Operation<'_>) -> Place {
-        Place { time: operation.time, is_event: true, operation: operation.number, is_end: false }
+    fn position(operation: &Operation<'_>) -> Position {
+        Position {
+            time: operation.time,
+            is_event: true,
+            operation: operation.number,
+            is_end: false,
+        }
     }
 
     fn change(
@@ -237,7 +242,8 @@ impl Maker<'_> {
             }
         };
         let what = key.to_buf();
-        let token = Token::of_event(Self::place(operation), self.version, Some(&uuid), Some(&what));
+        let token =
+            Token::of_event(Self::position(operation), self.version, Some(&uuid), Some(&what));
         let document = self.build(operation, &token, kind, Some(&uuid), |out| {
             if let Some(full) = &full {
                 append_or_null("fullDocument", full.as_ref(), out);
@@ -279,8 +285,8 @@ impl Maker<'_> {
         let what = what.map(|description| {
             doc! { "operationType": command.kind, "operationDescription": description.as_doc() }
         });
-        let place = Self::place(operation);
-        let token = Token::of_event(place, self.version, uuid.as_ref(), what.as_ref());
+        let position = Self::position(operation);
+        let token = Token::of_event(position, self.version, uuid.as_ref(), what.as_ref());
         let document =
             self.build_with(operation, &token, command.kind, uuid.as_ref(), command.to, |out| {
                 write_ns("ns", db, command.collection, out);
@@ -335,8 +341,8 @@ impl Maker<'_> {
                 out.append("operationDescription", Value::Document(description.as_doc()));
             }
         });
-        let place = Self::place(operation);
-        let token = Token::of_event(place, self.version, uuid.as_ref(), Some(&what));
+        let position = Self::position(operation);
+        let token = Token::of_event(position, self.version, uuid.as_ref(), Some(&what));
         let document = self.build(operation, &token, kind, None, |out| {
             write_ns("ns", db, Some(name), out);
             if let Some(description) = &description {
@@ -348,8 +354,8 @@ impl Maker<'_> {
 
     /// Returns the invalidate event that follows an event.
     pub(super) fn end(&self, event: &Event, operation: &Operation<'_>) -> Event {
-        let place = Place { is_end: true, ..event.token.place };
-        let token = Token::of_event(place, self.version, operation.uuid().as_ref(), None);
+        let position = Position { is_end: true, ..event.token.position };
+        let token = Token::of_event(position, self.version, operation.uuid().as_ref(), None);
         let document = DocBuf::build(|out| {
             write_id(&token, out);
             out.append("operationType", "invalidate");

@@ -5,10 +5,10 @@
 //!        entries        in scope       event                                 its token ──┘
 //! ```
 //!
-//! A stream is a cursor over a pipeline whose input is [`Events`]. It stores its [`Place`] in the
-//! oplog and holds no resources of the store, so that an absent reader costs nothing. A `getMore`
-//! without events is parked and woken by the next change in scope. The reply has the position as
-//! `postBatchResumeToken`.
+//! A stream is a cursor over a pipeline whose input is [`Events`]. It stores its [`Position`] in
+//! the oplog and holds no resources of the store, so that an absent reader costs nothing. A
+//! `getMore` without events is parked and woken by the next change in scope. The reply has the
+//! position as `postBatchResumeToken`.
 
 mod event;
 mod token;
@@ -26,7 +26,7 @@ use marula_storage::{Direction, KeyRange, View};
 use parking_lot::Mutex;
 
 use event::{Event, Maker, Operation};
-use token::{Place, Token, Version};
+use token::{Position, Token, Version};
 
 errors! {
     history_lost() = ChangeStreamHistoryLost, "Resume of change stream was not possible, as the resume point may no longer be in the oplog. ";
@@ -124,7 +124,7 @@ pub(crate) struct Events {
     version: Version,
     interrupt: Option<Interrupt>,
     /// The position after which events are returned.
-    place: Place,
+    position: Position,
     /// The newest entry when the end was last reached: nothing is read until there is a newer one.
     read_to: u64,
     /// The event after which the stream continues, until it has been found.
@@ -160,23 +160,24 @@ impl Events {
         db.start_oplog()?;
         let version = if pipeline.splits_events() { Version::Split } else { Version::Whole };
         let oplog = db.oplog();
-        let (place, awaited) = match &stream.start {
-            Start::Now => (Place::before(oplog.newest() + 1), None),
-            Start::At(time) => (Place::before(*time), None),
+        let (position, awaited) = match &stream.start {
+            Start::Now => (Position::before(oplog.newest() + 1), None),
+            Start::At(time) => (Position::before(*time), None),
             Start::Resume(data) | Start::After(data) => {
                 let token = Token::parse(data)?;
-                if token.place.is_end && matches!(stream.start, Start::Resume(_)) {
+                if token.position.is_end && matches!(stream.start, Start::Resume(_)) {
                     return Err(from_end());
                 }
-                let is_event = token.place.is_event && !token.place.is_end;
-                let place = if is_event { Place::before(token.place.time) } else { token.place };
-                (place, is_event.then_some(token))
+                let is_event = token.position.is_event && !token.position.is_end;
+                let position =
+                    if is_event { Position::before(token.position.time) } else { token.position };
+                (position, is_event.then_some(token))
             }
         };
         let token = match (&awaited, &stream.start) {
             (Some(awaited), _) => awaited.data.clone(),
             (None, Start::Resume(data) | Start::After(data)) => data.to_uppercase(),
-            _ => Token::high_water(place.time, version).data,
+            _ => Token::high_water(position.time, version).data,
         };
         let events = Events {
             scope: scope_of(stream, ns),
@@ -184,7 +185,7 @@ impl Events {
             stream: stream.clone(),
             version,
             interrupt,
-            place,
+            position,
             read_to: 0,
             awaited,
             ahead: VecDeque::new(),
@@ -206,7 +207,7 @@ impl Events {
     /// Errors: `history_lost`.
     fn check_history(&self) -> Result<()> {
         let oplog = self.db.oplog();
-        match oplog.is_on() && self.place.time >= oplog.since() {
+        match oplog.is_on() && self.position.time >= oplog.since() {
             true => Ok(()),
             false => Err(history_lost().with_label(LABEL)),
         }
@@ -224,7 +225,7 @@ impl Events {
         }
         let view = self.db.view_now()?;
         let range = KeyRange {
-            start: self.place.time.to_be_bytes().to_vec(),
+            start: self.position.time.to_be_bytes().to_vec(),
             end: newest.saturating_add(1).to_be_bytes().to_vec(),
         };
         if range.start >= range.end {
@@ -238,7 +239,7 @@ impl Events {
         while cursor.advance()? {
             self.take(&*view, cursor.doc(), &mut get)?;
             if let Some(Value::Timestamp(time)) = cursor.doc().get("ts") {
-                self.place = self.place.max(Place::before(time));
+                self.position = self.position.max(Position::before(time));
             }
             entries += 1;
             if self.is_full() || entries >= AHEAD_ENTRIES {
@@ -249,15 +250,15 @@ impl Events {
         self.check_history()?;
         self.read_to = newest;
         // Between the events, if there was none since the last.
-        if self.ahead.is_empty() && newest > self.place.time {
-            self.place = Place::before(newest);
+        if self.ahead.is_empty() && newest > self.position.time {
+            self.position = Position::before(newest);
         }
         Ok(true)
     }
 
     /// Returns whether no more events need be made ahead: there are enough, or the last one.
     fn is_full(&self) -> bool {
-        let is_ending = self.ahead.back().is_some_and(|event| event.token.place.is_end);
+        let is_ending = self.ahead.back().is_some_and(|event| event.token.position.is_end);
         is_ending || self.ahead_bytes >= AHEAD_BYTES
     }
 
@@ -299,14 +300,14 @@ impl Events {
         if self.is_full() {
             return Ok(());
         }
-        let place = Place {
+        let position = Position {
             time: operation.time,
             is_event: true,
             operation: operation.number,
             is_end: false,
         };
-        let awaited = self.awaited.as_ref().map(|awaited| awaited.place);
-        if place <= self.place || awaited.is_some_and(|awaited| place < awaited) {
+        let awaited = self.awaited.as_ref().map(|awaited| awaited.position);
+        if position <= self.position || awaited.is_some_and(|awaited| position < awaited) {
             return Ok(());
         }
         let db = self.db.clone();
@@ -319,7 +320,7 @@ impl Events {
         };
         let Some(event) = maker.event(operation)? else { return Ok(()) };
         let end = event.ends.then(|| maker.end(&event, operation));
-        self.place = end.as_ref().map_or(place, |end| end.token.place);
+        self.position = end.as_ref().map_or(position, |end| end.token.position);
         if let Some(awaited) = self.awaited.take() {
             if !awaited.is_of(&event.token) {
                 return Err(not_found(&event.token.data).with_label(LABEL));
@@ -385,7 +386,7 @@ impl Source for Events {
             if let Some(event) = self.ahead.pop_front() {
                 self.ahead_bytes -= event.document.len();
                 self.tell(&event.token);
-                self.is_over = event.token.place.is_end;
+                self.is_over = event.token.position.is_end;
                 self.current = event.document;
                 return Ok(Step::Document);
             }
@@ -395,8 +396,8 @@ impl Source for Events {
             let is_at_end = self.make_ahead()?;
             if self.ahead.is_empty() {
                 if is_at_end {
-                    if !self.place.is_event && self.awaited.is_none() {
-                        self.tell(&Token::high_water(self.place.time, self.version));
+                    if !self.position.is_event && self.awaited.is_none() {
+                        self.tell(&Token::high_water(self.position.time, self.version));
                     }
                     return Ok(Step::Pause);
                 }

@@ -39,7 +39,7 @@ const EVENT: u64 = 128;
 
 /// The position of an event in the oplog.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Place {
+pub(super) struct Position {
     /// The time of its commit.
     pub(super) time: u64,
     /// False for a high-water mark, which is before all events of its time.
@@ -50,10 +50,10 @@ pub(super) struct Place {
     pub(super) is_end: bool,
 }
 
-impl Place {
+impl Position {
     /// Returns the position before all events of a time.
     pub(super) fn before(time: u64) -> Self {
-        Place { time, is_event: false, operation: 0, is_end: false }
+        Position { time, is_event: false, operation: 0, is_end: false }
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) enum Version {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Token {
     /// The position.
-    pub(super) place: Place,
+    pub(super) position: Position,
     /// The whole token, in hexadecimal.
     pub(super) data: String,
 }
@@ -78,14 +78,14 @@ pub(super) struct Token {
 impl Token {
     /// Returns the token of a position between events.
     pub(super) fn high_water(time: u64, version: Version) -> Token {
-        let place = Place::before(time);
-        Token { place, data: data(place, version, &[]) }
+        let position = Position::before(time);
+        Token { position, data: data(position, version, &[]) }
     }
 
     /// Returns the token of an event on this collection; `what` distinguishes it from others at the
     /// same position.
     pub(super) fn of_event(
-        place: Place,
+        position: Position,
         version: Version,
         uuid: Option<&[u8; 16]>,
         what: Option<&DocBuf>,
@@ -98,7 +98,7 @@ impl Token {
         if let Some(what) = what {
             key_string::encode_value(Value::Document(what.as_doc()), None, &mut tail);
         }
-        Token { place, data: data(place, version, &tail) }
+        Token { position, data: data(position, version, &tail) }
     }
 
     /// Parses a client's token.
@@ -124,24 +124,24 @@ impl Token {
             Some(TRUE) => true,
             _ => return Err(incomplete()),
         };
-        let place = Place { time, is_event: kind == EVENT, operation, is_end };
-        Ok(Token { place, data: data.to_uppercase() })
+        let position = Position { time, is_event: kind == EVENT, operation, is_end };
+        Ok(Token { position, data: data.to_uppercase() })
     }
 
     /// Returns whether it is the token of the same event, or of one of its fragments.
     pub(super) fn is_of(&self, event: &Token) -> bool {
         let body = event.data.strip_suffix("04").unwrap_or(&event.data);
-        self.place == event.place && self.data.starts_with(body)
+        self.position == event.position && self.data.starts_with(body)
     }
 }
 
-fn data(place: Place, version: Version, tail: &[u8]) -> String {
+fn data(position: Position, version: Version, tail: &[u8]) -> String {
     let mut bytes = vec![TIMESTAMP];
-    bytes.extend_from_slice(&place.time.to_be_bytes());
+    bytes.extend_from_slice(&position.time.to_be_bytes());
     bytes.extend_from_slice(&[ONE_BYTE, if version == Version::Whole { 2 } else { 4 }]);
-    append_number(if place.is_event { EVENT } else { 0 }, &mut bytes);
-    append_number(place.operation, &mut bytes);
-    bytes.push(if place.is_end { TRUE } else { FALSE });
+    append_number(if position.is_event { EVENT } else { 0 }, &mut bytes);
+    append_number(position.operation, &mut bytes);
+    bytes.push(if position.is_end { TRUE } else { FALSE });
     bytes.extend_from_slice(tail);
     bytes.push(END);
     let mut data = String::with_capacity(2 * bytes.len());
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn tokens_order_as_their_places_do_and_are_read_back() {
         let key = doc! { "_id": 5 };
-        let event = |operation: u64, is_end: bool| Place {
+        let event = |operation: u64, is_end: bool| Position {
             time: 7 << 32 | 3,
             is_event: true,
             operation,
@@ -214,14 +214,14 @@ mod tests {
         let mut tokens = vec![Token::high_water(7 << 32 | 3, Version::Whole)];
         for operation in [0, 1, 2, 63, 64, 127, 128, 32_767, 32_768, 3_000_000] {
             for is_end in [false, true] {
-                let place = event(operation, is_end);
-                tokens.push(Token::of_event(place, Version::Whole, Some(&[9; 16]), Some(&key)));
+                let position = event(operation, is_end);
+                tokens.push(Token::of_event(position, Version::Whole, Some(&[9; 16]), Some(&key)));
             }
         }
         tokens.push(Token::high_water(7 << 32 | 4, Version::Whole));
         for pair in tokens.windows(2) {
             assert!(pair[0].data < pair[1].data, "{pair:?}");
-            assert!(pair[0].place < pair[1].place, "{pair:?}");
+            assert!(pair[0].position < pair[1].position, "{pair:?}");
         }
         for token in tokens {
             assert_eq!(Token::parse(&token.data).unwrap(), token);

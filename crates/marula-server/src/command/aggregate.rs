@@ -12,7 +12,7 @@ use marula_query::stage::{Kind as StageKind, Pipeline};
 use super::fields::{self, Field, Types};
 use super::find::reply_cursor;
 use super::map_reduce::on_view;
-use super::{Auth, Command, Fields, Kind, Outcome, Place, ReadConcernLevels};
+use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome, ReadConcernLevels};
 use crate::auth::pipeline;
 use crate::change_stream;
 use crate::collection_uuid;
@@ -66,7 +66,7 @@ const EXECUTING: &str = "PlanExecutor error during aggregation";
 pub(super) static COMMAND: Command = Command {
     name: "aggregate",
     help: "Runs a pipeline of stages over a collection and returns the resulting documents in batches.",
-    place: Place::Pool,
+    place: CommandPlace::Pool,
     kind: Kind::Command,
     takes_write_concern: true,
     write_concern_is_field: true,

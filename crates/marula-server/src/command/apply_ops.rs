@@ -123,7 +123,7 @@ const FAILS_ALONE: &[Code] =
 
 /// Determines whether the entries of a list are applied atomically.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Unity {
+enum Atomicity {
     /// All entries or none; the first failure ends the list.
     Atomic,
     /// Each entry separately: an update that matches nothing is recorded as failed, and the list
@@ -261,8 +261,8 @@ impl<'r> Job<'r> {
         {
             return Ok(applied);
         }
-        let unity = if is_atomic && !is_list { Unity::Atomic } else { Unity::OneByOne };
-        self.run_each(ctx, request, unity)
+        let atomicity = if is_atomic && !is_list { Atomicity::Atomic } else { Atomicity::OneByOne };
+        self.run_each(ctx, request, atomicity)
     }
 
     /// Applies all entries in one transaction; returns `None` if that is not possible.
@@ -275,7 +275,7 @@ impl<'r> Job<'r> {
             let limits = ctx.server.transactions.limits();
             let transaction = Transaction::begin(&ctx.server.db, limits)?;
             let applied =
-                ctx.within(&transaction, |ctx| self.run_each(ctx, request, Unity::Atomic))?;
+                ctx.within(&transaction, |ctx| self.run_each(ctx, request, Atomicity::Atomic))?;
             let failure = match applied.failure {
                 None => transaction.commit(None).err(),
                 failure => failure,
@@ -303,7 +303,7 @@ impl<'r> Job<'r> {
         &self,
         ctx: &mut Context<'_>,
         request: &Request<'r>,
-        unity: Unity,
+        atomicity: Atomicity,
     ) -> Result<Applied> {
         let mut applied = Applied { results: Vec::new(), failure: None };
         for entry in &self.entries {
@@ -312,12 +312,13 @@ impl<'r> Job<'r> {
                 continue;
             }
             ctx.check_interrupt()?;
-            let outcome = self.apply(ctx, request, &kind, *entry, unity);
+            let outcome = self.apply(ctx, request, &kind, *entry, atomicity);
             applied.results.push(outcome.is_ok());
             match outcome {
                 Ok(()) => {}
                 Err(error)
-                    if error.code() == codes::UpdateOperationFailed && unity == Unity::OneByOne =>
+                    if error.code() == codes::UpdateOperationFailed
+                        && atomicity == Atomicity::OneByOne =>
                 {
                     applied.failure = Some(had_errors());
                 }
@@ -336,7 +337,7 @@ impl<'r> Job<'r> {
         request: &Request<'r>,
         kind: &str,
         entry: Doc<'r>,
-        unity: Unity,
+        atomicity: Atomicity,
     ) -> Result<()> {
         fields::check_doc("OplogEntryBase", ENTRY_FIELDS, entry)?;
         if !["i", "u", "d", "c"].contains(&kind) {
@@ -345,8 +346,8 @@ impl<'r> Job<'r> {
         let body = entry.get("o").and_then(|body| body.as_doc()).unwrap_or(Doc::EMPTY);
         match kind {
             "c" => self.run_command(ctx, request, entry, body),
-            "d" => self.delete(ctx, entry, body, unity),
-            _ => self.put(ctx, kind, entry, body, unity),
+            "d" => self.delete(ctx, entry, body, atomicity),
+            _ => self.put(ctx, kind, entry, body, atomicity),
         }
     }
 
@@ -357,7 +358,7 @@ impl<'r> Job<'r> {
         kind: &str,
         entry: Doc<'_>,
         body: Doc<'_>,
-        unity: Unity,
+        atomicity: Atomicity,
     ) -> Result<()> {
         let ns = namespace(entry)?;
         if ctx.unit.collection(&ns).is_none() {
@@ -371,7 +372,7 @@ impl<'r> Job<'r> {
         };
         let verb = if is_insert { "insert" } else { "update" };
         let id = target.and_then(|target| target.get("_id"));
-        let id = id.ok_or_else(|| no_id(verb, &shown(entry, unity)))?;
+        let id = id.ok_or_else(|| no_id(verb, &shown(entry, atomicity)))?;
         // The `_id` is a condition: its operators are evaluated.
         let query = doc! { "_id": id };
         let upsert = is_insert
@@ -388,20 +389,26 @@ impl<'r> Job<'r> {
         let updated = statement.run(&ctx.env(), &ns, &mut write)?;
         let matched = updated.on_pool().matched;
         match matched {
-            0 if is_modifier(body) => Err(nothing_updated(&shown(entry, unity))),
-            0 => Err(nothing_replaced(&shown(entry, unity))),
+            0 if is_modifier(body) => Err(nothing_updated(&shown(entry, atomicity))),
+            0 => Err(nothing_replaced(&shown(entry, atomicity))),
             _ => Ok(()),
         }
     }
 
     /// Removes the document with the `_id`, if there is one.
-    fn delete(&self, ctx: &Context<'_>, entry: Doc<'_>, body: Doc<'_>, unity: Unity) -> Result<()> {
+    fn delete(
+        &self,
+        ctx: &Context<'_>,
+        entry: Doc<'_>,
+        body: Doc<'_>,
+        atomicity: Atomicity,
+    ) -> Result<()> {
         let ns = namespace(entry)?;
         let collection = ctx.server.db.collection(&ns);
-        if collection.is_none() && unity == Unity::OneByOne {
+        if collection.is_none() && atomicity == Atomicity::OneByOne {
             return Ok(());
         }
-        let id = body.get("_id").ok_or_else(|| no_id("delete", &shown(entry, unity)))?;
+        let id = body.get("_id").ok_or_else(|| no_id("delete", &shown(entry, atomicity)))?;
         let Some(collection) = collection else { return Ok(()) };
         targets::check_not_view(&collection)?;
         let mut write = WriteOp::new(ctx.unit, ctx.now_ms);
@@ -497,14 +504,14 @@ fn is_modifier(update: Doc<'_>) -> bool {
 
 /// Returns an entry in the form of error messages: with its times, and with a hash if it was
 /// applied separately.
-fn shown(entry: Doc<'_>, unity: Unity) -> String {
+fn shown(entry: Doc<'_>, atomicity: Atomicity) -> String {
     let shown = DocBuf::build(|out| {
         let mut fields = out.begin_doc("oplogEntry");
         fields.append_elements(entry.elements_bytes());
         if entry.get("ts").is_none() {
             fields.append("ts", Value::Timestamp(0));
         }
-        if unity == Unity::OneByOne && entry.get("h").is_none() {
+        if atomicity == Atomicity::OneByOne && entry.get("h").is_none() {
             fields.append("h", 0_i64);
         }
         if entry.get("wall").is_none() {

@@ -8,7 +8,7 @@
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
 
-use super::{Auth, Command, Field, Fields, Outcome, Place, Types};
+use super::{Auth, Command, CommandPlace, Field, Fields, Outcome, Types};
 use crate::auth::check::{Check, Target};
 use crate::backups::{BackupFailure, BackupMade, BackupRequest, Backups};
 use crate::context::Context;
@@ -41,7 +41,7 @@ pub(super) static CREATE: Command = Command {
 pub(super) static STATUS: Command = Command {
     name: "backupStatus",
     help: "Returns the progress of a running backup, and the state of the backup schedule.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     admin_only: true,
     fields: Fields::Strict { place: "backupStatus", fields: &[] },
     auth: Auth::Content(demands),

@@ -4,7 +4,7 @@ use marula_bson::{DocWriter, doc_fields};
 use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
 
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -29,7 +29,7 @@ pub(super) static COMMAND: Command = Command {
     name: "buildInfo",
     aliases: &["buildinfo"],
     help: "Returns the MongoDB version that this server behaves as, its own version, and limits.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     run,
     auth: Auth::Anyone,
     ..Command::DEFAULT

@@ -114,20 +114,20 @@ struct Operation<'a> {
 }
 
 /// The result of an operation.
-enum Did {
+enum OperationResult {
     Inserted,
     Updated(Updated),
     Deleted(i64),
 }
 
-impl Did {
+impl OperationResult {
     /// Returns the result in a session's record of a retried write; `None` if the record is of
     /// another kind of write.
-    fn recorded(verb: Verb, done: &Done) -> Option<Did> {
+    fn recorded(verb: Verb, done: &Done) -> Option<OperationResult> {
         match verb {
-            Verb::Insert => matches!(done, Done::Inserted).then_some(Did::Inserted),
-            Verb::Update => Updated::recorded(done).map(Did::Updated),
-            Verb::Delete => delete::recorded(done).map(Did::Deleted),
+            Verb::Insert => matches!(done, Done::Inserted).then_some(OperationResult::Inserted),
+            Verb::Update => Updated::recorded(done).map(OperationResult::Updated),
+            Verb::Delete => delete::recorded(done).map(OperationResult::Deleted),
         }
     }
 }
@@ -270,7 +270,9 @@ impl Bulk<'_, '_, '_> {
         let mut errors = report.errors.into_iter().peekable();
         for position in 0..operations.len() {
             match errors.next_if(|(failed, _)| *failed == position) {
-                None => self.results.take(start + position, Verb::Insert, Ok(Did::Inserted)),
+                None => {
+                    self.results.take(start + position, Verb::Insert, Ok(OperationResult::Inserted))
+                }
                 Some((_, error)) => {
                     self.results.take(start + position, Verb::Insert, Err(error));
                     if self.is_ordered {
@@ -302,7 +304,7 @@ impl Bulk<'_, '_, '_> {
                     multi: operation.flag("multi"),
                     number,
                 };
-                Ok(statement.run(&ctx.env(), ns, op)?.map(Did::Deleted))
+                Ok(statement.run(&ctx.env(), ns, op)?.map(OperationResult::Deleted))
             }
             Verb::Insert | Verb::Update => {
                 let fields = operation.fields;
@@ -321,10 +323,10 @@ impl Bulk<'_, '_, '_> {
                     number,
                     ..UpdateOp::of_one(operation.doc("filter"), update)
                 };
-                Ok(statement.run(&ctx.env(), ns, op)?.map(Did::Updated))
+                Ok(statement.run(&ctx.env(), ns, op)?.map(OperationResult::Updated))
             }
         };
-        let earlier = |done: &Done| Did::recorded(verb, done);
+        let earlier = |done: &Done| OperationResult::recorded(verb, done);
         let outcome = run_one(number, op, &mut self.retried, earlier, run)?;
         Ok(outcome.map(|outcome| {
             let goes_on = outcome.is_ok() || !self.is_ordered;
@@ -342,7 +344,7 @@ struct Results {
 }
 
 impl Results {
-    fn take(&mut self, index: usize, verb: Verb, outcome: Result<Did>) {
+    fn take(&mut self, index: usize, verb: Verb, outcome: Result<OperationResult>) {
         self.counts.take(verb, &outcome);
         if outcome.is_err() || !self.errors_only {
             self.entries.push(entry(index, verb, &outcome));
@@ -351,18 +353,18 @@ impl Results {
 }
 
 /// Returns the document of the cursor for one operation.
-fn entry(index: usize, verb: Verb, outcome: &Result<Did>) -> DocBuf {
+fn entry(index: usize, verb: Verb, outcome: &Result<OperationResult>) -> DocBuf {
     DocBuf::build(|entry| {
         entry.append("ok", f64::from(u8::from(outcome.is_ok())));
         entry.append("idx", clamp(i64::try_from(index).unwrap_or(i64::MAX)));
         match outcome {
-            Ok(Did::Inserted) => {
+            Ok(OperationResult::Inserted) => {
                 entry.append("n", 1);
             }
-            Ok(Did::Deleted(count)) => {
+            Ok(OperationResult::Deleted(count)) => {
                 entry.append("n", clamp(*count));
             }
-            Ok(Did::Updated(updated)) => {
+            Ok(OperationResult::Updated(updated)) => {
                 entry.append("n", clamp(updated.matched));
                 entry.append("nModified", clamp(updated.modified));
                 append_upserted(updated.upserted.as_ref(), entry);
@@ -401,14 +403,16 @@ struct Counts {
 }
 
 impl Counts {
-    fn take(&mut self, verb: Verb, outcome: &Result<Did>) {
+    fn take(&mut self, verb: Verb, outcome: &Result<OperationResult>) {
         self.operations[verb as usize] += 1;
         match outcome {
             Err(_) => self.errors += 1,
-            Ok(Did::Inserted) => self.inserted += 1,
-            Ok(Did::Deleted(count)) => self.deleted += count,
-            Ok(Did::Updated(updated)) if updated.upserted.is_some() => self.upserted += 1,
-            Ok(Did::Updated(updated)) => {
+            Ok(OperationResult::Inserted) => self.inserted += 1,
+            Ok(OperationResult::Deleted(count)) => self.deleted += count,
+            Ok(OperationResult::Updated(updated)) if updated.upserted.is_some() => {
+                self.upserted += 1
+            }
+            Ok(OperationResult::Updated(updated)) => {
                 self.matched += updated.matched;
                 self.modified += updated.modified;
             }

@@ -7,7 +7,7 @@ use marula_error::{Result, errors};
 use marula_operation::targets;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Named, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Named, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 use crate::{storage_size, time_series};
@@ -20,7 +20,7 @@ pub(super) static COMMAND: Command = Command {
     name: "collStats",
     aliases: &["collstats"],
     help: "Returns the number of documents of a collection, and the sizes of the collection and its indexes.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     fields: Fields::Known {
         place: "collStats",
         fields: &[

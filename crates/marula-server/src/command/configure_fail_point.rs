@@ -3,7 +3,7 @@
 use marula_bson::DocWriter;
 use marula_error::{Result, errors};
 
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Outcome};
 use crate::context::Context;
 use crate::fail_point::{self, Mode};
 use crate::request::Request;
@@ -15,7 +15,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "configureFailPoint",
     help: "Configures when and how commands fail. Only on a server for tests, started with enableTestCommands.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     is_for_tests: true,
     admin_only: true,
     auth: Auth::Anyone,

@@ -4,7 +4,7 @@ use marula_bson::{DocWriter, doc_fields};
 use marula_error::Result;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::auth::documents::Documents;
 use crate::auth::name::Name;
 use crate::context::Context;
@@ -14,7 +14,7 @@ use crate::request::Request;
 pub(super) static STATUS: Command = Command {
     name: "connectionStatus",
     help: "Returns the authenticated user of this connection.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     fields: Fields::Strict {
         place: "connectionStatus",
         fields: &[Field::optional("showPrivileges", Types::FLAG)],
@@ -27,7 +27,7 @@ pub(super) static STATUS: Command = Command {
 pub(super) static WHATS_MY_URI: Command = Command {
     name: "whatsmyuri",
     help: "Returns the client's address of this connection.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     run: |context, _, reply| {
         reply.append("you", dispatch::address_text(context.connection.peer.remote).as_str());
         Ok(Outcome::Done)
@@ -39,7 +39,7 @@ pub(super) static WHATS_MY_URI: Command = Command {
 pub(super) static LOGOUT: Command = Command {
     name: "logout",
     help: "Logs out the user of this connection.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     fields: Fields::Strict { place: "logout", fields: &[] },
     run: |ctx, request, _| {
         // Only a user of the command's database is logged out.
@@ -56,7 +56,7 @@ pub(super) static LOGOUT: Command = Command {
 pub(super) static GET_NONCE: Command = Command {
     name: "getnonce",
     help: "Returns a random number, which old authentication mechanisms began with.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     run: |_, _, reply| {
         reply.append("nonce", format!("{:016x}", rand::random::<u64>()).as_str());
         Ok(Outcome::Done)

@@ -6,7 +6,7 @@ use marula_operation::Progress;
 use marula_operation::count::{ACTIONS, CountOp};
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Fields, Named, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Named, Outcome};
 use crate::context::Context;
 use crate::environment;
 use crate::request::Request;
@@ -14,7 +14,7 @@ use crate::request::Request;
 pub(super) static COMMAND: Command = Command {
     name: "count",
     help: "Counts the documents that match a query.",
-    place: Place::Decides,
+    place: CommandPlace::Decides,
     fields: Fields::Strict {
         place: "count",
         fields: &[

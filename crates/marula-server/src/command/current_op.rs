@@ -4,7 +4,7 @@ use marula_bson::{ByteSlice, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
 use marula_query::filter::Filter;
 
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Outcome};
 use crate::auth::access::Access;
 use crate::auth::check::{self, Check, Target};
 use crate::context::Context;
@@ -25,7 +25,7 @@ pub(super) static CURRENT: Command = Command {
     name: "currentOp",
     takes_after_cluster_time: false,
     help: "Lists the running operations.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     admin_only: true,
     auth: Auth::Content(demands),
     run: current,
@@ -36,7 +36,7 @@ pub(super) static KILL: Command = Command {
     name: "killOp",
     help: "Kills an operation: it ends at its next check for interruption.",
     admin_only: true,
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     auth: Auth::User,
     run: kill,
     ..Command::DEFAULT
@@ -114,12 +114,12 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long
         out.append("opid", i32::try_from(report.op_id).unwrap_or(i32::MAX));
         if let Some(lsid) = &detail.lsid {
             lsid.write(&mut out.begin_doc("lsid"));
-            let running = server.transactions.told_of(lsid);
-            let running = running.filter(|told| {
-                told.is_running && told.operation.connection_id == report.connection_id
+            let running = server.transactions.open_of(lsid);
+            let running = running.filter(|open| {
+                open.is_running && open.operation.connection_id == report.connection_id
             });
-            if let Some(told) = running {
-                told.write(&mut out.begin_doc("transaction"));
+            if let Some(open) = running {
+                open.write(&mut out.begin_doc("transaction"));
             }
         }
         let running_us = (now_ms * 1_000 - report.started_us).max(0);
@@ -168,11 +168,11 @@ fn write_client(report: &Report, out: &mut DocWriter<'_>) {
 /// Returns the open transactions without a running request in the form of `currentOp`, each with
 /// the connection of its last request.
 pub(crate) fn idle_sessions(server: &Server) -> Vec<(Report, DocBuf)> {
-    let mut all = server.transactions.told();
-    all.retain(|told| !told.is_running);
-    all.sort_by_key(|told| told.lsid);
-    let described = all.iter().map(|told| {
-        let report = told.operation.report();
+    let mut all = server.transactions.open();
+    all.retain(|open| !open.is_running);
+    all.sort_by_key(|open| open.lsid);
+    let described = all.iter().map(|open| {
+        let report = open.operation.report();
         let document = DocBuf::build(|out| {
             out.append("type", "idleSession");
             out.append("host", host::name_and_port(server).as_str());
@@ -180,8 +180,8 @@ pub(crate) fn idle_sessions(server: &Server) -> Vec<(Report, DocBuf)> {
             out.append("client", dispatch::address_text(report.peer.remote).as_str());
             out.append("connectionId", whole(report.connection_id));
             write_client(&report, out);
-            told.lsid.write(&mut out.begin_doc("lsid"));
-            told.write(&mut out.begin_doc("transaction"));
+            open.lsid.write(&mut out.begin_doc("lsid"));
+            open.write(&mut out.begin_doc("transaction"));
             out.append("waitingForLock", false);
             out.append("active", false);
             out.begin_doc("locks").finish();

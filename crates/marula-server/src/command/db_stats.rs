@@ -3,7 +3,7 @@
 use marula_bson::{BStr, DocWriter, Value};
 use marula_error::{Result, errors};
 
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 use crate::{host, storage_size};
@@ -17,7 +17,7 @@ pub(super) static COMMAND: Command = Command {
     name: "dbStats",
     aliases: &["dbstats"],
     help: "Returns the number and the size of a database's collections, documents and indexes.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     auth: Auth::Database(&["dbStats"]),
     run,
     ..Command::DEFAULT

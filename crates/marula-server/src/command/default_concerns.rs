@@ -7,7 +7,7 @@ use marula_bson::{Doc, DocBuf, DocWriter};
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::concern::{ReadConcern, ReadLevel, W, WriteConcern};
 use crate::context::Context;
 use crate::request::Request;
@@ -27,7 +27,7 @@ const BASE: Command = Command { admin_only: true, ..Command::DEFAULT };
 pub(super) static GET: Command = Command {
     name: "getDefaultRWConcern",
     help: "Returns the read and write concern of operations that specify none.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     fields: Fields::Strict {
         place: "getDefaultRWConcern",
         fields: &[Field::optional("inMemory", Types::BOOLEAN)],

@@ -9,7 +9,7 @@ use marula_operation::{Env, Progress};
 use marula_query::expression::short_double_text;
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
 use crate::context::Context;
 use crate::ended::Counts;
 use crate::request::Request;
@@ -24,7 +24,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "delete",
     help: "Removes documents; each statement has a filter, and removes one or all matching documents.",
-    place: Place::Decides,
+    place: CommandPlace::Decides,
     kind: Kind::Delete,
     writes: true,
     takes_write_concern: true,

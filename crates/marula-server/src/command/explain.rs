@@ -4,8 +4,8 @@
 //! writes.
 //! Source: manual "explain", "Explain Results"; shapes and errors recorded from mongod 6.0.
 
-mod answer;
-mod asked;
+mod output;
+mod query;
 
 use marula_bson::{Doc, DocBuf, DocWriter, Type, Value, doc, doc_fields};
 use marula_db::Namespace;
@@ -30,7 +30,7 @@ use crate::pipeline_source::{
 };
 use crate::request::{self, Request};
 use crate::{host, view, writes};
-use asked::Asked;
+use query::ExplainedQuery;
 
 errors! {
     no_stages() = InvalidNamespace, "{{aggregate: 1}} is not valid for an empty pipeline.";
@@ -156,9 +156,9 @@ fn explain(
     match &stages {
         Some(stages) => pipeline(ctx, request, &ns, stages.as_doc(), verbosity, reply)?,
         None => {
-            let asked = Asked::read(ctx, request, &ns)?;
-            let (answer, _) = asked.answer(ctx, &ns, verbosity)?;
-            reply.append_elements(answer.as_doc().elements_bytes());
+            let query = ExplainedQuery::read(ctx, request, &ns)?;
+            let (output, _) = query.output(ctx, &ns, verbosity)?;
+            reply.append_elements(output.as_doc().elements_bytes());
         }
     }
     let command = match &stages {
@@ -390,9 +390,9 @@ fn pipeline(
         true => count_given(ctx, &ns, front()?)?.into_iter(),
         false => Vec::new().into_iter(),
     };
-    let mut asked = Asked::of(query, sort, projection.as_doc());
-    asked.is_whole_pipeline = is_whole;
-    let (front, gives_first_of_each) = asked.answer(ctx, &ns, verbosity)?;
+    let mut query = ExplainedQuery::of(query, sort, projection.as_doc());
+    query.is_whole_pipeline = is_whole;
+    let (front, gives_first_of_each) = query.output(ctx, &ns, verbosity)?;
     let rest = if gives_first_of_each { of_first_of_each(rest) } else { rest };
     if is_whole {
         reply.append_elements(front.as_doc().elements_bytes());

@@ -10,7 +10,7 @@ use marula_operation::{Progress, args};
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Fields, Kind, Named, Outcome, Place, ReadConcernLevels};
+use super::{Auth, Command, CommandPlace, Fields, Kind, Named, Outcome, ReadConcernLevels};
 use crate::change_stream::Followed;
 use crate::collection_uuid;
 use crate::context::Context;
@@ -33,7 +33,7 @@ const EXECUTING: &str = "Executor error during find command";
 pub(super) static COMMAND: Command = Command {
     name: "find",
     help: "Returns the documents that match a filter, sorted, projected and in batches.",
-    place: Place::Decides,
+    place: CommandPlace::Decides,
     kind: Kind::Query,
     read_concern: ReadConcernLevels::Snapshot,
     in_transaction: true,

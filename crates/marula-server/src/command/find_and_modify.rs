@@ -8,7 +8,7 @@ use marula_operation::find_and_modify::{FindAndModifyOp, actions};
 use marula_operation::{Progress, targets};
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
 use crate::context::Context;
@@ -20,7 +20,7 @@ pub(super) static COMMAND: Command = Command {
     name: "findAndModify",
     aliases: &["findandmodify"],
     help: "Updates or removes one document and returns it in its state before or after the change.",
-    place: Place::Decides,
+    place: CommandPlace::Decides,
     writes: true,
     takes_write_concern: true,
     write_concern_is_field: true,

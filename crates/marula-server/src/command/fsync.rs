@@ -3,7 +3,7 @@
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -19,7 +19,7 @@ pub(super) static LOCK: Command = Command {
 pub(super) static UNLOCK: Command = Command {
     name: "fsyncUnlock",
     help: "Releases one lock of fsync; writes continue when no lock is left.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["unlock"]),
     run: unlock,

@@ -3,14 +3,14 @@
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "getCmdLineOpts",
     help: "Returns the command line and the effective options, in the form of a configuration file.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     admin_only: true,
     fields: Fields::Strict { place: "getCmdLineOpts", fields: &[] },
     auth: Auth::Cluster(&["getCmdLineOpts"]),

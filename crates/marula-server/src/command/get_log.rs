@@ -3,7 +3,7 @@
 use marula_bson::{ByteSlice, DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
 
-use super::{Auth, Command, Fields, Outcome, Place, fields};
+use super::{Auth, Command, CommandPlace, Fields, Outcome, fields};
 use crate::auth::args;
 use crate::context::Context;
 use crate::request::Request;
@@ -16,7 +16,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "getLog",
     help: "Returns the newest lines of the log, or the warnings of the start.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     admin_only: true,
     fields: Fields::Strict { place: "getLog", fields: &[] },
     auth: Auth::Cluster(&["getLog"]),

@@ -12,7 +12,7 @@ use marula_operation::documents::{FindDocuments, Tail};
 
 use super::fields::{self, Field, Types};
 use super::find::followed;
-use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
 use crate::auth::access::Access;
 use crate::auth::check;
 use crate::cluster_fields;
@@ -44,7 +44,7 @@ pub(super) static COMMAND: Command = Command {
     name: "getMore",
     takes_after_cluster_time: false,
     help: "Returns the next batch of a cursor that find, aggregate or a list command has opened.",
-    place: Place::Pool,
+    place: CommandPlace::Pool,
     kind: Kind::GetMore,
     own_max_time: true,
     in_transaction: true,

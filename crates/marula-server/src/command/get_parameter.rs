@@ -4,7 +4,7 @@ use marula_bson::{ByteSlice, DocWriter, Value};
 use marula_error::Result;
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Outcome};
 use crate::context::Context;
 use crate::parameters::{self, ROWS, Refused};
 use crate::request::Request;
@@ -19,7 +19,7 @@ const HOW_FIELDS: &[Field] =
 pub(super) static GET: Command = Command {
     name: "getParameter",
     help: "Returns server parameters by name, or all of them.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["getParameter"]),
     run: get,
@@ -29,7 +29,7 @@ pub(super) static GET: Command = Command {
 pub(super) static SET: Command = Command {
     name: "setParameter",
     help: "Changes a server parameter while the server runs.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["setParameter"]),
     run: set,

@@ -15,7 +15,7 @@ use marula_wire::{Compressor, Form, message::MESSAGE_BYTES_MAX};
 
 use super::build_info::DOCUMENT_BYTES_MAX;
 use super::fields::{Field, Fields, Types};
-use super::{Auth, Command, Outcome, Place, sasl};
+use super::{Auth, Command, CommandPlace, Outcome, sasl};
 use crate::context::{Context, ELECTION_ID};
 use crate::dispatch;
 use crate::log::attributes;
@@ -95,7 +95,7 @@ const VERSION_FIELDS: &[Field] = &[
 pub(super) static HELLO: Command = Command {
     name: "hello",
     help: "Starts a connection: returns the server's state and features, and receives the client's metadata.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     in_api_v1: true,
     fields: Fields::Known { place: "hello", fields: FIELDS },
     secrets: &["speculativeAuthenticate"],
@@ -108,7 +108,7 @@ pub(super) static IS_MASTER: Command = Command {
     name: "isMaster",
     aliases: &["ismaster"],
     help: "The old name of hello.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     fields: Fields::Known { place: "isMaster", fields: FIELDS },
     secrets: &["speculativeAuthenticate"],
     run: |context, request, reply| run(context, request, reply, "ismaster"),

@@ -5,7 +5,7 @@ use std::thread;
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_error::Result;
 
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::context::Context;
 use crate::host;
 use crate::request::Request;
@@ -13,7 +13,7 @@ use crate::request::Request;
 pub(super) static COMMAND: Command = Command {
     name: "hostInfo",
     help: "Returns facts about the machine: name, memory, processors, operating system.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     fields: Fields::Strict { place: "hostInfo", fields: &[] },
     auth: Auth::Cluster(&["hostInfo"]),
     run,

@@ -6,7 +6,7 @@ use marula_operation::Progress;
 use marula_operation::insert::{ACTIONS, InsertOp, Inserted};
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Fields, Kind, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
 use crate::collection_uuid;
@@ -19,7 +19,7 @@ use crate::writes;
 pub(super) static COMMAND: Command = Command {
     name: "insert",
     help: "Inserts documents into a collection, which it creates if it does not exist.",
-    place: Place::Decides,
+    place: CommandPlace::Decides,
     kind: Kind::Insert,
     writes: true,
     takes_write_concern: true,

@@ -4,7 +4,7 @@ use marula_bson::{BStr, DocWriter, Value};
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::auth::check::{self, Target};
 use crate::context::Context;
 use crate::request::Request;
@@ -16,7 +16,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "killCursors",
     help: "Closes cursors by their ids.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     in_transaction: true,
     in_api_v1: true,
     fields: Fields::Strict {

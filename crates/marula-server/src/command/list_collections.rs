@@ -8,7 +8,7 @@ use marula_error::Result;
 use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::listing;
@@ -18,7 +18,7 @@ use crate::time_series;
 pub(super) static COMMAND: Command = Command {
     name: "listCollections",
     help: "Lists the collections and views of a database with their options; a filter may select some.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "listCollections",

@@ -3,14 +3,14 @@
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-use super::{Auth, COMMANDS, Command, Outcome, Place, ReadConcernLevels};
+use super::{Auth, COMMANDS, Command, CommandPlace, Outcome, ReadConcernLevels};
 use crate::context::Context;
 use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "listCommands",
     help: "Lists the commands of this server with their help texts.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     run,
     auth: Auth::Anyone,
     ..Command::DEFAULT

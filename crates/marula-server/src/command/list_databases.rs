@@ -5,7 +5,7 @@ use marula_error::{Result, errors};
 use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::auth::check::Target;
 use crate::context::Context;
 use crate::request::Request;
@@ -18,7 +18,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "listDatabases",
     help: "Lists the databases with their sizes, or only their names.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     admin_only: true,
     in_api_v1: true,
     fields: Fields::Strict {

@@ -7,7 +7,7 @@ use marula_operation::targets;
 use marula_operation::time_series::index;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Named, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Named, Outcome};
 use crate::context::Context;
 use crate::listing;
 use crate::request::Request;
@@ -19,7 +19,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "listIndexes",
     help: "Lists the indexes of a collection.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "listIndexes",

@@ -3,7 +3,7 @@
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -11,7 +11,7 @@ pub(super) static COMMAND: Command = Command {
     name: "ping",
     takes_after_cluster_time: false,
     help: "Returns immediately; drivers use it to check that the server is reachable.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     in_api_v1: true,
     fields: Fields::Strict { place: "ping", fields: &[] },
     run,

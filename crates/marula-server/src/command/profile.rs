@@ -7,7 +7,7 @@ use marula_query::filter::Filter;
 use marula_query::stage::Pipeline;
 
 use super::fields::{self, Types};
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Outcome};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::log::attributes;
@@ -26,7 +26,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "profile",
     help: "Returns and changes the level of a database's profiler.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT

@@ -5,7 +5,7 @@ use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::users_info::is_one;
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::auth::administration;
 use crate::auth::builtin;
 use crate::auth::documents::Documents;
@@ -22,7 +22,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "rolesInfo",
     help: "Lists roles with the roles they inherit from and, if requested, their privileges and restrictions.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     fields: Fields::Strict {
         place: "rolesInfo",
         fields: &[

@@ -3,7 +3,7 @@
 use marula_bson::DocWriter;
 use marula_error::{Result, errors};
 
-use super::{Auth, Command, Field, Fields, Outcome, Place, Types};
+use super::{Auth, Command, CommandPlace, Field, Fields, Outcome, Types};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -14,7 +14,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "rotateCertificates",
     help: "Reads the files of certificates and keys again; new connections use them.",
-    place: Place::Pool,
+    place: CommandPlace::Pool,
     admin_only: true,
     fields: Fields::Strict {
         place: "rotateCertificates",

@@ -14,7 +14,7 @@ use marula_error::{Error, Result, codes, errors};
 
 use super::fields::{self, Field, Types};
 use super::update_user::no_such_user;
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::auth::EXTERNAL;
 use crate::auth::access::Access;
 use crate::auth::attempt::Attempt;
@@ -66,7 +66,7 @@ const START_FIELDS: &[Field] = &[
 pub(super) static START: Command = Command {
     name: "saslStart",
     help: "Starts a conversation by which the client authenticates as a user.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     in_api_v1: true,
     fields: Fields::Strict { place: "saslStart", fields: START_FIELDS },
     secrets: &["payload"],
@@ -90,7 +90,7 @@ pub(super) static START: Command = Command {
 pub(super) static CONTINUE: Command = Command {
     name: "saslContinue",
     help: "Continues the conversation that saslStart began.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "saslContinue",
@@ -111,7 +111,7 @@ pub(super) static CONTINUE: Command = Command {
 pub(super) static AUTHENTICATE: Command = Command {
     name: "authenticate",
     help: "Authenticates the client by its TLS certificate.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "authenticate",

@@ -21,7 +21,7 @@ use marula_bson::{DocWriter, Value};
 use marula_error::Result;
 
 use super::build_info::compatible_version;
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Outcome};
 use crate::context::Context;
 use crate::counters::Counter;
 use crate::host;
@@ -34,7 +34,7 @@ pub(super) static COMMAND: Command = Command {
     name: "serverStatus",
     takes_after_cluster_time: false,
     help: "Returns the server's statistics: operations, connections, memory, network, storage engine and more.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     auth: Auth::Cluster(&["serverStatus"]),
     run,
     ..Command::DEFAULT

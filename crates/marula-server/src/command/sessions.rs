@@ -9,7 +9,7 @@ use marula_bson::{BStr, Binary, Doc, DocWriter, Type, Value};
 use marula_error::{Result, errors};
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::auth::access::{self, Access};
 use crate::auth::check::Check;
 use crate::auth::documents::Documents;
@@ -26,7 +26,7 @@ errors! {
 }
 
 const SESSION: Command =
-    Command { place: Place::Inline, auth: Auth::Content(of_user), ..Command::DEFAULT };
+    Command { place: CommandPlace::Inline, auth: Auth::Content(of_user), ..Command::DEFAULT };
 
 pub(super) static START: Command = Command {
     name: "startSession",
@@ -56,7 +56,7 @@ pub(super) static END: Command = Command {
 pub(super) static KILL: Command = Command {
     name: "killSessions",
     help: "Kills sessions of the user, with their cursors and operations.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     run: kill,
     ..SESSION
 };
@@ -64,7 +64,7 @@ pub(super) static KILL: Command = Command {
 pub(super) static KILL_ALL: Command = Command {
     name: "killAllSessions",
     help: "Kills the sessions of these users, or all sessions, with their cursors and operations.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     run: kill_all,
     auth: Auth::Cluster(&["killAnySession"]),
     ..SESSION
@@ -73,7 +73,7 @@ pub(super) static KILL_ALL: Command = Command {
 pub(super) static KILL_ALL_BY_PATTERN: Command = Command {
     name: "killAllSessionsByPattern",
     help: "Kills the sessions that match a pattern, or all sessions, with their cursors and operations.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     run: kill_all_by_pattern,
     auth: Auth::Cluster(&["killAnySession"]),
     ..SESSION

@@ -3,14 +3,14 @@
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-use super::{Auth, Command, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
 pub(super) static COMMAND: Command = Command {
     name: "shutdown",
     help: "Stops the server. Running operations may finish first, unless force is true.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     admin_only: true,
     auth: Auth::Cluster(&["shutdown"]),
     run,

@@ -9,7 +9,7 @@ use marula_error::{Result, errors};
 use marula_query::javascript;
 
 use super::fields::{self, Field};
-use super::{Auth, Command, Fields, Outcome, Place, Types};
+use super::{Auth, Command, CommandPlace, Fields, Outcome, Types};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -23,7 +23,8 @@ errors! {
     no_such_log() = NoSuchKey, "Log rotation failed due to one or more errors";
 }
 
-const INLINE: Command = Command { place: Place::Inline, auth: Auth::User, ..Command::DEFAULT };
+const INLINE: Command =
+    Command { place: CommandPlace::Inline, auth: Auth::User, ..Command::DEFAULT };
 const ADMIN: Command = Command { admin_only: true, ..INLINE };
 
 pub(super) static FEATURES: Command = Command {
@@ -133,7 +134,7 @@ pub(super) static LOG_ROTATE: Command = Command {
     help: "Rotates the files of the server log and the audit log: renames them, or opens them again after they were moved.",
     fields: Fields::Strict { place: "logRotate", fields: &[] },
     run: log_rotate,
-    place: Place::Pool,
+    place: CommandPlace::Pool,
     auth: Auth::Cluster(&["logRotate"]),
     ..ADMIN
 };

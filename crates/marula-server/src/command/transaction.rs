@@ -7,7 +7,7 @@ use marula_bson::DocWriter;
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::concern::WriteConcern;
 use crate::context::Context;
 use crate::request::Request;
@@ -37,7 +37,7 @@ pub(super) static ABORT: Command = Command {
 };
 
 const END: Command = Command {
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     admin_only: true,
     takes_write_concern: true,
     in_transaction: true,

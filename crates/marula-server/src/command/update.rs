@@ -11,7 +11,7 @@ use marula_query::stage::Pipeline;
 use marula_query::update::check_array_filters;
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Fields, Kind, Outcome, Place, aggregate};
+use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome, aggregate};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
 use crate::context::Context;
@@ -31,7 +31,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "update",
     help: "Updates documents; each statement has a filter and an update, and may insert a document if none matches.",
-    place: Place::Decides,
+    place: CommandPlace::Decides,
     kind: Kind::Update,
     writes: true,
     takes_write_concern: true,

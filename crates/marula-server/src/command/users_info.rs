@@ -5,7 +5,7 @@ use marula_error::{Result, errors};
 use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome, Place};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::auth::administration;
 use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
@@ -21,7 +21,7 @@ errors! {
 pub(super) static USERS: Command = Command {
     name: "usersInfo",
     help: "Lists users with their roles and, if requested, their credentials, privileges and restrictions.",
-    place: Place::Reserved,
+    place: CommandPlace::Reserved,
     fields: Fields::Strict {
         place: "usersInfo",
         fields: &[
@@ -40,7 +40,7 @@ pub(super) static USERS: Command = Command {
 pub(super) static INVALIDATE: Command = Command {
     name: "invalidateUserCache",
     help: "Clears the cache of users. It does nothing here, because cached users are never out of date.",
-    place: Place::Inline,
+    place: CommandPlace::Inline,
     fields: Fields::Strict { place: "invalidateUserCache", fields: &[] },
     auth: Auth::Cluster(&["invalidateUserCache"]),
     run: |_, _, _| Ok(Outcome::Done),

@@ -60,15 +60,15 @@ fn describe(id: i64, cursor: &Parked, last_use_ms: i64, host: &str) -> DocBuf {
         let origin = cursor.origin.as_doc();
         let is_stream = is_change_stream(origin);
         let is_set = |name| is_stream || origin.get(name) == Some(Value::Boolean(true));
-        let mut told = out.begin_doc("cursor");
-        told.append("cursorId", id);
-        told.append("createdDate", Value::DateTime(history.created_ms));
-        told.append("lastAccessDate", Value::DateTime(last_use_ms));
-        told.append("nDocsReturned", i64::try_from(history.documents).unwrap_or(i64::MAX));
-        told.append("nBatchesReturned", i64::try_from(history.batches).unwrap_or(i64::MAX));
-        told.append("noCursorTimeout", cursor.no_timeout);
-        told.append("tailable", is_set("tailable")).append("awaitData", is_set("awaitData"));
-        told.append("originatingCommand", origin);
+        let mut section = out.begin_doc("cursor");
+        section.append("cursorId", id);
+        section.append("createdDate", Value::DateTime(history.created_ms));
+        section.append("lastAccessDate", Value::DateTime(last_use_ms));
+        section.append("nDocsReturned", i64::try_from(history.documents).unwrap_or(i64::MAX));
+        section.append("nBatchesReturned", i64::try_from(history.batches).unwrap_or(i64::MAX));
+        section.append("noCursorTimeout", cursor.no_timeout);
+        section.append("tailable", is_set("tailable")).append("awaitData", is_set("awaitData"));
+        section.append("originatingCommand", origin);
     })
 }
 

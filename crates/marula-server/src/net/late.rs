@@ -30,9 +30,9 @@ impl Watch {
         let (end, ended) = mpsc::channel();
         let thread = thread::Builder::new().name("net-watch".to_owned()).spawn(move || {
             // The last reported work of each worker.
-            let mut told = vec![0; counters.workers.len()];
+            let mut reported = vec![0; counters.workers.len()];
             while ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                look(&*service, &counters, &mut told);
+                look(&*service, &counters, &mut reported);
             }
         })?;
         Ok(Watch { thread, end })
@@ -47,13 +47,13 @@ impl Watch {
     }
 }
 
-fn look<S: Service>(service: &S, counters: &Counters, told: &mut [u64]) {
-    for (worker, told) in counters.workers.iter().zip(told) {
+fn look<S: Service>(service: &S, counters: &Counters, reported: &mut [u64]) {
+    for (worker, reported) in counters.workers.iter().zip(reported) {
         if let Some((began, connection, late)) = worker.busy.look()
             && late >= LATE
-            && *told != began
+            && *reported != began
         {
-            *told = began;
+            *reported = began;
             counters.late.add(1);
             service.note_late(connection, late);
         }

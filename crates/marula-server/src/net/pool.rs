@@ -29,7 +29,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::counters::Counters;
 use super::guard::{self, Verdict};
-use super::service::{Call, Lane, Order, Place, Reason, Service};
+use super::service::{Call, CallThread, Lane, Order, Reason, Service};
 use super::wake::Mailbox;
 use super::worker::Mail;
 
@@ -462,15 +462,15 @@ impl<S: Service> Thread<S> {
         let service = &*self.pool.service;
         let (mut verdict, mut reply_logical_bytes) =
             guard::call(service, &mut state, &message.as_message(), &call, reply);
-        if let (Verdict::ToPool(order), Place::Inline) = (&verdict, call.place)
+        if let (Verdict::ToPool(order), CallThread::Inline) = (&verdict, call.thread)
             && !self.pool.has_room(order.lane)
         {
             let message = message.as_message();
             reply_logical_bytes = guard::refuse_overload(service, &mut state, &message, reply);
             verdict = Verdict::Done;
         }
-        if let (Verdict::ToPool(order), Place::Inline) = (&verdict, call.place) {
-            call = Call { place: Place::Pool, reason: Reason::OnPool, ..call };
+        if let (Verdict::ToPool(order), CallThread::Inline) = (&verdict, call.thread) {
+            call = Call { thread: CallThread::Pool, reason: Reason::OnPool, ..call };
             let work = Work::Message(message);
             return Some(Job { slot, state, work, call, order: *order, home });
         }

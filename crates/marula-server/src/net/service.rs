@@ -1,9 +1,9 @@
 //! The interface between sockets and commands.
 //!
 //! The network calls a [`Service`] with one message at a time per connection; the returned [`Step`]
-//! determines what happens next. A call on a network worker ([`Place::Inline`]) must be short and
-//! must not wait. A call that may be long returns [`Step::ToPool`] and is called again on a pool
-//! thread.
+//! determines what happens next. A call on a network worker ([`CallThread::Inline`]) must be short
+//! and must not wait. A call that may be long returns [`Step::ToPool`] and is called again on a
+//! pool thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl Disconnected {
 
 /// The thread of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum CallThread {
     /// A thread that others wait for: a network worker, or a pool thread that does not know yet
     /// what a large message is.
     Inline,
@@ -135,7 +135,7 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     /// The thread that it runs on.
-    pub place: Place,
+    pub thread: CallThread,
     /// The reason.
     pub reason: Reason,
     /// The time at which the message was read from the socket.

@@ -15,7 +15,7 @@ use marula_wire::message::MESSAGE_BYTES_MAX;
 use marula_wire::{Client, Flags, Message, ReplyBuffer};
 use parking_lot::Mutex;
 
-use super::service::{Call, Lane, Order, Peer, Place, Reason, Service, Step, Wake};
+use super::service::{Call, CallThread, Lane, Order, Peer, Reason, Service, Step, Wake};
 use super::{Listener, NetHandle, Options, start};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -82,7 +82,7 @@ impl Service for Arc<Script> {
             _ => 0,
         };
         let script = Arc::clone(self);
-        let on_pool = call.place == Place::Pool;
+        let on_pool = call.thread == CallThread::Pool;
         match first.name.to_string().as_str() {
             "echo" => {
                 reply.body().append("echo", n).append("pool", on_pool).append("ok", 1.0);

@@ -7,15 +7,20 @@ use marula_bson::{ValueBuf, doc};
 
 use super::row::Initial::{self, Bool, Int, Long, Made, Text};
 use super::row::Settable::{self, Always, AtRuntime, AtStartup, Never};
-use super::row::{Row, any, at_least, more_than};
+use super::row::{ParameterRow, any, at_least, more_than};
 use crate::auth::documents::array;
 use crate::log::components as log_components;
 use crate::{host, session, snapshots, transactions};
 
 const MEMORY: i32 = 100 * 1024 * 1024;
 
-const fn row(name: &'static str, default: Initial, settable: Settable, does: &'static str) -> Row {
-    Row { name, default, settable, does: Some(does) }
+const fn row(
+    name: &'static str,
+    default: Initial,
+    settable: Settable,
+    does: &'static str,
+) -> ParameterRow {
+    ParameterRow { name, default, settable, does: Some(does) }
 }
 
 fn mechanisms() -> ValueBuf {
@@ -31,7 +36,7 @@ fn host_name() -> ValueBuf {
 }
 
 /// The rows, by name.
-pub(super) static ROWS: &[Row] = &[
+pub(super) static ROWS: &[ParameterRow] = &[
     row(
         "allowDiskUseByDefault",
         Bool(true),

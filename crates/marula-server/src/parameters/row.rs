@@ -128,7 +128,7 @@ pub enum Initial {
 }
 
 /// A parameter.
-pub struct Row {
+pub struct ParameterRow {
     /// Its name.
     pub name: &'static str,
     /// Its default.
@@ -142,7 +142,7 @@ pub struct Row {
 /// The first number above the range of a long.
 const LONG_BOUND: f64 = 9_223_372_036_854_775_808.0;
 
-impl Row {
+impl ParameterRow {
     /// Returns the default value.
     pub fn initial(&self) -> ValueBuf {
         match self.default {

@@ -10,11 +10,11 @@ use marula_bson::{ValueBuf, doc};
 
 use super::row::Initial::{self, Bool, Double, Int, Long, Made, OneOf, Text};
 use super::row::Settable::{self, Always, AtRuntime, AtStartup, Never};
-use super::row::{Row, any, at_least, more_than};
+use super::row::{ParameterRow, any, at_least, more_than};
 use crate::auth::documents::array;
 
-const fn row(name: &'static str, default: Initial, settable: Settable) -> Row {
-    Row { name, default, settable, does: None }
+const fn row(name: &'static str, default: Initial, settable: Settable) -> ParameterRow {
+    ParameterRow { name, default, settable, does: None }
 }
 
 fn empty_list() -> ValueBuf {
@@ -26,7 +26,7 @@ fn mirror_reads() -> ValueBuf {
 }
 
 /// The rows, by name.
-pub(super) static ROWS: &[Row] = &[
+pub(super) static ROWS: &[ParameterRow] = &[
     row("KeysRotationIntervalSec", Int(7_776_000, any()), AtStartup),
     row("ShardingTaskExecutorPoolHostTimeoutMS", Int(300_000, any()), Always),
     row("ShardingTaskExecutorPoolMaxConnecting", Int(2, at_least(1)), Always),

@@ -9,7 +9,7 @@ use marula_bson::{Doc, DocWriter};
 use marula_db::unit::{Examined, KeyChanges};
 
 use super::Entry;
-use super::told::write_parameters;
+use super::report::write_parameters;
 use crate::log::attributes;
 use crate::request::Request;
 use crate::row::Kind;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use marula_backup::log::Run;
-use marula_backup::moment::stretches;
+use marula_backup::moment::restore_ranges;
 use marula_backup::prune::{Pruned, Retention};
 use marula_backup::{Progress, log};
 
@@ -44,9 +44,9 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode, Failure> {
                 backup.origin,
             );
         }
-        for stretch in stretches(&listing.backups, &runs) {
-            if stretch.from_us < stretch.until_us {
-                let (from, until) = (times::shown(stretch.from_us), times::shown(stretch.until_us));
+        for range in restore_ranges(&listing.backups, &runs) {
+            if range.from_us < range.until_us {
+                let (from, until) = (times::shown(range.from_us), times::shown(range.until_us));
                 println!("every moment from {from} to {until}");
             }
         }

@@ -19,24 +19,24 @@ use crate::net::service::{Disconnected, Peer, Reason, Service};
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// The interval of log lines about rejected connections.
-const REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(60);
+const REFUSALS_REPORTED_EVERY: Duration = Duration::from_secs(60);
 
 /// Rejected connections, with which a client in a loop could fill the log.
 #[derive(Default)]
 pub(super) struct Refusals {
-    told_at: Option<Instant>,
-    untold: u64,
+    reported_at: Option<Instant>,
+    unreported: u64,
 }
 
 impl Refusals {
     /// Counts one; returns their number since the last line, if it is time for another one.
     fn tell(&mut self) -> Option<u64> {
-        if self.told_at.is_some_and(|at| at.elapsed() < REFUSALS_TOLD_EVERY) {
-            self.untold += 1;
+        if self.reported_at.is_some_and(|at| at.elapsed() < REFUSALS_REPORTED_EVERY) {
+            self.unreported += 1;
             return None;
         }
-        self.told_at = Some(Instant::now());
-        Some(std::mem::take(&mut self.untold))
+        self.reported_at = Some(Instant::now());
+        Some(std::mem::take(&mut self.unreported))
     }
 }
 

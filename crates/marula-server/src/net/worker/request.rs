@@ -10,7 +10,7 @@ use super::Worker;
 use crate::net::connection::{Connection, Parked};
 use crate::net::guard::{self, Verdict};
 use crate::net::pool::{Job, Outcome, Refused, Work};
-use crate::net::service::{Arm, Call, Lane, Order, Place, Reason, Service};
+use crate::net::service::{Arm, Call, CallThread, Lane, Order, Reason, Service};
 use crate::net::wake::{Bidding, Ring, Ticket, Wake};
 
 /// The time budget of a call on a worker, in which a handful of others wait. One that has started
@@ -35,7 +35,8 @@ impl<S: Service> Worker<S> {
             unreachable!("a connection that is not parked has its state")
         };
         let time_budget = self.time_budget(slot, arrived);
-        let call = Call { place: Place::Inline, reason: Reason::Arrived, arrived, time_budget };
+        let call =
+            Call { thread: CallThread::Inline, reason: Reason::Arrived, arrived, time_budget };
         let start = self.reply.as_bytes().len();
         self.counters().active.add(1);
         let (verdict, logical) =
@@ -117,7 +118,8 @@ impl<S: Service> Worker<S> {
         arrived: Instant,
     ) {
         let reason = Reason::Arrived;
-        let call = Call { place: Place::Inline, reason, arrived, time_budget: Duration::ZERO };
+        let call =
+            Call { thread: CallThread::Inline, reason, arrived, time_budget: Duration::ZERO };
         let order = Order { lane: Lane::Reserved, deadline: None };
         self.submit(slot, connection, Work::Frame(frame), call, order);
     }
@@ -262,5 +264,5 @@ impl<S: Service> Worker<S> {
 
 /// A call on a pool thread.
 pub(super) fn pool_call(reason: Reason, arrived: Instant) -> Call {
-    Call { place: Place::Pool, reason, arrived, time_budget: Duration::MAX }
+    Call { thread: CallThread::Pool, reason, arrived, time_budget: Duration::MAX }
 }

@@ -44,7 +44,7 @@ impl Clock {
 }
 
 /// A snapshot of an open transaction.
-pub struct Told {
+pub struct OpenTransaction {
     /// Its session.
     pub lsid: Lsid,
     /// The connection of its newest request.
@@ -58,7 +58,7 @@ pub struct Told {
     pub(super) lifetime: Duration,
 }
 
-impl Told {
+impl OpenTransaction {
     /// Writes the section `transaction` of an operation.
     pub fn write(&self, out: &mut DocWriter<'_>) {
         let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);

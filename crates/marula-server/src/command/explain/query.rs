@@ -14,7 +14,7 @@ use marula_plan::{Execution, Plan, Query, Stage, WordedCollation, Wording, plann
 use marula_query::update::Update;
 
 use super::Verbosity;
-use super::answer::{Answer, Found, Trials};
+use super::output::{Found, Output, Trials};
 use crate::command::{delete, update};
 use crate::context::Context;
 use crate::environment;
@@ -27,7 +27,7 @@ errors! {
 }
 
 /// The query of an explained command on one collection.
-pub(super) struct Asked<'a> {
+pub(super) struct ExplainedQuery<'a> {
     query: Query,
     sort: Doc<'a>,
     /// The projection of each document; of a `findAndModify`, of the returned one.
@@ -70,10 +70,10 @@ impl Verb {
     }
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ExplainedQuery<'a> {
     /// Returns the query that was pushed down from a pipeline.
     pub(super) fn of(query: Query, sort: Doc<'a>, projection: Doc<'a>) -> Self {
-        Asked {
+        ExplainedQuery {
             query,
             sort,
             projection,
@@ -91,24 +91,24 @@ impl<'a> Asked<'a> {
     pub(super) fn read(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
         let collection = ctx.server.db.collection(ns);
         let (env, collection) = (ctx.env(), collection.as_deref());
-        let mut asked = match request.command.name {
+        let mut query = match request.command.name {
             "find" => {
                 let op = FindOp::parse(request)?;
                 let query = op.explained(&env, ns, collection)?;
-                Asked::of(query, op.sort, op.projection).worded(op.wording())
+                ExplainedQuery::of(query, op.sort, op.projection).worded(op.wording())
             }
             "count" => {
                 let op = CountOp::parse(request)?;
                 collection.map_or(Ok(()), targets::check_not_view)?;
-                let asked = Asked::of(op.query(&env, collection)?, Doc::EMPTY, Doc::EMPTY);
+                let query = ExplainedQuery::of(op.query(&env, collection)?, Doc::EMPTY, Doc::EMPTY);
                 let verb = Verb::Count { is_whole: op.is_whole(), skip: op.skip, limit: op.limit };
-                Asked { verb, ..asked.worded(op.wording()) }
+                ExplainedQuery { verb, ..query.worded(op.wording()) }
             }
             "distinct" => {
                 let op = DistinctOp::parse(request, false)?;
-                let asked = Asked::of(op.query(&env, collection)?, Doc::EMPTY, Doc::EMPTY);
-                let asked = asked.worded(op.wording());
-                Asked { distinct: Some(op), ..asked }
+                let query = ExplainedQuery::of(op.query(&env, collection)?, Doc::EMPTY, Doc::EMPTY);
+                let query = query.worded(op.wording());
+                ExplainedQuery { distinct: Some(op), ..query }
             }
             "update" => {
                 let statement = only_statement(request, "updates")?;
@@ -118,8 +118,8 @@ impl<'a> Asked<'a> {
                 update::check_supplied(&statement)?;
                 let (query, update) = op.explained(&env, ns, collection)?;
                 let verb = Verb::Update { multi: op.multi, upsert: op.upsert, returns: false };
-                let asked = Asked::of(query, op.sort.unwrap_or(Doc::EMPTY), Doc::EMPTY);
-                Asked { verb, update: Some(update), ..asked.worded(op.wording()) }
+                let query = ExplainedQuery::of(query, op.sort.unwrap_or(Doc::EMPTY), Doc::EMPTY);
+                ExplainedQuery { verb, update: Some(update), ..query.worded(op.wording()) }
             }
             "delete" => {
                 let statement = only_statement(request, "deletes")?;
@@ -128,8 +128,8 @@ impl<'a> Asked<'a> {
                 collection.map_or(Ok(()), targets::check_not_view)?;
                 let query = op.explained(&env, ns, collection)?;
                 let verb = Verb::Delete { multi: op.multi, returns: false };
-                let asked = Asked::of(query, Doc::EMPTY, Doc::EMPTY);
-                Asked { verb, ..asked.worded(op.wording()) }
+                let query = ExplainedQuery::of(query, Doc::EMPTY, Doc::EMPTY);
+                ExplainedQuery { verb, ..query.worded(op.wording()) }
             }
             "findAndModify" => {
                 let op = FindAndModifyOp::parse(request, 0)?;
@@ -139,30 +139,30 @@ impl<'a> Asked<'a> {
                     Some(_) => Verb::Update { multi: false, upsert: op.upsert, returns: true },
                     None => Verb::Delete { multi: false, returns: true },
                 };
-                let asked = Asked::of(query, op.sort, op.fields);
-                Asked { verb, update, ..asked.worded(op.wording()) }
+                let query = ExplainedQuery::of(query, op.sort, op.fields);
+                ExplainedQuery { verb, update, ..query.worded(op.wording()) }
             }
             other => return Err(not_explainable(other)),
         };
-        asked.query.context.limits = environment::limits(ctx, request);
-        Ok(asked)
+        query.query.context.limits = environment::limits(ctx, request);
+        Ok(query)
     }
 
     /// Adds the client's wording of the query.
     fn worded(self, wording: Wording<'a>) -> Self {
         let Wording { filter, collation, batch_size, .. } = wording;
-        Asked { filter, collation, batch_size, ..self }
+        ExplainedQuery { filter, collation, batch_size, ..self }
     }
 
     /// Returns the result for the collection of this name, and whether the plan returns only the
     /// first document of each group of the query.
-    pub(super) fn answer(
+    pub(super) fn output(
         self,
         ctx: &Context<'_>,
         ns: &Namespace,
         verbosity: Verbosity,
     ) -> Result<(DocBuf, bool)> {
-        let Asked {
+        let ExplainedQuery {
             mut query,
             sort,
             projection,
@@ -183,35 +183,35 @@ impl<'a> Asked<'a> {
             }
         });
         let collection = ctx.server.db.collection(ns);
-        let mut answer = Answer::new(verb, verbosity, sort, transform.as_doc(), ns);
-        answer.printed.sorts_records |= query.shows_record_id;
-        answer.parsed = Some(query.filter.to_doc());
-        answer.is_whole_pipeline = is_whole_pipeline;
+        let mut output = Output::new(verb, verbosity, sort, transform.as_doc(), ns);
+        output.printed.sorts_records |= query.shows_record_id;
+        output.parsed = Some(query.filter.to_doc());
+        output.is_whole_pipeline = is_whole_pipeline;
         let Some(collection) = collection else {
             if verb != Verb::Find {
-                answer.parsed = None;
+                output.parsed = None;
             }
             if verb.writes() {
                 // As in mongod, a write to a missing collection is shown without the stage of the
                 // write.
-                answer.verb = Verb::Find;
-                answer.printed.projection = Doc::EMPTY;
+                output.verb = Verb::Find;
+                output.printed.projection = Doc::EMPTY;
             }
             let gives_first_of_each = query.first_of_each.is_some();
-            return Ok((answer.of_nothing(&Plan::new(Stage::Eof))?, gives_first_of_each));
+            return Ok((output.of_nothing(&Plan::new(Stage::Eof))?, gives_first_of_each));
         };
         if let Verb::Count { is_whole: true, skip, limit } = verb {
-            answer.parsed = None;
-            return Ok((answer.of_fast_count(&collection, skip, limit), false));
+            output.parsed = None;
+            return Ok((output.of_fast_count(&collection, skip, limit), false));
         }
         let state = collection.state();
-        answer.collation = query.context.collation.clone();
+        output.collation = query.context.collation.clone();
         let mut shown_of_key = None;
         if let Some(op) = distinct {
             if let Some((plan, _)) = planner::plan_distinct(&state, &query, &op.path) {
-                answer.shape = Some(shape_of(&query, &state));
+                output.shape = Some(shape_of(&query, &state));
                 let execution = Execution::new(collection, plan, query);
-                return Ok((answer.of_plan(ctx, execution, Trials::default(), None)?, false));
+                return Ok((output.of_plan(ctx, execution, Trials::default(), None)?, false));
             }
             shown_of_key = op.show(&state, &mut query);
         }
@@ -241,16 +241,16 @@ impl<'a> Asked<'a> {
             choice::explain(ctx.unit, &collection, query, &wording, &mut see, &mut interrupt)?;
         let (plan, query) = (execution.plan(), execution.query());
         // The language of a text search is known only after planning.
-        answer.parsed = Some(query.filter.to_doc());
+        output.parsed = Some(query.filter.to_doc());
         let is_by_id = matches!(plan.root, Stage::IdHack(_))
             && !update.as_ref().is_some_and(Update::needs_position);
         if is_by_id && verb.writes() && projection.is_empty() {
             // mongod does not parse the filter of a write by `_id`.
-            answer.parsed = None;
+            output.parsed = None;
         }
-        answer.has_more_intersections = plan.has_more_intersections
+        output.has_more_intersections = plan.has_more_intersections
             || rejected.iter().any(|tried| tried.plan.has_more_intersections);
-        answer.has_more_walks =
+        output.has_more_walks =
             plan.has_more_walks || rejected.iter().any(|tried| tried.plan.has_more_walks);
         // A text search without words has a shape although its plan is EOF.
         let has_search = query.filter.text().is_some();
@@ -259,13 +259,13 @@ impl<'a> Asked<'a> {
             Stage::Eof => !has_search,
             _ => false,
         });
-        answer.shape = (!is_simple).then(|| shape_of(query, &state));
-        answer.is_filtered = query.allowed.is_some();
+        output.shape = (!is_simple).then(|| shape_of(query, &state));
+        output.is_filtered = query.allowed.is_some();
         let found = if number < seen.len() { seen.swap_remove(number) } else { Found::default() };
         let trials = Trials { score, rejected, found };
         let gives_first_of_each = plan.gives_first_of_each();
-        let answer = answer.of_plan(ctx, execution, trials, update)?;
-        Ok((answer, gives_first_of_each))
+        let output = output.of_plan(ctx, execution, trials, update)?;
+        Ok((output, gives_first_of_each))
     }
 }
 

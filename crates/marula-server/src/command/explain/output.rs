@@ -21,7 +21,7 @@ use marula_query::filter::Filter;
 use marula_query::update::Update;
 
 use super::Verbosity;
-use super::asked::Verb;
+use super::query::Verb;
 use crate::context::Context;
 
 /// The number of documents that were found and would be changed.
@@ -80,7 +80,7 @@ struct Done {
 }
 
 /// The data of a reply, except the plan.
-pub(super) struct Answer<'a> {
+pub(super) struct Output<'a> {
     pub verb: Verb,
     started: Instant,
     verbosity: Verbosity,
@@ -102,7 +102,7 @@ pub(super) struct Answer<'a> {
     pub has_more_walks: bool,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> Output<'a> {
     pub(super) fn new(
         verb: Verb,
         verbosity: Verbosity,
@@ -110,7 +110,7 @@ impl<'a> Answer<'a> {
         projection: Doc<'a>,
         namespace: &'a Namespace,
     ) -> Self {
-        Answer {
+        Output {
             verb,
             started: Instant::now(),
             verbosity,
@@ -128,11 +128,11 @@ impl<'a> Answer<'a> {
 
     /// Returns the result if the collection does not exist.
     pub(super) fn of_nothing(&self, plan: &Plan) -> Result<DocBuf> {
-        let answer = self.planned(&self.tree(plan, None, None, 0), &[]);
+        let output = self.planned(&self.tree(plan, None, None, 0), &[]);
         let run = StageRun::of_nothing(plan);
         let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
         let done = Done { found: 0, stats, failure: None, fails_above: false };
-        Ok(self.with_stats(answer, (plan, &run), &done, &[]))
+        Ok(self.with_stats(output, (plan, &run), &done, &[]))
     }
 
     /// Returns the result for a plan and the plans that were rejected in its trial; `update` is the
@@ -160,12 +160,12 @@ impl<'a> Answer<'a> {
         let done = self.run(ctx, &mut execution, found, update)?;
         let run = execution.stages();
         // A search by distance creates its input stages during the execution.
-        let answer = self.planned(&self.tree(&plan, Some(run), None, 0), &others);
+        let output = self.planned(&self.tree(&plan, Some(run), None, 0), &others);
         let others = rejected.iter().map(|tried| {
             self.tried((&tried.plan, &tried.run), tried.score, done.stats, done.found)
         });
         let all: Vec<DocBuf> = winner.into_iter().chain(others).collect();
-        Ok(self.with_stats(answer, (&plan, run), &done, &all))
+        Ok(self.with_stats(output, (&plan, run), &done, &all))
     }
 
     /// Executes a plan as far as the command would; `found` is the result of its trial.
@@ -307,13 +307,13 @@ impl<'a> Answer<'a> {
 
     fn with_stats(
         &self,
-        mut answer: DocBuf,
+        mut output: DocBuf,
         (plan, run): (&Plan, &StageRun),
         done: &Done,
         all: &[DocBuf],
     ) -> DocBuf {
         if self.verbosity == Verbosity::QueryPlanner {
-            return answer;
+            return output;
         }
         let returned = match self.verb {
             Verb::Find => done.found,
@@ -327,8 +327,8 @@ impl<'a> Answer<'a> {
             out.append("executionStages", &tree);
             self.append_all(all, out);
         });
-        answer.push("executionStats", &stats);
-        answer
+        output.push("executionStats", &stats);
+        output
     }
 
     fn append_all(&self, all: &[DocBuf], out: &mut DocWriter<'_>) {
@@ -359,7 +359,7 @@ impl<'a> Answer<'a> {
                 }
             })
         };
-        let mut answer = self.planned(&tree(None), &[]);
+        let mut output = self.planned(&tree(None), &[]);
         if self.verbosity > Verbosity::QueryPlanner {
             let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
             let stats = DocBuf::build(|out| {
@@ -367,9 +367,9 @@ impl<'a> Answer<'a> {
                 out.append("executionStages", &tree(Some(stats)));
                 self.append_all(&[], out);
             });
-            answer.push("executionStats", &stats);
+            output.push("executionStats", &stats);
         }
-        answer
+        output
     }
 
     fn append_totals(
