@@ -29,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("backups", &[]),
     ("catalog_log", &["log"]),
+    ("cluster", &["command", "server"]),
     ("cluster_fields", &["fields"]),
     ("collection_uuid", &["context", "request"]),
     (
@@ -38,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "backups",
             "catalog_log",
             "change_stream",
+            "cluster",
             "cluster_fields",
             "collection_uuid",
             "concern",
@@ -170,7 +172,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pipeline_writes", &["context", "time_series"]),
     ("profiling", &["server"]),
     ("replica_set", &["context", "fields"]),
-    ("report", &["auth", "command", "context", "cursor", "host", "server", "session"]),
+    ("report", &["auth", "cluster", "command", "context", "cursor", "host", "server", "session"]),
     (
         "request",
         &[

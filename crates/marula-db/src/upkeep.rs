@@ -1,8 +1,9 @@
 //! Store functions other than reads and writes: properties of the engine, syncs, sizes, compaction.
 
 use marula_error::Result;
+use marula_storage::cluster::Connections;
 use marula_storage::times::Times;
-use marula_storage::{Caps, RangeStats, Space, Stamp};
+use marula_storage::{Caps, ClusterStatus, RangeStats, Space, Stamp};
 
 use crate::activity::Activity;
 use crate::db::Db;
@@ -13,6 +14,19 @@ impl Db {
     /// The properties and limits of the engine.
     pub fn engine(&self) -> &Caps {
         self.store().caps()
+    }
+
+    /// The servers of a distributed store, as they report themselves now; none in a store that is
+    /// in this process.
+    ///
+    /// Errors: those of the store.
+    pub fn cluster_status(&self) -> Result<ClusterStatus> {
+        self.store().cluster_status().for_client()
+    }
+
+    /// The connections of this process to the servers of a distributed store.
+    pub fn store_connections(&self) -> Vec<Connections> {
+        self.store().connections()
     }
 
     /// The engine's counters for diagnostics: dotted names and values.

@@ -1,10 +1,16 @@
 //! The heartbeat by which a process shows others that it lives: a number in the store that a thread
 //! counts up.
+//!
+//! ```text
+//! count(8) ping(8)      ping: the time by the clock of its process, in milliseconds since 1970
+//! ```
+//!
+//! The time is for people to read; nothing is decided by it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
@@ -76,12 +82,28 @@ pub(crate) fn count_up(
     key: Vec<u8>,
     beat: Option<Vec<u8>>,
 ) -> Result<()> {
-    let number = beat.and_then(|beat| beat.try_into().ok()).map_or(0, u64::from_be_bytes);
+    let count = beat.and_then(|beat| beat.first_chunk().copied()).map_or(0, u64::from_be_bytes);
     shared.kv_commit(&Commit {
         read_version: Some(at),
         reads: vec![Conflict::Key(place)],
         writes: Vec::new(),
-        mutations: vec![Mutation::Set(key, number.wrapping_add(1).to_be_bytes().to_vec())],
+        mutations: vec![Mutation::Set(key, value(count.wrapping_add(1)))],
     })?;
     Ok(())
+}
+
+/// The value of a heartbeat that has this number now.
+pub(crate) fn value(count: u64) -> Vec<u8> {
+    [count.to_be_bytes(), now_ms().to_be_bytes()].concat()
+}
+
+/// The time of a heartbeat; zero where it has none.
+pub(crate) fn ping_ms(beat: &[u8]) -> i64 {
+    beat.get(8..16).and_then(|ping| ping.try_into().ok()).map_or(0, i64::from_be_bytes)
+}
+
+/// The time by the clock of this process, in milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

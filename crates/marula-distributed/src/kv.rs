@@ -11,7 +11,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use marula_storage::{Direction, KeyRange, Stamp};
+use marula_storage::cluster::Connections;
+use marula_storage::{ClusterStatus, Direction, KeyRange, Stamp};
 
 /// Names a state of the store; a later state has a greater version.
 pub type Version = u64;
@@ -188,6 +189,15 @@ pub trait Kv: Send + Sync + 'static {
 
     /// Keys that cut a range into about `parts` parts, as far as the store knows any.
     fn split_points(&self, range: &KeyRange, parts: usize) -> Result<Vec<Vec<u8>>>;
+
+    /// The servers of the store, as they report themselves now. A server that cannot be reached is
+    /// a member with an error.
+    fn status(&self) -> Result<ClusterStatus>;
+
+    /// The connections to the servers, where this process makes them itself.
+    fn connections(&self) -> Vec<Connections> {
+        Vec::new()
+    }
 }
 
 impl Mutation {

@@ -24,6 +24,10 @@ use crate::txn::parse_note;
 pub struct LeaseOptions {
     /// The name of the owner, for the message that others get: host and process.
     pub name: String,
+    /// Host and port at which clients reach it.
+    pub host: String,
+    /// The release of its software.
+    pub version: String,
     /// The interval of the heartbeat.
     pub beat: Duration,
     /// The time that it stands still before the store is taken over.
@@ -33,7 +37,13 @@ pub struct LeaseOptions {
 impl LeaseOptions {
     /// A beat a second; a store is taken over after ten seconds without one.
     pub fn new(name: String) -> Self {
-        LeaseOptions { name, beat: Duration::from_secs(1), expiry: Duration::from_secs(10) }
+        LeaseOptions {
+            name,
+            host: String::new(),
+            version: String::new(),
+            beat: Duration::from_secs(1),
+            expiry: Duration::from_secs(10),
+        }
     }
 }
 
@@ -101,7 +111,7 @@ impl Lease {
                 writes: Vec::new(),
                 mutations: vec![
                     Mutation::Set(shared.layout.owner(), owner.clone()),
-                    Mutation::Set(shared.layout.heartbeat(), 0u64.to_be_bytes().to_vec()),
+                    Mutation::Set(shared.layout.heartbeat(), heartbeat::value(0)),
                 ],
             };
             match shared.kv_commit(&commit) {
@@ -154,6 +164,12 @@ fn in_use(name: &str) -> KvError {
     KvError::Unavailable(format!(
         "the store is in use by another Marula process ({name}): only one may serve it at a time"
     ))
+}
+
+/// The name of the owner, and its heartbeat.
+pub(crate) fn owner(shared: &Shared) -> Result<Option<(String, Vec<u8>)>> {
+    let (_, owner, beat) = read(shared)?;
+    Ok(owner.map(|owner| (name_of(&owner), beat.unwrap_or_default())))
 }
 
 /// The newest version, the owner and the heartbeat.

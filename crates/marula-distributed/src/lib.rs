@@ -6,6 +6,7 @@
 //!    layout   read   outcome      large values in parts, long keys, commits made once
 //!    shared  pin                  every round trip passes here
 //!    lease   nodes   heartbeat    who serves the store: one process, or several
+//!    survey                       the same, as somebody outside sees it
 //!  Kv                        what the adapter asks                kv
 //!    sim                     a store in this process, with faults
 //!    etcd                    a cluster of etcd servers
@@ -20,6 +21,7 @@ pub mod kv;
 pub mod kv_contract;
 
 pub mod store;
+pub mod survey;
 
 mod cursor;
 mod heartbeat;

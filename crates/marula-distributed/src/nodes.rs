@@ -9,8 +9,10 @@
 //!
 //! ```text
 //! key        value
-//! node       id(8) process(4) name        process: the upper half of the numbers of its slots
-//! heartbeat  count(8)
+//! node       id(8) process(4) started(8) host 0 version 0 name
+//!                                         process: the upper half of the numbers of its slots
+//!                                         started: by its own clock, in ms since 1970
+//! heartbeat  see `heartbeat`
 //! lock       number(4) id(8)              the node that changes the catalogue
 //! registry   id(8)                        the node that was added last
 //! ```
@@ -112,15 +114,50 @@ impl Record {
     }
 
     fn name(&self) -> String {
-        node_of(0, &self.value).name
+        self.node(0).name
+    }
+
+    /// The node with this number and this record.
+    fn node(&self, number: u32) -> Node {
+        node_of(number, &self.value, self.beat.as_deref().unwrap_or_default())
     }
 }
 
-/// The node with this number and this value of its key.
-fn node_of(number: u32, value: &[u8]) -> Node {
-    let id = value.first_chunk().map_or(0, |id| i64::from_be_bytes(*id));
-    let name = String::from_utf8_lossy(value.get(12..).unwrap_or_default()).into_owned();
-    Node { number, id, name }
+/// The node with this number, this value of its key, and this heartbeat.
+fn node_of(number: u32, value: &[u8], beat: &[u8]) -> Node {
+    let long = |at: usize| {
+        let bytes = value.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, i64::from_be_bytes)
+    };
+    let mut texts = value.get(20..).unwrap_or_default().splitn(3, |byte| *byte == 0);
+    let mut text = || String::from_utf8_lossy(texts.next().unwrap_or_default()).into_owned();
+    let (host, version, name) = (text(), text(), text());
+    let (id, started_ms, ping_ms) = (long(0), long(12), heartbeat::ping_ms(beat));
+    Node { number, id, name, host, version, started_ms, ping_ms }
+}
+
+/// The record of a node that starts now.
+fn record_of(id: u64, process: u32, options: &LeaseOptions) -> Vec<u8> {
+    let text = |text: &str| text.replace('\0', "").into_bytes();
+    let texts = [text(&options.host), text(&options.version), text(&options.name)];
+    let started = heartbeat::now_ms().to_be_bytes();
+    [&id.to_be_bytes()[..], &process.to_be_bytes(), &started, &texts.join(&0)].concat()
+}
+
+/// The nodes that the store names, in the order of their numbers: also those that have ended and
+/// whose end no other has noticed yet.
+pub(crate) fn list(shared: &Shared) -> Result<Vec<Node>> {
+    Ok(beats(shared)?.into_iter().map(|(node, _)| node).collect())
+}
+
+/// The same, with their heartbeats.
+pub(crate) fn beats(shared: &Shared) -> Result<Vec<(Node, Vec<u8>)>> {
+    let (_, nodes) = read(shared)?;
+    let beat = |record: &Record| record.beat.clone().unwrap_or_default();
+    let mut found: Vec<(Node, Vec<u8>)> =
+        nodes.iter().map(|(number, record)| (record.node(*number), beat(record))).collect();
+    found.sort_by_key(|(node, _)| node.number);
+    Ok(found)
 }
 
 /// The nodes of a store, by number, and the version at which they were read.
@@ -217,8 +254,7 @@ impl Membership {
     pub(crate) fn join(shared: &Arc<Shared>, options: &LeaseOptions) -> Result<Membership> {
         let id: u64 = rand::rng().random();
         let process = shared.slots.process();
-        let record =
-            [&id.to_be_bytes()[..], &process.to_be_bytes(), options.name.as_bytes()].concat();
+        let record = record_of(id, process, options);
         let layout = &shared.layout;
         let (number, is_alone) = loop {
             lease::free(shared, options)?;
@@ -237,7 +273,7 @@ impl Membership {
                 writes: Vec::new(),
                 mutations: vec![
                     Mutation::Set(node, record.clone()),
-                    Mutation::Set(layout.node_heartbeat(number), vec![0; 8]),
+                    Mutation::Set(layout.node_heartbeat(number), heartbeat::value(0)),
                     Mutation::Set(layout.registry(), id.to_be_bytes().to_vec()),
                 ],
             };
@@ -355,15 +391,11 @@ impl Watch {
 
 impl Nodes for Membership {
     fn own(&self) -> Node {
-        node_of(self.number, &self.record)
+        node_of(self.number, &self.record, &heartbeat::value(0))
     }
 
     fn list(&self) -> marula_storage::Result<Vec<Node>> {
-        let (_, nodes) = read(&self.shared).map_err(store_error)?;
-        let mut found: Vec<Node> =
-            nodes.into_iter().map(|(number, record)| node_of(number, &record.value)).collect();
-        found.sort_by_key(|node| node.number);
-        Ok(found)
+        list(&self.shared).map_err(store_error)
     }
 
     fn on_new_epoch(&self, renew: Renew) {

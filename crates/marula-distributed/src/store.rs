@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use marula_storage::cluster::Connections;
 use marula_storage::{
-    Caps, Cursor, Direction, Epoch, KeyRange, Nodes, RangeStats, Result, Space, Stamp, Store, Txn,
-    Values, View,
+    Caps, ClusterStatus, Cursor, Direction, Epoch, KeyRange, Nodes, RangeStats, Result, Space,
+    Stamp, Store, Txn, Values, View,
 };
 use parking_lot::Mutex;
 
@@ -244,6 +245,14 @@ impl Store for Distributed {
 
     fn nodes(&self) -> Option<&dyn Nodes> {
         self.membership.as_ref().map(|membership| membership as &dyn Nodes)
+    }
+
+    fn cluster_status(&self) -> Result<ClusterStatus> {
+        self.shared.kv.status().map_err(store_error)
+    }
+
+    fn connections(&self) -> Vec<Connections> {
+        self.shared.kv.connections()
     }
 
     fn begin_operation(&self) -> Result<Epoch> {

@@ -10,7 +10,7 @@ use marula_storage::{Direction, Error, KeyRange, Space, Store, Txn, View};
 
 use crate::kv::{BlockLimit, Kv};
 use crate::sim::{Faults, PAUSE, Sim, StepClock};
-use crate::{Distributed, LeaseOptions, Options};
+use crate::{Distributed, LeaseOptions, Options, survey};
 
 fn sim(faults: Faults) -> Arc<Sim> {
     Arc::new(Sim::new(StepClock::new(Duration::from_micros(1)), faults))
@@ -402,9 +402,9 @@ fn commits_that_are_too_large_are_refused() {
 /// Options of a process with a lease; times are in milliseconds.
 fn options(name: &str, beat: u64, expiry: u64) -> Options {
     let lease = LeaseOptions {
-        name: name.to_owned(),
         beat: Duration::from_millis(beat),
         expiry: Duration::from_millis(expiry),
+        ..LeaseOptions::new(name.to_owned())
     };
     Options { lease: Some(lease), ..Options::default() }
 }
@@ -740,6 +740,34 @@ mod nodes {
         // A node that has died without a word.
         std::mem::forget(open(&sim, "dead", 3_600_000, 60_000));
         alone(30).expect("it is found out that nobody lives");
+    }
+
+    /// A look from outside distinguishes living processes from dead ones, and has their records.
+    #[test]
+    fn a_survey_names_the_living() {
+        let sim = sim(Faults::default());
+        let survey = || survey::survey(sim.clone(), b"marula/").expect("it can be reached");
+        let nobody = survey().processes.expect("it can be read");
+        assert!(nobody.nodes.is_empty() && nobody.owner.is_none());
+        let lease = LeaseOptions {
+            host: "a:27017".into(),
+            version: "1.2.3".into(),
+            beat: Duration::from_millis(5),
+            ..LeaseOptions::new("a".into())
+        };
+        let options = Options { lease: Some(lease), is_shared: true, ..Options::default() };
+        let alive = Distributed::open(sim.clone(), options).expect("the store opens");
+        std::mem::forget(open(&sim, "dead", 3_600_000, 60_000));
+        let seen = survey();
+        let living = seen.processes.expect("it can be read").nodes;
+        let nodes: Vec<(&str, bool)> =
+            living.iter().map(|seen| (&*seen.process.name, seen.is_alive)).collect();
+        assert_eq!(nodes, [("a", true), ("dead", false)]);
+        let first = &living[0].process;
+        assert_eq!((&*first.host, &*first.version), ("a:27017", "1.2.3"));
+        assert!(0 < first.started_ms && first.started_ms <= first.ping_ms);
+        assert!(seen.cluster.is_healthy() && seen.cluster.members.len() == 1);
+        alive.close().expect("it closes");
     }
 
     /// Parts that another process is about to make a value of are not collected.

@@ -97,6 +97,7 @@ codes! {
     115 CommandNotSupported;
     116 DocTooLargeForCapped;
     117 ConflictingOperationInProgress;
+    118 NamespaceNotSharded;
     121 DocumentValidationFailure;
     123 NotAReplicaSet;
     125 CommandFailed;

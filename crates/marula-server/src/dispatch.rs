@@ -242,12 +242,13 @@ impl Frame {
     }
 }
 
-/// Rejects a command that only test servers have.
+/// Rejects a command that only servers of another kind have: test servers, or those over a
+/// distributed store.
 fn is_there<'a>(server: &Server, request: Request<'a>) -> marula_error::Result<Request<'a>> {
-    match request.command.is_for_tests && !server.fail_points.are_enabled() {
-        true => Err(no_such_command(request.first.name)),
-        false => Ok(request),
-    }
+    let command = request.command;
+    let is_missing = command.is_for_tests && !server.fail_points.are_enabled()
+        || command.needs_cluster && !server.db.engine().is_remote;
+    if is_missing { Err(no_such_command(request.first.name)) } else { Ok(request) }
 }
 
 /// Returns whether a reply reports a commit, or a change that no earlier attempt had made.

@@ -11,6 +11,7 @@ mod auth;
 mod backups;
 mod catalog_log;
 mod change_stream;
+mod cluster;
 mod cluster_fields;
 mod collection_uuid;
 mod command;

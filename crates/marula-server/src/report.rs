@@ -13,6 +13,7 @@ use marula_query::stage::{CollectionStats, Histograms, Report};
 use crate::auth::access::{self, Access};
 use crate::auth::check::Target;
 use crate::auth::name::Name;
+use crate::cluster;
 use crate::command::current_op::Long;
 use crate::command::server_status::write_latencies;
 use crate::command::{coll_stats, current_op};
@@ -103,6 +104,7 @@ pub(crate) fn documents(
                 .any(|(user, db)| lsid.uid() == Some(&access::digest(&Name::new(user, db)))),
         })),
         Report::SessionRecords => session_records(server),
+        Report::Cluster => cluster::documents(server, ns.collection(), now_ms),
         Report::Catalog => Ok(catalog_entries(server, ns)),
         Report::Nothing => Ok(Vec::new()),
     }
@@ -119,6 +121,9 @@ fn collection(
     out.append("ns", ns.as_str());
     out.append("host", host::name_and_port(server).as_str());
     out.append("localTime", Value::DateTime(now_ms));
+    if server.db.engine().is_remote {
+        out.append("shard", cluster::shard_name(server));
+    }
     if let Some(Histograms(with_histograms)) = wanted.latencies {
         let collection = server.db.collection(ns);
         let none = Latencies::default();

@@ -29,6 +29,8 @@ pub struct Command {
     pub since: FeatureVersion,
     /// Whether only a test server has it, with the parameter `enableTestCommands`.
     pub is_for_tests: bool,
+    /// Whether only a server over a distributed store has it.
+    pub needs_cluster: bool,
     /// A description in a sentence or two, for `listCommands` and the reference page.
     pub help: &'static str,
     /// The thread that runs it.
@@ -85,6 +87,7 @@ impl Command {
         aliases: &[],
         since: FeatureVersion::V6_0,
         is_for_tests: false,
+        needs_cluster: false,
         help: "",
         place: CommandPlace::Pool,
         kind: Kind::Command,

@@ -1,6 +1,7 @@
 //! Shared parts of the commands that write: the session's number, the target, the permitted
 //! namespaces.
 
+use marula_db::catalog::shown;
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
@@ -73,6 +74,7 @@ pub(crate) fn check_target(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
     if ctx.entered.is_some() && ns.collection().starts_with("system.") {
         return Err(system_in_transaction(ns));
     }
+    shown::check_not_of_cluster(ns, ctx.server.db.engine().is_remote)?;
     check_writable(ns)
 }
 

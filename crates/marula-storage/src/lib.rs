@@ -5,12 +5,13 @@
 //! capped collections are built from it in `marula-db`, once for every engine.
 //!
 //! Start with [`store`]. [`memory`] is the simplest engine, [`latch`] excludes writers within one
-//! process, [`nodes`] is for several processes, [`overlay`] holds the uncommitted writes of a
-//! client's transaction, [`times`] is a histogram of durations, [`contract`] has the tests that
-//! every engine passes.
+//! process, [`nodes`] is for several processes, [`cluster`] for the machines of a distributed
+//! store, [`overlay`] holds the uncommitted writes of a client's transaction, [`times`] is a
+//! histogram of durations, [`contract`] has the tests that every engine passes.
 
 pub mod store;
 
+pub mod cluster;
 pub mod latch;
 pub mod memory;
 pub mod nodes;
@@ -19,6 +20,7 @@ pub mod times;
 
 pub mod contract;
 
+pub use cluster::ClusterStatus;
 pub use nodes::{Epoch, Nodes};
 pub use store::{
     Caps, Cursor, Direction, Error, GUARD_WAIT, KeyRange, Looked, RangeStats, Result, Space, Stamp,

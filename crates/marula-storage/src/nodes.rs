@@ -33,6 +33,14 @@ pub struct Node {
     pub id: i64,
     /// Its name, as it gave it.
     pub name: String,
+    /// Host and port that clients use.
+    pub host: String,
+    /// Its release.
+    pub version: String,
+    /// The time when it was started, by its own clock, in milliseconds since 1970.
+    pub started_ms: i64,
+    /// The time of its last sign of life, by its own clock, in milliseconds since 1970.
+    pub ping_ms: i64,
 }
 
 /// The means of a node to share a store with others.

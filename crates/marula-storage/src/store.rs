@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cluster::{ClusterStatus, Connections};
 use crate::nodes::{Epoch, Nodes};
 use crate::times::Times;
 
@@ -408,6 +409,17 @@ pub trait Store: View + 'static {
     /// of one process.
     fn nodes(&self) -> Option<&dyn Nodes> {
         None
+    }
+
+    /// The machines of the store, as it reports them now: several round trips. Empty in a store
+    /// that is in this process.
+    fn cluster_status(&self) -> Result<ClusterStatus> {
+        Ok(ClusterStatus::default())
+    }
+
+    /// The connections to the machines of the store, where this process makes them itself.
+    fn connections(&self) -> Vec<Connections> {
+        Vec::new()
     }
 
     /// Has this thread's reads of the newest state show one moment, this one, until the thread

@@ -38,6 +38,11 @@ pub(crate) enum Command {
     /// Make backups of a running server or a folder, verify them, restore any moment.
     #[cfg(feature = "rocksdb")]
     Backup(crate::backup::BackupArgs),
+    /// Show the servers of a distributed store, and the Marula processes that serve it.
+    Cluster {
+        #[command(subcommand)]
+        command: ClusterCommand,
+    },
     /// Check a data folder that no server has open: every document, index and counter.
     Check(CheckArgs),
     /// Read a configuration file (mongod.conf) and list what becomes of each of its options
@@ -49,6 +54,38 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
         words: Vec<OsString>,
     },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ClusterCommand {
+    /// Show the state, size and lag of the store's servers, and which Marula processes live
+    ///
+    /// Changes nothing, and works also when no Marula process runs. Ends with code 1 if a server or
+    /// a process is not healthy.
+    Status(ClusterStatusArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ClusterStatusArgs {
+    /// The storage engine of the servers: etcd or fdb
+    #[arg(long, visible_alias = "storageEngine", value_name = "ENGINE")]
+    pub(crate) storage_engine: Option<String>,
+
+    /// The servers of the etcd cluster, such as http://10.0.0.1:2379, separated by commas
+    #[arg(long, value_name = "URLS")]
+    pub(crate) endpoints: Option<String>,
+
+    /// The file that names the FoundationDB cluster with the data [default: FoundationDB's own]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster_file: Option<PathBuf>,
+
+    /// A configuration file in the form of mongod.conf; command-line options override it
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug, Default)]

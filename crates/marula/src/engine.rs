@@ -47,11 +47,13 @@ impl Opened {
     }
 }
 
-/// Opens the store of the settings; a data folder is created if it does not exist.
+/// Opens the store of the settings; a data folder is created if it does not exist. `host` is the
+/// host and port by which others reach this server.
 pub(crate) fn open(
     settings: &Settings,
     memory: &MemoryPlan,
     purpose: Purpose,
+    host: String,
 ) -> Result<Opened, Failure> {
     if settings.engine != EngineKind::Etcd && !settings.endpoints.is_empty() {
         return Err("--endpoints is for --storage-engine etcd".to_owned());
@@ -76,13 +78,22 @@ pub(crate) fn open(
         EngineKind::Sim => open_distributed(
             Arc::new(Sim::new(SystemClock::default(), Faults::default())),
             settings,
+            host,
         ),
+        EngineKind::Etcd | EngineKind::Fdb => open_distributed(cluster(settings)?, settings, host),
+    }
+}
+
+/// The cluster of servers that the settings name. Nothing is sent to it yet.
+pub(crate) fn cluster(settings: &Settings) -> Result<Arc<dyn Kv>, Failure> {
+    match settings.engine {
         EngineKind::Etcd if settings.endpoints.is_empty() => {
             Err("--storage-engine etcd needs --endpoints".to_owned())
         }
-        EngineKind::Etcd => open_distributed(Arc::new(etcd(&settings.endpoints)?), settings),
-        EngineKind::Fdb => {
-            open_distributed(Arc::new(Fdb::open(settings.cluster_file.as_deref(), None)?), settings)
+        EngineKind::Etcd => Ok(Arc::new(etcd(&settings.endpoints)?)),
+        EngineKind::Fdb => Ok(Arc::new(Fdb::open(settings.cluster_file.as_deref(), None)?)),
+        EngineKind::Sim | EngineKind::Memory | EngineKind::RocksDb => {
+            Err("--storage-engine names no cluster of servers: say etcd or fdb".to_owned())
         }
     }
 }
@@ -93,11 +104,11 @@ fn etcd(endpoints: &[String]) -> Result<Etcd, Failure> {
 }
 
 /// Opens a store over a distributed one, which this process serves alone, or as one of several.
-fn open_distributed(kv: Arc<dyn Kv>, settings: &Settings) -> Result<Opened, Failure> {
-    let host = settings.advertised_host.clone().unwrap_or_else(marula_server::host_name);
-    let name = format!("{host}:{}, process {}", settings.port, std::process::id());
+fn open_distributed(kv: Arc<dyn Kv>, settings: &Settings, host: String) -> Result<Opened, Failure> {
+    let name = format!("{host}, process {}", std::process::id());
+    let version = env!("CARGO_PKG_VERSION").to_owned();
     let options = marula_distributed::Options {
-        lease: Some(LeaseOptions::new(name)),
+        lease: Some(LeaseOptions { host, version, ..LeaseOptions::new(name) }),
         is_shared: settings.is_shared,
         ..marula_distributed::Options::default()
     };

@@ -1,4 +1,4 @@
-//! The binary: `marula serve`, `marula backup`, `marula check`, `marula bench`.
+//! The binary: `marula serve`, `marula backup`, `marula check`, `marula cluster`, `marula bench`.
 //!
 //! This is the only place that picks an engine. A failure is one line on stderr and a non-zero
 //! exit. Programs that start a mongod name no subcommand: options alone mean `serve`.
@@ -12,6 +12,7 @@ mod build_info;
 mod check;
 mod check_config;
 mod cli;
+mod cluster;
 mod config_file;
 mod engine;
 mod fork;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Backup(options) }) => backup::run(&options),
         Ok(Cli { command: Command::Check(options) }) => check::run(&options),
         Ok(Cli { command: Command::CheckConfig(options) }) => check_config::run(&options),
+        Ok(Cli { command: Command::Cluster { command } }) => cluster::run(command),
         Ok(Cli { command: Command::Bench { words } }) => Err(bench::run(&words)),
         Err(error) => return usage(&error),
     };

@@ -135,7 +135,7 @@ impl Start {
             store,
             #[cfg(feature = "rocksdb")]
             embedded,
-        } = engine::open(settings, &self.memory, purpose)?;
+        } = engine::open(settings, &self.memory, purpose, host(settings, address))?;
         let db = Db::open(store.clone())
             .map_err(|error| format!("cannot read the catalogue: {}", error.message()))?;
         if purpose == Purpose::Repair {

@@ -13,9 +13,10 @@ use super::ddl_log;
 use super::entry::{self, Uuid};
 use super::indexes::check_no_build;
 use super::options::CollectionOptions;
+use super::shown;
 use super::views::SYSTEM_VIEWS;
 use crate::catalog::event::CatalogEvent;
-use crate::collection::{Collection, State};
+use crate::collection::{Collection, Sharding, State};
 use crate::db::Db;
 use crate::index::{Index, IndexSpec, Multikey, multikey_prefix};
 use crate::keys::{self, Ident};
@@ -143,6 +144,7 @@ impl Db {
         txn: &mut dyn Txn,
     ) -> Result<Collection> {
         ns.check_creatable()?;
+        shown::check_not_of_cluster(ns, self.engine().is_remote)?;
         check_place(ns, &uuid, &options)?;
         if let Some(known) = self.catalog().differing_in_case(ns.db()) {
             return Err(differs_in_case(&known, ns.db()));
@@ -153,7 +155,7 @@ impl Db {
             let spec = IndexSpec::id_index(options.collation.as_ref())?;
             indexes.push(Arc::new(Index::new(allocate(next_ident, txn), spec)));
         }
-        let state = State { options, indexes, building: Vec::new() };
+        let state = State { options, indexes, building: Vec::new(), sharding: None };
         Ok(self.as_node(Collection::new(ident, uuid, ns.clone(), state)))
     }
 
@@ -332,7 +334,8 @@ impl Db {
             });
         }
         let is_view = options.view.is_some();
-        let state = State { options, indexes, building: Vec::new() };
+        let sharding = old.sharding.clone();
+        let state = State { options, indexes, building: Vec::new(), sharding };
         let changed = ddl_log::changed(collection, &old, &state);
         self.put_state(collection, state, |_| (), |entries| changed(entries))?;
         drop(change);
@@ -340,6 +343,22 @@ impl Db {
             self.show_view(&mut next_ident, &collection.namespace())?;
         }
         Ok(())
+    }
+
+    /// Gives a collection a shard key; `None` takes it away.
+    ///
+    /// Errors: an index that is being built; those of the store.
+    pub fn shard_collection(
+        &self,
+        collection: &Collection,
+        sharding: Option<Sharding>,
+    ) -> Result<()> {
+        let _quiet = collection.quiesce()?;
+        let _ddl = self.lock_catalog()?;
+        check_no_build(collection)?;
+        let _change = collection.change()?;
+        let state = State { sharding, ..State::clone(&collection.state()) };
+        self.put_state(collection, state, |_| (), |_| ())
     }
 
     /// Commits the entry of a collection with this state, which only other nodes read.

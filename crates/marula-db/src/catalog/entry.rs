@@ -4,22 +4,24 @@
 //! { ns: <string>, uuid: <binData 4>, options: <document>,
 //!   indexes: [ { ident: <int>, spec: <document>, coarsest: <int> }, … ],
 //!   building: [ { uuid: <binData 4>, owner: <long>, scratch: <int>, generation: <int>,
-//!                 closed: <bool>, indexes: [ … ] }, … ] }
+//!                 closed: <bool>, indexes: [ … ] }, … ],
+//!   sharding: { key: <document>, unique: <bool>, at: <date> } }
 //! ```
 //! `building` exists where several processes serve the store: writers of each note their changes
 //! for the indexes that any of them builds.
+//! `sharding` exists where the collection has a shard key.
 //! `coarsest` exists in 2dsphere indexes: the level of the largest cells that they hold. The key of
 //! the entry holds the collection's ident. Multikey marks have keys of their own (see `index`).
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, Binary, Doc, DocBuf, Value};
+use marula_bson::{ArrayWriter, Binary, Doc, DocBuf, Value, doc_fields};
 use marula_error::{Result, errors};
 use marula_storage::View;
 
 use super::options::CollectionOptions;
 use crate::build::Build;
-use crate::collection::State;
+use crate::collection::{Sharding, State};
 use crate::index::{Geography, Index, IndexKind, IndexSpec};
 use crate::keys::Ident;
 use crate::namespace::Namespace;
@@ -48,6 +50,11 @@ pub fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
         out.append("uuid", Binary { subtype: 4, bytes: uuid });
         out.append("options", &state.options.document);
         put_indexes(&state.indexes, &mut out.begin_array("indexes"));
+        if let Some(Sharding { key, is_unique, at_ms }) = &state.sharding {
+            doc_fields!(out;
+                "sharding": { "key": key, "unique": *is_unique, "at": Value::DateTime(*at_ms) }
+            );
+        }
         let mut shared = state.building.iter().filter(|build| build.owner().is_some()).peekable();
         if shared.peek().is_none() {
             return;
@@ -109,7 +116,18 @@ pub fn decode(bytes: &[u8], store: &dyn View) -> Result<Entry> {
         build.set_stage(generation, item.get("closed").is_some_and(|closed| closed.is_truthy()));
         building.push(Arc::new(build));
     }
-    Ok(Entry { ns, uuid, state: State { options, indexes, building } })
+    let sharding = doc.get("sharding").map(sharding_of).transpose()?;
+    Ok(Entry { ns, uuid, state: State { options, indexes, building, sharding } })
+}
+
+fn sharding_of(value: Value<'_>) -> Result<Sharding> {
+    let doc = value.as_doc().ok_or_else(|| damaged_entry("the sharding is not a document"))?;
+    let key = doc.get("key").and_then(|key| key.as_doc());
+    let (Some(key), Some(Value::DateTime(at_ms))) = (key, doc.get("at")) else {
+        return Err(damaged_entry("the sharding lacks a field"));
+    };
+    let is_unique = doc.get("unique").is_some_and(|unique| unique.is_truthy());
+    Ok(Sharding { key: key.to_buf(), is_unique, at_ms })
 }
 
 /// The `indexes` of an entry or a build.

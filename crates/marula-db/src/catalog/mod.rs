@@ -14,7 +14,7 @@ pub mod event;
 pub mod indexes;
 pub mod options;
 pub mod replace;
-pub(crate) mod shown;
+pub mod shown;
 pub mod time_series;
 mod unique;
 pub mod views;

@@ -15,6 +15,7 @@ mod waiters;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use marula_bson::DocBuf;
 use marula_error::Result;
 use marula_storage::{Stamp, View};
 use parking_lot::{Mutex, RwLock};
@@ -56,6 +57,20 @@ pub struct State {
     pub indexes: Vec<Arc<Index>>,
     /// Indexes being built: writers maintain them too, readers do not see them.
     pub building: Vec<Arc<Build>>,
+    /// The shard key that `shardCollection` has given it.
+    pub sharding: Option<Sharding>,
+}
+
+/// The collection's shard key. It does not place documents, for that is the store's work: it is
+/// kept for the tools that show it.
+#[derive(Clone, Debug)]
+pub struct Sharding {
+    /// The key pattern.
+    pub key: DocBuf,
+    /// Whether the index of the key is unique.
+    pub is_unique: bool,
+    /// The time when it was given, in milliseconds since 1970.
+    pub at_ms: i64,
 }
 
 impl State {

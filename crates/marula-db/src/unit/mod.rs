@@ -91,7 +91,8 @@ impl<'u> Unit<'u> {
     /// Errors: as [`Unit::touch`].
     #[inline]
     pub fn touched(self, ns: &Namespace) -> Result<Option<Arc<Collection>>> {
-        let collection = self.collection(ns).or_else(|| shown::collection(ns));
+        let has_cluster = || self.db.engine().is_remote;
+        let collection = self.collection(ns).or_else(|| shown::collection(ns, has_cluster()));
         if let Some(collection) = &collection {
             self.touch(collection)?;
         }

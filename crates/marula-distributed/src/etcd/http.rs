@@ -6,8 +6,10 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use marula_storage::cluster::Connections;
 use parking_lot::Mutex;
 
 /// The timeout for making a connection.
@@ -30,6 +32,8 @@ const BODY_BYTES_MAX: usize = 512 << 20;
 pub(super) struct Endpoint {
     address: String,
     idle: Mutex<Vec<BufReader<TcpStream>>>,
+    in_use: AtomicU64,
+    created: AtomicU64,
 }
 
 /// Why there is no reply.
@@ -56,15 +60,27 @@ impl Endpoint {
             _ if text.starts_with("https://") => {
                 Err(format!("etcd endpoint '{text}': TLS to etcd is not supported yet"))
             }
-            Some(Ok(_)) if !address.contains('/') => {
-                Ok(Endpoint { address: address.to_owned(), idle: Mutex::default() })
-            }
+            Some(Ok(_)) if !address.contains('/') => Ok(Endpoint {
+                address: address.to_owned(),
+                idle: Mutex::default(),
+                in_use: AtomicU64::new(0),
+                created: AtomicU64::new(0),
+            }),
             _ => Err(format!("etcd endpoint '{text}' is not of the form http://host:port")),
         }
     }
 
     pub(super) fn address(&self) -> &str {
         &self.address
+    }
+
+    pub(super) fn connections(&self) -> Connections {
+        Connections {
+            address: self.address.clone(),
+            in_use: self.in_use.load(Ordering::Relaxed),
+            available: self.idle.lock().len() as u64,
+            created: self.created.load(Ordering::Relaxed),
+        }
     }
 
     /// Posts a body to a path.
@@ -81,17 +97,12 @@ impl Endpoint {
         };
         let mut connection = match kept {
             Some(kept) => kept,
-            None => BufReader::new(self.connect().map_err(Failure::NotSent)?),
+            None => {
+                let made = self.connect(CONNECT_TIMEOUT, ANSWER_TIMEOUT);
+                BufReader::new(made.map_err(Failure::NotSent)?)
+            }
         };
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            self.address,
-            body.len()
-        );
-        let mut request = head.into_bytes();
-        request.extend_from_slice(body);
-        connection.get_mut().write_all(&request).map_err(Failure::Lost)?;
-        let (reply, is_kept) = read_reply(&mut connection).map_err(Failure::Lost)?;
+        let (reply, is_kept) = self.exchange(&mut connection, path, body)?;
         if is_kept {
             let mut idle = self.idle.lock();
             if idle.len() < IDLE_MAX {
@@ -101,14 +112,57 @@ impl Endpoint {
         Ok(reply)
     }
 
-    fn connect(&self) -> io::Result<TcpStream> {
+    /// Posts a body to a path over a connection of its own; `timeout` is that of making it, and
+    /// that of each step of the reply.
+    pub(super) fn post_once(
+        &self,
+        path: &str,
+        body: &[u8],
+        timeout: Duration,
+    ) -> Result<Reply, Failure> {
+        let made = self.connect(timeout, timeout).map_err(Failure::NotSent)?;
+        self.exchange(&mut BufReader::new(made), path, body).map(|(reply, _)| reply)
+    }
+
+    /// Sends a request and reads its reply; returns whether the connection can be kept.
+    fn exchange(
+        &self,
+        connection: &mut BufReader<TcpStream>,
+        path: &str,
+        body: &[u8],
+    ) -> Result<(Reply, bool), Failure> {
+        self.in_use.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.send(connection, path, body);
+        self.in_use.fetch_sub(1, Ordering::Relaxed);
+        outcome.map_err(Failure::Lost)
+    }
+
+    fn send(
+        &self,
+        connection: &mut BufReader<TcpStream>,
+        path: &str,
+        body: &[u8],
+    ) -> io::Result<(Reply, bool)> {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            self.address,
+            body.len()
+        );
+        let mut request = head.into_bytes();
+        request.extend_from_slice(body);
+        connection.get_mut().write_all(&request)?;
+        read_reply(connection)
+    }
+
+    fn connect(&self, timeout: Duration, answer: Duration) -> io::Result<TcpStream> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in self.address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            match TcpStream::connect_timeout(&address, timeout) {
                 Ok(stream) => {
+                    self.created.fetch_add(1, Ordering::Relaxed);
                     stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-                    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+                    stream.set_read_timeout(Some(answer))?;
+                    stream.set_write_timeout(Some(answer))?;
                     return Ok(stream);
                 }
                 Err(error) => last = error,

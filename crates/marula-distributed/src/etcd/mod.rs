@@ -10,6 +10,7 @@
 
 mod http;
 mod plan;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use marula_storage::{Direction, KeyRange, Stamp};
+use marula_storage::cluster::Connections;
+use marula_storage::{ClusterStatus, Direction, KeyRange, Stamp};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -543,6 +545,14 @@ impl Kv for Etcd {
         let (entries, _) = self.read(request)?;
         let parts = parts.min(entries.len());
         Ok((1..parts).map(|part| entries[entries.len() * part / parts].key.clone()).collect())
+    }
+
+    fn status(&self) -> Result<ClusterStatus> {
+        Ok(status::read(self))
+    }
+
+    fn connections(&self) -> Vec<Connections> {
+        self.endpoints.iter().map(Endpoint::connections).collect()
     }
 }
 

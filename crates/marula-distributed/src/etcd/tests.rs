@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use marula_storage::cluster::Member;
 use marula_storage::contract::{self, Folder};
 use marula_storage::{Space, Store};
 
@@ -167,6 +168,39 @@ fn one_process_serves_a_store() {
     cluster.open("other/", lease()).expect("another store opens");
     first.close().expect("it closes");
     cluster.open("one/", lease()).expect("the store opens again at once");
+}
+
+/// Each server reports itself, and one that has been killed is a member with an error.
+#[test]
+fn members_report_themselves() {
+    let Some(mut cluster) = Cluster::start(3) else { return };
+    let client = cluster.client();
+    let status = client.status().expect("it has a status");
+    let names: Vec<&str> = status.members.iter().map(|member| &*member.name).collect();
+    assert_eq!(names, ["n0", "n1", "n2"]);
+    assert!(status.is_healthy() && status.id != 0, "{status:?}");
+    let state = |member: &Member| member.state.clone().expect("it runs");
+    let roles: Vec<String> = status.members.iter().map(|member| state(member).role).collect();
+    assert_eq!(roles.iter().filter(|role| *role == "leader").count(), 1, "{roles:?}");
+    assert!(status.members.iter().all(|member| state(member).disk_bytes > 0));
+    let leader = roles.iter().position(|role| role == "leader").expect("there is one");
+    cluster.servers[leader].kill().expect("it can be killed");
+    cluster.servers[leader].wait().expect("it has ended");
+    // The others choose a leader within a second or so.
+    let until = Instant::now() + Duration::from_secs(60);
+    let later = loop {
+        let later = client.status().expect("it has a status");
+        let is_led = |member: &Member| member.state.as_ref().is_ok_and(|it| it.role == "leader");
+        if later.members.len() == 3 && later.members.iter().any(is_led) {
+            break later;
+        }
+        assert!(Instant::now() < until, "no other leads: {later:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(later.id, status.id);
+    assert!(!later.is_healthy() && later.members[leader].state.is_err(), "{later:?}");
+    let healthy = later.members.iter().filter(|member| member.is_healthy()).count();
+    assert_eq!(healthy, 2, "{later:?}");
 }
 
 #[test]

@@ -4,13 +4,14 @@
 //! transaction of the library that does one thing; none is retried here.
 
 mod library;
+mod status;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use marula_storage::{Direction, KeyRange, Stamp};
+use marula_storage::{ClusterStatus, Direction, KeyRange, Stamp};
 
 use self::library::{
     ADD, Code, Database, Library, MAYBE_COMMITTED, READ, RETRYABLE_NOT_COMMITTED, SET_STAMPED_KEY,
@@ -270,5 +271,11 @@ impl Kv for Fdb {
         // The ends of the range are among them.
         let is_inside = |point: &Vec<u8>| **point > *start && **point < *end;
         Ok(points.into_iter().filter(is_inside).collect())
+    }
+
+    fn status(&self) -> Result<ClusterStatus> {
+        let found = self.read(None, |transaction| transaction.get(status::KEY).value())?;
+        let missing = || KvError::Unavailable("FoundationDB reports no status".to_owned());
+        status::parse(&found.ok_or_else(missing)?)
     }
 }

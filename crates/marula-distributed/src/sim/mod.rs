@@ -18,8 +18,9 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use marula_storage::cluster::{Member, MemberState};
 use marula_storage::memory::tree::{Bytes, Tree};
-use marula_storage::{Direction, KeyRange, Stamp};
+use marula_storage::{ClusterStatus, Direction, KeyRange, Stamp};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use self::clock::{Clock, StepClock, SystemClock};
@@ -361,5 +362,19 @@ impl Kv for Sim {
         let parts = keys.min(parts as u64);
         let ranks = (1..parts).map(|part| first + keys * part / parts);
         Ok(ranks.filter_map(|rank| tree.key_of_rank(rank)).map(|key| key.to_vec()).collect())
+    }
+
+    fn status(&self) -> Result<ClusterStatus> {
+        let disk_bytes = self.state.lock().tree.weight_below(&[0xFF; 4]).bytes;
+        let state = MemberState {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            role: "storage".to_owned(),
+            disk_bytes,
+            used_bytes: disk_bytes,
+            ..MemberState::default()
+        };
+        let member =
+            Member { name: "sim".to_owned(), address: "localhost:0".to_owned(), state: Ok(state) };
+        Ok(ClusterStatus { members: vec![member], ..ClusterStatus::default() })
     }
 }

@@ -25,6 +25,7 @@ errors! {
     catalog_not_in_admin() = InvalidNamespace, "Collectionless $listCatalog must be run against the 'admin' database with {{aggregate: 1}}";
     not_collectionless() = InvalidNamespace, "$listLocalSessions must be run against the database with {{aggregate: 1}}, not a collection";
     not_transactions() = InvalidNamespace, "$_internalListTransactions may only be run against config.transactions";
+    not_cluster() = InvalidNamespace, "$_internalListCluster may only be run against the collections of the database config that show a cluster";
     not_sessions() = InvalidNamespace, "$listSessions may only be run against config.system.sessions";
     flag_type(field: &str, kind: &str) = TypeMismatch, "The '{field}' parameter of the $currentOp stage must be a boolean value, but found: {kind}";
     idle_type(field: &str, kind: &str) = FailedToParse, "The '{field}' parameter of the $currentOp stage must be a boolean value, but found: {kind}";
@@ -70,6 +71,8 @@ pub enum Report {
     },
     /// The newest numbered write of each session, as `config.transactions` shows it.
     SessionRecords,
+    /// The collection of the database `config` that shows a part of the cluster.
+    Cluster,
     /// The catalogue's entry of the collection, or of all collections.
     Catalog,
     /// Data that this server does not have: statistics by query shape, sampled queries, query
@@ -98,6 +101,7 @@ pub(super) const ROWS: &[StageRow] = &[
     row("$listLocalSessions", list_local_sessions),
     row("$listSessions", list_sessions),
     row("$_internalListTransactions", list_transactions),
+    row("$_internalListCluster", list_cluster),
     row("$queryStats", query_stats),
     row("$operationMetrics", |_, _| Err(no_resource_consumption())),
     row("$search", |_, parser| Err(search_refused("$search", parser.context))),
@@ -321,6 +325,18 @@ fn list_transactions(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         _ => return Err(not_transactions()),
     }
     parser.push(Reporting::new(name, Report::SessionRecords, doc));
+    Ok(())
+}
+
+/// Parses the source of the views that show a cluster, such as `config.shards`.
+fn list_cluster(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
+    let name = "$_internalListCluster";
+    let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
+    match parser.context.subject.as_deref() {
+        Some(Subject { database, collection: Some(_) }) if database == "config" => {}
+        _ => return Err(not_cluster()),
+    }
+    parser.push(Reporting::new(name, Report::Cluster, doc));
     Ok(())
 }
 

@@ -18,8 +18,11 @@ pub(super) static COMMAND: Command = Command {
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let has_tests = ctx.server.fail_points.are_enabled();
+    let has_cluster = ctx.server.db.engine().is_remote;
     let is_there = |command: &&&Command| {
-        command.since <= request.version && (has_tests || !command.is_for_tests)
+        command.since <= request.version
+            && (has_tests || !command.is_for_tests)
+            && (has_cluster || !command.needs_cluster)
     };
     let mut commands = reply.begin_doc("commands");
     for command in COMMANDS.iter().filter(is_there) {

@@ -76,6 +76,8 @@ pub(crate) mod server_status;
 mod sessions;
 mod set_feature_compatibility_version;
 mod set_user_write_block_mode;
+mod shard_collection;
+mod sharding;
 mod shutdown;
 mod small;
 mod split_vector;
@@ -88,8 +90,8 @@ mod users_info;
 mod validate;
 mod validate_db_metadata;
 
-pub(crate) use build_info::COMPARED_WITH;
 pub use build_info::GIT_VERSION;
+pub(crate) use build_info::{COMPARED_WITH, compatible_version};
 pub(crate) use sasl::MECHANISMS;
 pub(crate) use table::find;
 
@@ -99,6 +101,8 @@ pub(crate) use crate::row::{Auth, Command, CommandPlace, Kind, Named, Outcome, R
 /// All commands, in the order of their names.
 pub(crate) static COMMANDS: &[&Command] = &[
     &transaction::ABORT,
+    &sharding::ADD_SHARD,
+    &sharding::ADD_SHARD_TO_ZONE,
     &aggregate::COMMAND,
     &append_oplog_note::COMMAND,
     &apply_ops::COMMAND,
@@ -106,6 +110,10 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &small::AVAILABLE_QUERY_OPTIONS,
     &backup::CREATE,
     &backup::STATUS,
+    &sharding::BALANCER_COLLECTION_STATUS,
+    &sharding::BALANCER_START,
+    &sharding::BALANCER_STATUS,
+    &sharding::BALANCER_STOP,
     &build_info::COMMAND,
     &bulk_write::COMMAND,
     &check_sharding_index::COMMAND,
@@ -142,6 +150,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &drop_role::ONE,
     &search_indexes::DROP,
     &drop_user::ONE,
+    &sharding::ENABLE_SHARDING,
     &sessions::END,
     &explain::COMMAND,
     &small::FEATURES,
@@ -159,6 +168,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &get_more::COMMAND,
     &connection_status::GET_NONCE,
     &get_parameter::GET,
+    &sharding::GET_SHARD_MAP,
     &update_role::GRANT_PRIVILEGES,
     &update_role::GRANT_ROLES,
     &grant_to_user::GRANT,
@@ -166,6 +176,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &host_info::COMMAND,
     &insert::COMMAND,
     &users_info::INVALIDATE,
+    &sharding::IS_DB_GRID,
     &hello::IS_MASTER,
     &sessions::KILL_ALL,
     &sessions::KILL_ALL_BY_PATTERN,
@@ -176,10 +187,15 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &list_commands::COMMAND,
     &list_databases::COMMAND,
     &list_indexes::COMMAND,
+    &sharding::LIST_SHARDS,
     &small::LOCK_INFO,
     &connection_status::LOGOUT,
     &small::LOG_ROTATE,
     &map_reduce::COMMAND,
+    &sharding::MERGE_CHUNKS,
+    &sharding::MOVE_CHUNK,
+    &sharding::MOVE_PRIMARY,
+    &sharding::MOVE_RANGE,
     &ping::COMMAND,
     &plan_cache::CLEAR,
     &plan_cache::CLEAR_FILTERS,
@@ -188,6 +204,8 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &profile::COMMAND,
     &sessions::REFRESH,
     &index_builds::REINDEX,
+    &sharding::REMOVE_SHARD,
+    &sharding::REMOVE_SHARD_FROM_ZONE,
     &rename_collection::COMMAND,
     &replication::ABORT_CATCH_UP,
     &replication::FREEZE,
@@ -201,6 +219,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &replication::STEP_DOWN,
     &replication::STEP_UP,
     &replication::SYNC_FROM,
+    &sharding::RESHARD_COLLECTION,
     &update_role::REVOKE_PRIVILEGES,
     &update_role::REVOKE_ROLES,
     &grant_to_user::REVOKE,
@@ -215,8 +234,10 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &index_builds::SET_COMMIT_QUORUM,
     &get_parameter::SET,
     &set_user_write_block_mode::COMMAND,
+    &shard_collection::COMMAND,
     &small::SHARDING_STATE,
     &shutdown::COMMAND,
+    &sharding::SPLIT,
     &split_vector::COMMAND,
     &sessions::START,
     &top::COMMAND,
@@ -224,6 +245,7 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &update_role::UPDATE,
     &search_indexes::UPDATE,
     &update_user::COMMAND,
+    &sharding::UPDATE_ZONE_KEY_RANGE,
     &users_info::USERS,
     &validate::COMMAND,
     &validate_db_metadata::COMMAND,

@@ -81,6 +81,7 @@ const SECTIONS: &[(&str, Write)] = &[
     ("repl", replication::repl),
     ("scramCache", security::scram_cache),
     ("security", security::security),
+    ("sharding", storage::sharding),
     ("storageEngine", storage::storage_engine),
     ("tenantMigrations", replication::tenant_migrations),
     ("trafficRecording", network::traffic_recording),
@@ -124,6 +125,9 @@ pub(super) fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut Do
             continue;
         }
         if only_in_set(name) && server.options.repl_set.is_none() {
+            continue;
+        }
+        if *name == "sharding" && !server.db.engine().is_remote {
             continue;
         }
         write(&section, &mut reply.begin_doc(name));

@@ -7,6 +7,7 @@
 use marula_bson::{Doc, DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
 use marula_query::javascript;
+use marula_storage::cluster::Connections;
 
 use super::fields::{self, Field};
 use super::{Auth, Command, CommandPlace, Fields, Outcome, Types};
@@ -82,7 +83,7 @@ pub(super) static LOCK_INFO: Command = Command {
 
 pub(super) static CONN_POOL_STATS: Command = Command {
     name: "connPoolStats",
-    help: "Returns the connections that this server has opened to other servers; there are none.",
+    help: "Returns the connections that this server has opened to other servers: those of a distributed store.",
     run: conn_pool_stats,
     auth: Auth::Cluster(&["connPoolStats"]),
     ..INLINE
@@ -180,25 +181,53 @@ fn check_host(text: &str) -> Result<()> {
     }
 }
 
+/// The name of the one pool that a server has: connections to the servers of its store.
+const STORE_POOL: &str = "store";
+
 fn conn_pool_stats(
-    _: &mut Context<'_>,
+    context: &mut Context<'_>,
     _: &Request<'_>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    doc_fields!(reply;
-        "numClientConnections": 0,
-        "numAScopedConnections": 0,
-        "totalInUse": 0,
-        "totalAvailable": 0,
-        "totalLeased": 0,
-        "totalCreated": 0,
-        "totalRefreshing": 0,
-        "totalRefreshed": 0,
-        "pools": {},
-        "hosts": {},
-        "numReplicaSetMonitorsCreated": 0,
-        "replicaSets": {},
-    );
+    let hosts = context.server.db.store_connections();
+    let long = |number: u64| Value::whole(i64::try_from(number).unwrap_or(i64::MAX));
+    let sum = |part: fn(&Connections) -> u64| hosts.iter().map(part).sum();
+    let all = Connections {
+        address: String::new(),
+        in_use: sum(|host| host.in_use),
+        available: sum(|host| host.available),
+        created: sum(|host| host.created),
+    };
+    let write = |of: &Connections, out: &mut DocWriter<'_>, prefix: [&str; 5]| {
+        let [in_use, available, leased, created, refreshing] = prefix;
+        out.append(in_use, long(of.in_use)).append(available, long(of.available));
+        out.append(leased, 0).append(created, long(of.created)).append(refreshing, 0);
+    };
+    const OF_ALL: [&str; 5] =
+        ["totalInUse", "totalAvailable", "totalLeased", "totalCreated", "totalRefreshing"];
+    const OF_ONE: [&str; 5] = ["inUse", "available", "leased", "created", "refreshing"];
+    doc_fields!(reply; "numClientConnections": 0, "numAScopedConnections": 0);
+    write(&all, reply, OF_ALL);
+    reply.append("totalRefreshed", 0);
+    let mut pools = reply.begin_doc("pools");
+    if !hosts.is_empty() {
+        let mut pool = pools.begin_doc(STORE_POOL);
+        write(
+            &all,
+            &mut pool,
+            ["poolInUse", "poolAvailable", "poolLeased", "poolCreated", "poolRefreshing"],
+        );
+        for host in &hosts {
+            write(host, &mut pool.begin_doc(host.address.as_str()), OF_ONE);
+        }
+    }
+    drop(pools);
+    let mut each = reply.begin_doc("hosts");
+    for host in &hosts {
+        write(host, &mut each.begin_doc(host.address.as_str()), OF_ONE);
+    }
+    drop(each);
+    doc_fields!(reply; "numReplicaSetMonitorsCreated": 0, "replicaSets": {});
     Ok(Outcome::Done)
 }
 

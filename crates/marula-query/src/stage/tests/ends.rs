@@ -157,6 +157,7 @@ const NEVER_RUN: &[(&str, &str)] = &[
     ("$changeStreamSplitLargeEvent", "looks at one event at a time"),
     ("$currentOp", "the server writes its few documents"),
     ("$geoNear", "the server reads the index for it"),
+    ("$_internalListCluster", "the server writes its few documents"),
     ("$_internalListTransactions", "the server writes its documents"),
     ("$listCatalog", "the server writes its documents"),
     ("$listSampledQueries", "answers nothing"),

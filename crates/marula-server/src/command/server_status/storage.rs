@@ -5,6 +5,7 @@ use marula_bson::{DocWriter, Value, doc_fields};
 
 use super::operations::running;
 use super::{Section, count, int, long};
+use crate::cluster;
 use crate::host;
 use crate::net::POOL_THREADS_MAX;
 
@@ -20,6 +21,16 @@ pub(super) fn flow_control(_: &Section<'_>, out: &mut DocWriter<'_>) {
         "isLaggedCount": 0,
         "isLaggedTimeMicros": 0_i64,
     );
+}
+
+/// Writes the addresses of a distributed store, as those of config servers. They are the ones that
+/// this process was given: nothing is requested of the store.
+pub(super) fn sharding(section: &Section<'_>, out: &mut DocWriter<'_>) {
+    let hosts = section.server.db.store_connections();
+    let addresses: Vec<&str> = hosts.iter().map(|host| host.address.as_str()).collect();
+    let name = cluster::shard_name(section.server);
+    let all = format!("{name}/{}", addresses.join(","));
+    doc_fields!(out; "configsvrConnectionString": all.as_str());
 }
 
 pub(super) fn storage_engine(section: &Section<'_>, out: &mut DocWriter<'_>) {
