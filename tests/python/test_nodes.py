@@ -581,6 +581,65 @@ def test_users_are_the_same_on_all(etcd):
             root.admin.command("dropUser", "root")
 
 
+def test_roles_granted_at_once_are_all_there(nodes, databases):
+    name = databases[0].name
+    for db in databases[:1]:
+        db.command("createUser", "ann", pwd="secret", roles=[])
+        db.command("createRole", "heir", roles=[], privileges=[])
+        for n in range(12):
+            db.command("createRole", "r%d" % n, roles=[], privileges=[])
+
+    def grant(db, mine):
+        for n in mine:
+            db.command("grantRolesToUser", "ann", roles=["r%d" % n])
+            db.command("grantRolesToRole", "heir", roles=["r%d" % n])
+            db.command("grantPrivilegesToRole", "heir",
+                       privileges=[{"resource": {"db": name, "collection": "c%d" % n}, "actions": ["find"]}])
+
+    at_once(*[lambda db=db, i=i: grant(db, range(i, 12, 3)) for i, db in enumerate(databases)])
+    granted = sorted("r%d" % n for n in range(12))
+    for db in databases:
+        [ann] = db.command("usersInfo", "ann")["users"]
+        assert sorted(role["role"] for role in ann["roles"]) == granted
+        [heir] = db.command("rolesInfo", "heir", showPrivileges=True)["roles"]
+        assert sorted(role["role"] for role in heir["roles"]) == granted
+        assert len(heir["privileges"]) == 12
+
+    at_once(*[lambda db=db, i=i: [db.command("revokeRolesFromUser", "ann", roles=["r%d" % n])
+                                  for n in range(i, 12, 3)] for i, db in enumerate(databases)])
+    assert databases[1].command("usersInfo", "ann")["users"][0]["roles"] == []
+    databases[2].command("dropUser", "ann")
+    databases[0].command("dropAllRolesFromDatabase")
+
+
+def test_measurements_of_all_nodes(databases):
+    """Buckets are filled by all nodes at once; none loses a measurement."""
+    databases[0].create_collection("t", timeseries={"timeField": "t", "metaField": "m"})
+    begin = bson.datetime.datetime(2026, 1, 1)
+
+    def measure(db, i):
+        for n in range(30):
+            moments = [begin + bson.datetime.timedelta(seconds=60 * n + k) for k in range(4)]
+            db.t.insert_many([{"t": t, "m": n % 3, "node": i, "v": n} for t in moments])
+
+    at_once(*[lambda db=db, i=i: measure(db, i) for i, db in enumerate(databases)])
+    databases[1].t.create_index([("m", 1), ("t", 1)])
+    for db in databases:
+        assert db.t.count_documents({}) == 360
+        by_meta = db.t.aggregate([{"$group": {"_id": ["$m", "$node"], "n": {"$sum": 1}, "v": {"$sum": "$v"}}},
+                                  {"$sort": {"_id": 1}}])
+        expected = [{"_id": [m, i], "n": 40, "v": 4 * sum(range(m, 30, 3))} for m in range(3) for i in range(3)]
+        assert list(by_meta) == expected
+        last = begin + bson.datetime.timedelta(seconds=60 * 29)
+        assert db.t.count_documents({"m": 2, "t": {"$gte": last}}) == 12
+    # Those of one sensor go while others are measured.
+    at_once(lambda: databases[0].t.delete_many({"m": 0}),
+            lambda: databases[2].t.insert_many([{"t": begin, "m": 1, "node": 2, "v": 0} for _ in range(50)]))
+    assert [db.t.count_documents({}) for db in databases] == [290] * 3
+    report = databases[1].command("validate", "system.buckets.t", full=True)
+    assert report["valid"], report
+
+
 def test_documents_expire_on_a_shared_store(nodes, databases):
     for client in nodes.clients:
         client.admin.command("setParameter", 1, ttlMonitorSleepSecs=1)

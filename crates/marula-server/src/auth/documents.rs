@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, Type, Value, ValueBuf, doc};
+use marula_db::write::Written;
 use marula_db::{Change, Collection, Db, IndexSpec, Namespace, Unit, WriteOp};
 use marula_error::{Error, Result, codes};
 use marula_query::update::Touched;
@@ -134,6 +135,17 @@ impl<'s> Documents<'s> {
     /// Changes fields of a document: existing ones in their positions, new ones at the end. Returns
     /// whether there is a document.
     pub(crate) fn edit(&self, of: Of, name: &Name, edits: &[Edit]) -> Result<bool> {
+        self.edit_by(of, name, &|_| edits.to_vec())
+    }
+
+    /// The same with changes that depend on the document. Processes that share a store change
+    /// documents at the same time, so `edits` is called with the document as it is at the commit.
+    pub(crate) fn edit_by(
+        &self,
+        of: Of,
+        name: &Name,
+        edits: &dyn Fn(Doc<'_>) -> Vec<Edit>,
+    ) -> Result<bool> {
         let Some(collection) = self.collection(of) else { return Ok(false) };
         let id = name.id();
         let record =
@@ -141,11 +153,11 @@ impl<'s> Documents<'s> {
         let Some(record) = record else { return Ok(false) };
         let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
             out.clear();
-            write_edited(doc, edits, &mut DocWriter::new(out));
+            write_edited(doc, &edits(doc), &mut DocWriter::new(out));
             Ok::<_, Error>(Change::Replace(Touched::All))
         };
-        WriteOp::new(self.unit(), self.now_ms).update(&collection, &record, &mut change, None)?;
-        Ok(true)
+        let mut op = WriteOp::new(self.unit(), self.now_ms);
+        Ok(op.update(&collection, &record, &mut change, None)? != Written::Skipped)
     }
 
     /// Removes a document; returns whether there was one.

@@ -1,5 +1,6 @@
 //! `grantRolesToUser` and `revokeRolesFromUser`: change a user's roles.
 
+use marula_bson::Doc;
 use marula_error::Result;
 
 use super::fields::{Field, Types};
@@ -58,11 +59,16 @@ fn change(
     args::check_given(request, "roles", &named)?;
     let _lock = ctx.server.users.lock();
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
-    let doc = documents.find(Of::User, &user)?;
-    let doc = doc.ok_or_else(|| no_such_user(&user.name, &user.db))?;
+    let missing = || no_such_user(&user.name, &user.db);
+    documents.find(Of::User, &user)?.ok_or_else(missing)?;
     roles::check_exist(&documents, &named)?;
-    let mut its_roles = Name::stored_roles(doc.as_doc());
-    change(&mut its_roles, &named);
-    documents.edit(Of::User, &user, &[("roles", Some(Name::array_of_roles(&its_roles)))])?;
-    Ok(Outcome::Done)
+    let edits = |doc: Doc<'_>| {
+        let mut its_roles = Name::stored_roles(doc);
+        change(&mut its_roles, &named);
+        vec![("roles", Some(Name::array_of_roles(&its_roles)))]
+    };
+    match documents.edit_by(Of::User, &user, &edits)? {
+        true => Ok(Outcome::Done),
+        false => Err(missing()),
+    }
 }

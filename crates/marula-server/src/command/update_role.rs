@@ -152,10 +152,11 @@ fn change_privileges(
     check(&role.db, &named)?;
     let _lock = ctx.server.users.lock();
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
-    let mut list = stored(&documents, &role)?.privileges;
-    change(&mut list, named);
-    documents.edit(Of::Role, &role, &[("privileges", Some(privilege::array_of(&list)))])?;
-    Ok(Outcome::Done)
+    edit(&documents, &role, &|stored| {
+        let mut list = stored.privileges;
+        change(&mut list, named.clone());
+        vec![("privileges", Some(privilege::array_of(&list)))]
+    })
 }
 
 fn change_roles(
@@ -173,13 +174,21 @@ fn change_roles(
     let _lock = ctx.server.users.lock();
     let documents = Documents::new(&ctx.server.db, ctx.now_ms);
     check(&documents, &role, &named)?;
-    let mut list = stored(&documents, &role)?.roles;
-    change(&mut list, named);
-    documents.edit(Of::Role, &role, &[("roles", Some(Name::array_of_roles(&list)))])?;
-    Ok(Outcome::Done)
+    edit(&documents, &role, &|stored| {
+        let mut list = stored.roles;
+        change(&mut list, named.clone());
+        vec![("roles", Some(Name::array_of_roles(&list)))]
+    })
 }
 
-fn stored(documents: &Documents<'_>, role: &Name) -> Result<Role> {
-    let doc = documents.find(Of::Role, role)?.ok_or_else(|| not_found(role))?;
-    Ok(Role::stored(doc.as_doc()))
+/// Changes a role by what is stored of it.
+fn edit(
+    documents: &Documents<'_>,
+    role: &Name,
+    edits: &dyn Fn(Role) -> Vec<Edit>,
+) -> Result<Outcome> {
+    match documents.edit_by(Of::Role, role, &|doc| edits(Role::stored(doc)))? {
+        true => Ok(Outcome::Done),
+        false => Err(not_found(role)),
+    }
 }
