@@ -14,11 +14,17 @@ import server
 class Etcd:
     """Three etcd servers that are one cluster."""
 
-    def __init__(self, binary):
+    def __init__(self, binary, snapshot=None):
+        """Starts empty servers, or servers with the data of a snapshot, a file."""
+        self.binary = binary
         self.folder = tempfile.mkdtemp(prefix="marula-etcd-")
         self.clients = ["http://127.0.0.1:%d" % server.free_port() for _ in range(3)]
         peers = ["http://127.0.0.1:%d" % server.free_port() for _ in range(3)]
         cluster = ",".join("n%d=%s" % member for member in enumerate(peers))
+        if snapshot:
+            for n, peer in enumerate(peers):
+                self.ctl("snapshot", "restore", snapshot, "--name", "n%d" % n, "--initial-cluster", cluster,
+                         "--initial-advertise-peer-urls", peer, "--data-dir", os.path.join(self.folder, str(n)))
         self.processes = [
             subprocess.Popen(
                 [binary, "--name", "n%d" % n, "--data-dir", os.path.join(self.folder, str(n)),
@@ -43,6 +49,17 @@ class Etcd:
             assert time.monotonic() < until, "etcd does not come up"
             time.sleep(0.05)
 
+    def ctl(self, *words):
+        """Runs etcdctl, which is beside etcd; skips the test where it is not."""
+        program = os.path.join(os.path.dirname(self.binary), "etcdctl")
+        if not os.access(program, os.X_OK):
+            pytest.skip("there is no etcdctl here")
+        subprocess.run([program, *words], env={**os.environ, "ETCDCTL_API": "3"}, check=True, capture_output=True, timeout=60)
+
+    def snapshot(self, file):
+        """Saves a snapshot of the whole data."""
+        self.ctl("--endpoints", self.clients[0], "snapshot", "save", file)
+
     def options(self):
         """The options of a server that keeps its data here."""
         return ["--storage-engine", "etcd", "--endpoints", ",".join(self.clients)]
@@ -55,12 +72,13 @@ class Etcd:
 
 
 @contextlib.contextmanager
-def start():
-    """The servers, until the end of the block; the test is skipped where there is no etcd."""
+def start(snapshot=None):
+    """The servers, until the end of the block, with the data of a snapshot if one is given; the test is skipped where there
+    is no etcd."""
     found = subprocess.run([os.path.join(server.ROOT, "tools", "setup"), "etcd"], capture_output=True, text=True)
     if found.returncode != 0:
         pytest.skip("there is no etcd here: " + found.stderr.strip())
-    cluster = Etcd(found.stdout.strip())
+    cluster = Etcd(found.stdout.strip(), snapshot)
     try:
         yield cluster
     finally:

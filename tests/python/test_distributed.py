@@ -126,3 +126,61 @@ def test_a_missing_client_library_is_told(tmp_path):
     cluster.write_text("x:y@127.0.0.1:4500")
     said = refusal("--storage-engine", "fdb", "--cluster-file", str(cluster), dbpath=str(tmp_path))
     assert "cannot load FoundationDB's client library 'libfdb_c.so' (package foundationdb-clients)" in said
+
+
+def test_a_snapshot_of_etcd_is_a_backup(tmp_path):
+    """A snapshot taken while two nodes write is one moment: what was acknowledged before is in it, what began later is
+    not, and a transaction is in it as a whole or not at all."""
+    file = str(tmp_path / "snapshot.db")
+    with etcd_cluster.start() as etcd, \
+            server.Server(*etcd.options(), "--shared", wait=60.0) as one, pymongo.MongoClient(one.uri) as client, \
+            server.Server(*etcd.options(), "--shared", wait=60.0) as two, pymongo.MongoClient(two.uri) as other:
+        before = [{"_id": n, "u": n, "text": "t" * 200} for n in range(500)] + [{"_id": "big", "u": -1, "text": "x" * 5_000_000}]
+        client.test.c.create_index("u", unique=True)
+        client.test.c.insert_many(before)
+        client.test.bank.insert_many([{"_id": n, "money": 100} for n in range(10)])
+        client.admin.command("createUser", "ann", pwd="secret", roles=["readAnyDatabase"])
+        ended = threading.Event()
+        moved = []
+
+        def move():
+            n = 0
+            with other.start_session() as session:
+                while not ended.is_set() or not moved:
+                    n += 1
+
+                    def transfer(session):
+                        other.test.bank.update_one({"_id": n % 10}, {"$inc": {"money": -7}}, session=session)
+                        other.test.bank.update_one({"_id": (n + 3) % 10}, {"$inc": {"money": 7}}, session=session)
+                    session.with_transaction(transfer)
+                    moved.append(n)
+
+        mover = threading.Thread(target=move)
+        mover.start()
+        try:
+            until = time.monotonic() + 60
+            while len(moved) < 3:
+                assert time.monotonic() < until and mover.is_alive()
+                time.sleep(0.01)
+            etcd.snapshot(file)
+        finally:
+            ended.set()
+            mover.join(60)
+        client.test.c.insert_one({"_id": "later", "u": -2})
+        client.test.c.delete_many({"_id": {"$lt": 100}})
+        client.test.late.insert_one({})
+    with etcd_cluster.start(file) as etcd, server.Server(*etcd.options(), "--shared", wait=60.0) as own, \
+            pymongo.MongoClient(own.uri) as client:
+        assert sorted(client.test.list_collection_names()) == ["bank", "c"]
+        by_u = lambda doc: doc["u"]
+        assert sorted(client.test.c.find(), key=by_u) == sorted(before, key=by_u)
+        assert [doc["u"] for doc in client.test.c.find({"u": {"$gt": 490}}).hint("u_1")] == list(range(491, 500))
+        assert sum(doc["money"] for doc in client.test.bank.find()) == 1_000
+        assert client.admin.command("usersInfo", "ann")["users"][0]["roles"] == [{"role": "readAnyDatabase", "db": "admin"}]
+        for name in ["bank", "c"]:
+            report = client.test.command("validate", name, full=True)
+            assert report["valid"], report
+        # It goes on from there.
+        client.test.c.insert_one({"_id": "later", "u": -2})
+        with pytest.raises(pymongo.errors.DuplicateKeyError):
+            client.test.c.insert_one({"u": 7})
