@@ -123,6 +123,38 @@ def test_conditions_come_first(db, c):
     assert c.count_documents({}) == 1 + 1
 
 
+@pytest.mark.parametrize("condition, code", [
+    ({}, 73), ({"ns": 5, "q": {}, "res": {}}, 73), ({"ns": "x", "q": {}, "res": {}}, 73),
+    ({"res": {}}, 10065), ({"q": {}}, 10065), ({"q": 5, "res": {}}, 10065), ({"q": {}, "res": "x"}, 10065),
+    ({"ns": "no_such.c", "q": {}, "res": {}}, 26),
+])
+def test_conditions_that_are_none(db, c, condition, code):
+    c.insert_one({"_id": 0})
+    condition = {"ns": c.full_name, **condition} if condition else condition
+    for entries in ([insert(c, {"_id": 1})], [{"op": "n", "ns": "", "o": {}}]):
+        assert apply(db, *entries, preCondition=[condition])["code"] == code
+    command = {"op": "c", "ns": db.name + ".$cmd", "o": {"create": "x"}}
+    assert apply(db, command, preCondition=[condition])["code"] == 72
+    assert c.count_documents({}) == 1
+
+
+def test_an_entry_with_a_uuid_changes_the_collection_that_has_it(db, c):
+    c.insert_one({"_id": 0})
+    db.other.insert_one({"_id": 0})
+    [info] = db.list_collections(filter={"name": "other"})
+    own = info["info"]["uuid"]
+    own = own if isinstance(own, Binary) else Binary.from_uuid(own)
+    assert apply(db, {**insert(c, {"_id": 1}), "ui": own})["results"] == [True]
+    assert apply(db, {**update(c, {"_id": 0}, {"$set": {"a": 1}}), "ui": own})["results"] == [True]
+    assert list(c.find()) == [{"_id": 0}] and list(db.other.find()) == [{"_id": 0, "a": 1}, {"_id": 1}]
+    reply = apply(db, {**insert(c, {"_id": 2}), "ui": Binary(bytes(16), 4)})
+    assert (reply["code"], reply["results"]) == (26, [False])
+    reply = apply(db, insert(c, {"_id": 1}), {**insert(c, {"_id": 2}), "ui": Binary(bytes(16), 4)})
+    assert (reply["code"], reply["results"]) == (26, [False, False]) and c.count_documents({}) == 1
+    for bad, code in ((Binary(b"abc", 4), 207), (Binary(bytes(16), 0), 14)):
+        assert apply(db, {**insert(c, {"_id": 2}), "ui": bad})["code"] == code
+
+
 REFUSED = [
     ({"op": "i", "o": {"k": 77}}, 4),
     ({"op": "i"}, 40414),
@@ -133,12 +165,44 @@ REFUSED = [
     *(({"op": "u", "o2": {"_id": 0}, "o": {"$v": 2, "diff": diff}}, code) for diff, code in [
         ({}, 4770500), ({"x": {}}, 4770503), ({"d": 1}, 4770507), ({"sa": 1}, 4770507), ({"sl": {"a": False}}, 4770520),
         ({"sl": {"a": True, "l": "x"}}, 4770507), ({"sl": {"a": True, "ux": 1}}, 4770512),
-        ({"sl": {"a": True, "x": 1}}, 4770521), ({"sl": {"a": True, "l": -1}}, 13548),
+        ({"sl": {"a": True, "x": 1}}, 4770521), ({"sl": {"a": True, "l": -1}}, 13548), ({"": 1}, 4770505),
+        ({"a": True}, 4770503), ({"i": {"a": 1}, "u": {"b": 1}}, 4770503), ({"sl": {"a": 1}}, 4770519),
+        ({"sl": {"a": True, "u0": 1, "l": 1}}, 4770521), ({"sl": {"a": True, "s0": 5}}, 4770501),
+        ({"sl": {"a": True, "x0": 1}}, 4770502), ({"sx": {"u": {}}, "u": {}}, 4770514), ({"sx": {"u": {}}, "sy": 1}, 470510),
         ({"u": {"a": 1}, "sa": {"u": {"x": 1}}}, 4728000), ({"d": {"a": False}, "i": {"a": 1}}, 4728000)]),
     ({"op": "d", "o": {"k": 1}}, 4),
     ({"op": "x", "o": {}}, 2),
     ({"op": "i", "o": {"_id": 1}, "other": 1}, 40415),
+    ({"op": "i", "o": {"_id": 1}, "ts": None}, 40414),
+    ({"op": "i", "ns": "x", "o": {"_id": 1}}, 73),
+    ({"op": "c", "ns": "x", "o": {"drop": "c"}}, 73),
+    ({"op": "d", "ns": "x.system.y", "o": {"_id": 1}}, 12050),
 ]
+# A list with one of these is rejected before any entry is applied.
+NO_ENTRIES = [
+    ({"op": "", "o": {}}, 20), ({"op": "i", "ns": 5, "o": {}}, 20), ({"op": "n", "ns": "a.b\0", "o": {}}, 20),
+    ({"op": "d", "ns": "", "o": {}}, 20), ({"op": "x", "ns": "x", "o": {}}, 73), ({"op": "c"}, 4), ({"op": "c", "o": 5}, 14),
+    ({"op": "c", "o": {}}, 2), ({"op": "c", "o": {"ping": 1}}, 2), ({"op": "c", "o": {"applyOps": 5}}, 14),
+    ({"op": "c", "o": {"applyOps": [{"op": 5}]}}, 14),
+]
+
+
+@pytest.mark.parametrize("entry,code", NO_ENTRIES, ids=str)
+def test_a_list_with_no_entry_in_it_is_not_begun(db, c, entry, code):
+    c.insert_one({"_id": 0})
+    reply = apply(db, insert(c, {"_id": 1}), {"ns": c.full_name, **entry})
+    assert (reply["ok"], reply["code"], "results" in reply) == (0, code, False)
+    assert c.count_documents({}) == 1
+
+
+def test_a_difference_is_read_as_far_as_it_is_applied(db, c):
+    c.insert_one({"_id": 0, "a": 1, "l": [{"x": 1}]})
+    for diff in ({"sa": {"sq": {"zz": 1}}}, {"sq": {"u": {"x": 1}, "i": {"x": 1}}},
+                 {"sl": {"a": True, "s0": {"a": True, "zz": 1}}}, {"ux": {"n": 5}}):
+        assert apply(db, update(c, {"_id": 0}, {"$v": 2, "diff": diff}))["results"] == [True]
+    assert c.find_one() == {"_id": 0, "a": None, "l": [None], "n": 5}
+    reply = apply(db, update(c, {"_id": 9}, {"$v": 2, "diff": {}}), alwaysUpsert=False)
+    assert reply["code"] == 218
 
 
 @pytest.mark.parametrize("entry,code", REFUSED, ids=str)

@@ -15,6 +15,13 @@ SERIES = {"timeseries": {"timeField": "t"}}
         ({**SERIES, "size": 4096}, 72),
         ({**SERIES, "max": 5}, 72),
         ({**SERIES, "capped": True, "size": 4096}, 72),
+        ({"clusteredIndex": {"key": {"_id": 1}, "unique": True}, "size": 4096}, 6049200),
+        ({"clusteredIndex": {"key": {"_id": 1}, "unique": True}, "max": 5}, 6049204),
+        ({"clusteredIndex": True, "capped": True}, 6127800),
+        ({"collation": {"locale": "en"}, "idIndex": {"key": {"_id": 1}, "name": "_id_"}}, None),
+        ({"collation": {"locale": "en"}, "idIndex": {"key": {"_id": 1}, "name": "_id_", "v": 1}}, 2),
+        ({"collation": {"locale": "en"}, "idIndex": {"key": {"_id": 1}, "name": "_id_",
+                                                     "collation": {"locale": "fr"}}}, 2),
         ({**SERIES, "flags": 1}, 72),
         ({"timeseries": None}, None),
         ({"size": 4096, "timeseries": None}, 72),
@@ -66,3 +73,12 @@ def test_a_maximum_of_documents_is_read_exactly(db, given, code):
     with pytest.raises(OperationFailure, match=str(given)) as failure:
         db.command("collMod", "n", cappedMax=given)
     assert failure.value.code == code
+
+
+def test_a_change_of_options_keeps_the_order_of_the_list(db):
+    db.command("create", "k", collation={"locale": "en"}, validationAction="warn")
+    db.command("collMod", "k", validator={"a": 1})
+    assert list(options_of(db, "k")) == ["validator", "validationLevel", "validationAction", "collation"]
+    db.command("create", "d", clusteredIndex={"key": {"_id": 1}, "unique": True})
+    db.command("collMod", "d", validationLevel="off")
+    assert list(options_of(db, "d")) == ["validationLevel", "validationAction", "clusteredIndex"]

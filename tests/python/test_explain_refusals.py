@@ -83,3 +83,12 @@ def test_what_is_refused_is_refused_when_it_is_explained(filled, asked, verbosit
 def test_what_is_accepted_is_accepted_when_it_is_explained(filled, asked):
     assert failure(filled, SON([("explain", asked.copy())]))[0] == 0
     assert failure(filled, asked.copy())[0] == 0
+
+
+def test_an_explained_command_names_no_database(filled):
+    for asked, code in ((command("find"), 40413), (command("count"), 40413), (command("find", **{"$db": "other"}), 73)):
+        asked.setdefault("$db", filled.name)
+        assert failure(filled, SON([("explain", asked)]))[0] == code
+    both = [failure(filled, SON([("explain", command("aggregate", 1, pipeline=[], cursor={}))])),
+            failure(filled, command("aggregate", 1, pipeline=[], cursor={}))]
+    assert both == [(73, "{aggregate: 1} is not valid for an empty pipeline.")] * 2

@@ -3,6 +3,7 @@ import uuid
 
 import bson
 import pytest
+from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CollectionInvalid, OperationFailure, WriteError
 
 
@@ -169,3 +170,11 @@ def test_a_command_may_say_which_collection_it_means(db):
     with pytest.raises(OperationFailure) as refused:
         db.client.admin.command("renameCollection", db.name + ".other", to="elsewhere.c", collectionUUID=uuids["other"])
     assert refused.value.code == 72
+
+
+def test_a_document_with_two_ids_creates_no_collection(db):
+    twice = RawBSONDocument(b"\x17\0\0\0\x10_id\0\1\0\0\0\x10_id\0\2\0\0\0\0")
+    for ordered in (True, False):
+        reply = db.command("insert", "twice", documents=[twice], ordered=ordered)
+        assert (reply["n"], reply["writeErrors"][0]["code"]) == (0, 2)
+    assert "twice" not in db.list_collection_names()

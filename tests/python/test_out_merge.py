@@ -160,3 +160,13 @@ def test_a_router_supplies_the_document_of_an_upsert(source):
     assert source.find_one({"_id": 50}) == {"_id": 50, "b": 1, "a": 1}
     for wrong in [{}, {"c": {}}, {"c": {"new": 1}}, {"u": {"$set": {"a": 1}}}, {"u": {"x": 1}, "multi": True}]:
         assert update(**wrong)["writeErrors"][0]["code"] == 9, wrong
+
+
+def test_a_clustered_target_has_no_index_for_on(source):
+    key = {"key": {"_id": 1}, "unique": True}
+    target = source.database.create_collection(source.name + "_clustered", clusteredIndex=key)
+    source.aggregate([{"$merge": target.name}])
+    assert rows(target) == rows(source)
+    with pytest.raises(OperationFailure) as failed:
+        source.aggregate([{"$merge": {"into": target.name, "on": "_id"}}])
+    assert failed.value.code == 51183

@@ -414,3 +414,13 @@ def test_a_place_as_large_as_a_continent_is_found(db):
         assert ids(db.c.find({"at": {"$geoIntersects": {"$geometry": point(*at)}}})) == [1]
     db.c.delete_one({"_id": 1})
     assert db.command("validate", "c")["keysPerIndex"]["at_2dsphere"] == 0
+
+
+def test_places_in_a_document_are_in_the_index_and_in_no_search(db):
+    db.c.create_index([("p", "2d")])
+    db.c.insert_many([{"_id": 1, "p": {"a": [10, 0]}}, {"_id": 2, "p": [[10, 0], []]}, {"_id": 3, "p": {"a": {}}},
+                      {"_id": 4, "p": {"x": 1, "y": 1}}])
+    assert ids(db.c.find({"p": {"$near": [1, 1]}})) == [4, 2]
+    near = {"$geoNear": {"near": [1, 1], "distanceField": "d", "key": "p"}}
+    assert ids(db.c.aggregate([near])) == [4, 2]
+    assert db.command("validate", "c")["keysPerIndex"]["p_2d"] == 3

@@ -208,3 +208,26 @@ def test_a_number_in_a_path_beside_the_texts_is_an_element_s_place(db):
     assert db.a.count_documents({"a.0": 1, **found}) == 3
     assert db.b.count_documents({"a.0.b": 1, **found}) == 3
     assert db.a.count_documents({"a.0": None, **found}) == 3
+
+
+def test_a_projection_of_the_score_lets_branches_sort_by_it(c):
+    c.create_index([("t", "text")])
+    c.insert_many([{"_id": 1, "t": "cat dog"}, {"_id": 2, "t": "cat"}, {"_id": 3}, {"_id": 4, "t": "fish cat cat"}])
+    search = {"$text": {"$search": "cat"}}
+    branches = {"$or": [search, {"_id": 3}]}
+    shown = [{"_id": 4, "q": 1.25}, {"_id": 2, "q": 1.1}, {"_id": 1, "q": 0.75}, {"_id": 3}]
+    assert list(c.find(branches, {"_id": 1, "q": SCORE}).sort([("s", SCORE)])) == shown
+    # Only the text index has scores: another index on _id is not used.
+    both = {"$and": [branches, {"_id": {"$gt": 1}}]}
+    assert list(c.find(both, {"_id": 1, "q": SCORE}).sort([("s", SCORE)])) == [shown[0], shown[1], shown[3]]
+    assert [d["_id"] for d in c.find(both).sort([("s", SCORE)])] == [4, 2, 3]
+
+
+def test_a_missing_index_is_the_first_mistake(db, c):
+    for make in (lambda: None, lambda: c.insert_one({"a": 1})):
+        make()
+        search = {"$text": {"$search": "a"}}
+        for filter in (search, {"$or": [search, search]}, {"$nor": [search]}):
+            with pytest.raises(OperationFailure) as error:
+                list(c.find(filter).sort([("$natural", 1)]))
+            assert error.value.code == 27, filter

@@ -212,3 +212,20 @@ def test_bad_buckets_harm_no_one(db, m):
     assert list(m.find()) == [{"t": at(0), "s": 1}, {"t": at(1), "s": 1, "v": "late"}]
     m.insert_one({"t": at(0), "s": 1})
     assert m.count_documents({"s": 1}) == 3
+
+
+def test_an_index_on_a_measurement_takes_no_array(db, m):
+    db.command("createIndexes", "m", indexes=[{"key": {"v": 1}, "name": "v", "unique": False}])
+    [index] = [index for index in m.list_indexes() if index["name"] == "v"]
+    assert index["unique"] is False
+    count = m.count_documents({})
+    with pytest.raises(WriteError) as error:
+        m.insert_one({"t": at(0), "s": 1, "v": [1]})
+    assert error.value.code == 5930501
+    m.insert_one({"t": at(0), "s": 1, "v": 1})
+    assert m.count_documents({}) == count + 1
+    m.drop_index("v")
+    m.insert_one({"t": at(0), "s": 1, "v": [1]})
+    with pytest.raises(OperationFailure) as error:
+        m.create_index("v")
+    assert error.value.code == 5930501

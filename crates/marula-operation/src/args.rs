@@ -21,7 +21,8 @@ errors! {
     negative(field: &str, value: i64) = 51_024, "BSON field '{field}' value must be >= 0, actual value '{value}'";
     natural_in_compound_hint(hint: &Doc<'_>) = BadValue, "Cannot include '$natural' in compound hint: {hint}";
     natural_in_compound(sort: &str) = BadValue, "Cannot include '$natural' in compound sort: {sort}";
-    no_text_index(ns: &Namespace) = IndexNotFound, "text index required for $text query (no such collection '{ns}')";
+    /// A text search on a collection that does not exist.
+    pub no_text_index(ns: &Namespace) = IndexNotFound, "text index required for $text query (no such collection '{ns}')";
     let_reads_document() = 4_890_500, "Command let Expression tried to access a field, but this is not allowed because Command let Expressions run before the query examines any documents.";
     hint_with_natural_sort() = BadValue, "index hint not allowed with $natural sort order";
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
+use marula_plan::planner::{has_text_index, index_required};
 use marula_plan::{Query, Shown, Wanted, Wording, choice, refusal};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
@@ -128,8 +129,9 @@ impl<'a> FindOp<'a> {
     ///
     /// Errors: those of the filter, the projection and the sort; `no_text_index`.
     pub fn check_without_collection(&self, env: &Env<'_>, ns: &Namespace) -> Result<()> {
-        let (query, _) = self.parse_query(self.context(env, None)?)?;
-        args::check_text_without_collection(&query.filter, ns)
+        let mut context = self.context(env, None)?;
+        context.text_search_error = Some(Arc::new(args::no_text_index(ns)));
+        self.parse_query(context).map(drop)
     }
 
     /// Checks a `find` on a view before it is executed as a pipeline.
@@ -140,7 +142,11 @@ impl<'a> FindOp<'a> {
     }
 
     fn context(&self, env: &Env<'_>, collection: Option<&Collection>) -> Result<QueryContext> {
-        env.context(collection, self.collation, self.let_variables)
+        let mut context = env.context(collection, self.collation, self.let_variables)?;
+        if collection.is_some_and(|collection| !has_text_index(&collection.state())) {
+            context.text_search_error = Some(Arc::new(index_required()));
+        }
+        Ok(context)
     }
 
     /// Parses filter, projection and sort in mongod's order: of several errors, the first counts.
@@ -186,8 +192,8 @@ impl<'a> FindOp<'a> {
         if query.filter.near().is_some() && self.sort.get("$natural").is_some() {
             return Err(near_natural());
         }
-        query.wants_score =
-            text::asks_for(self.projection, "textScore") || text::asks_for(self.sort, "textScore");
+        query.shows_score = text::asks_for(self.projection, "textScore");
+        query.wants_score = query.shows_score || text::asks_for(self.sort, "textScore");
         query.wants_key = text::asks_for(self.projection, "indexKey");
         query.skip = self.skip;
         query.limit = Some(self.limit).filter(|&limit| limit > 0);
@@ -233,10 +239,13 @@ impl<'a> FindOp<'a> {
         ns: &Namespace,
         collection: Option<&Collection>,
     ) -> Result<Query> {
-        let FindQuery { mut query, .. } = self.query(env, self.context(env, collection)?)?;
-        match collection {
-            None => args::check_text_without_collection(&query.filter, ns)?,
-            Some(collection) => self.check_tail(&query, collection)?,
+        let mut context = self.context(env, collection)?;
+        if collection.is_none() {
+            context.text_search_error = Some(Arc::new(args::no_text_index(ns)));
+        }
+        let FindQuery { mut query, .. } = self.query(env, context)?;
+        if let Some(collection) = collection {
+            self.check_tail(&query, collection)?;
         }
         // mongod's explain has no record ids next to index keys.
         query.shows_record_id &= !self.return_key;

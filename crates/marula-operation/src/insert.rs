@@ -1,7 +1,7 @@
 //! `insert`: adds documents to a collection, which is created if it does not exist.
 
 use marula_bson::Doc;
-use marula_db::write::{InsertReport, check_id, check_in_transaction};
+use marula_db::write::{InsertReport, check_id, check_in_transaction, is_of_index};
 use marula_db::{Collection, Namespace, WriteOp, current};
 use marula_error::{Error, Result, errors};
 
@@ -146,7 +146,9 @@ impl<'a> InsertOp<'a> {
         let mut report = InsertReport::default();
         let mut documents = self.documents.iter().copied();
         op.insert_measurements(buckets, &mut documents, self.is_ordered, &mut report)?;
-        let counted = if self.is_ordered { self.documents.len() } else { report.inserted };
+        let is_of_index = report.errors.iter().any(|(_, error)| is_of_index(error));
+        let counts_all = self.is_ordered && !is_of_index;
+        let counted = if counts_all { self.documents.len() } else { report.inserted };
         Ok(Inserted { report, counted })
     }
 
@@ -182,7 +184,7 @@ impl<'a> InsertOp<'a> {
     }
 }
 
-/// Returns the error of a document with an `_id` that cannot be one.
+/// Returns the error of a document with an `_id` that cannot be one, or with two.
 fn id_error(doc: Doc<'_>) -> Option<Error> {
-    check_id(doc.get("_id")?).err()
+    check_id(doc).err()
 }

@@ -98,6 +98,8 @@ pub struct Query {
     pub first_of_each: Option<FieldPath>,
     /// Whether the score of a text search is wanted.
     pub wants_score: bool,
+    /// Whether the projection shows that score.
+    pub shows_score: bool,
     /// Whether each document is returned with the key of its index entry.
     pub wants_key: bool,
     /// Collation, time and variables.
@@ -237,6 +239,7 @@ impl Query {
             fields: None,
             first_of_each: None,
             wants_score: false,
+            shows_score: false,
             wants_key: false,
             context,
         }

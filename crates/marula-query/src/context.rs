@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use marula_bson::{Collator, DocBuf, ValueBuf};
-use marula_error::Result;
+use marula_error::{Error, Result};
 
 use crate::collation::Collation;
 use crate::feature_version::FeatureVersion;
@@ -38,6 +38,9 @@ pub struct Context {
     pub limits: Limits,
     /// Whether documents have a text search score.
     pub has_text_score: bool,
+    /// The error of a text search on a collection that has no index for it; `None` if it has one,
+    /// or that is not known.
+    pub text_search_error: Option<Arc<Error>>,
     /// Whether documents have a distance from the point of a search.
     pub has_distance: bool,
     /// Whether calls stay as written, as in a filter and an update: elsewhere mongod replaces some

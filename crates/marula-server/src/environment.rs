@@ -80,6 +80,7 @@ impl Host for Context<'_> {
             interrupt: Some(QueryInterrupt::new(Watch::new(self))),
             limits: Limits::default(),
             has_text_score: false,
+            text_search_error: None,
             has_distance: false,
             keeps_calls: false,
             is_stored: false,

@@ -153,10 +153,10 @@ impl Writer {
                 && key.iter().count() == fields.len()
                 && key.iter().all(|part| fields.iter().any(|field| part.name == field.as_str()))
         };
-        // A clustered collection has no index on _id; a view is rejected later.
-        let is_keyed = state.options.clustered.is_some() || state.options.view.is_some();
+        // A clustered collection has no index on _id, and a view is rejected later.
+        let is_view = state.options.view.is_some();
         state.indexes.iter().any(|index| suits(&index))
-            || (is_id && is_keyed && state.options.collation == self.context.collation)
+            || (is_id && is_view && state.options.collation == self.context.collation)
     }
 
     /// Updates the single document that matches `filter`; returns whether there was one.

@@ -19,7 +19,8 @@ const CAPPED_BYTES_MAX: i64 = 1 << 50;
 const CAPPED_BYTES_STEP: i64 = 256;
 
 errors! {
-    capped_without_size() = InvalidOptions, "the 'size' field is required when 'capped' is true";
+    /// A capped collection has no size.
+    pub capped_without_size() = InvalidOptions, "the 'size' field is required when 'capped' is true";
     /// Encryption keywords in a validator whose level or action lets invalid documents pass.
     encryption_not_allowed() = QueryFeatureNotAllowed, "Encryption-related validator keywords are not allowed in this context";
     capped_size_range(field: &str) = BadValue, "BSON field 'create.{field}' value must be within the range of a capped collection";

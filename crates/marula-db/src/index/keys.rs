@@ -27,6 +27,8 @@ const KEYS_BYTES_MAX: usize = 1 << 28;
 
 errors! {
     parallel_arrays(a: &BStr, b: &BStr) = CannotIndexParallelArrays, "cannot index parallel arrays [{a}] [{b}]";
+    /// A measurement has an array in a field with an index.
+    pub measurement_array() = 5_930_501, "Indexed measurement field contains an array value";
     hashed_array(path: &str) = 16_766, "Error: hashed indexes do not currently support array values. Found array at path: {path}";
     ambiguous_field(field: &AmbiguousField<'_>) = 16_746, "{field}";
     too_many_keys(count: usize) = 12_582, "the document has more than {count} keys in one index";
@@ -276,6 +278,9 @@ impl KeyMaker {
             let part = &spec.parts[part_index];
             let at = walk(part, *at);
             if let PathPosition::Pending { value: Value::Array(found), next } = at {
+                if spec.is_on_measurements() {
+                    return Err(measurement_array());
+                }
                 let name = &*part.path.parts()[next - 1];
                 let (first, known) = *array.get_or_insert((name, found));
                 let is_same = is_same_array(known, found);

@@ -177,6 +177,7 @@ fn add_squares(grid: &Grid, value: Value<'_>, doc: Doc<'_>, found: &mut Vec<i64>
         None => Ok(()),
         Some(first) if first.kind().is_number() => add_square(grid, inner, doc, found),
         Some(_) => inner.values().try_for_each(|location| match location {
+            Value::Document(pair) | Value::Array(pair) if pair.is_empty() => Ok(()),
             Value::Document(pair) | Value::Array(pair) => add_square(grid, pair, doc, found),
             _ => Err(flat_bad_list()),
         }),

@@ -112,6 +112,14 @@ impl IndexSpec {
         Self::parse(document.as_doc(), None)
     }
 
+    /// Returns whether the index of a time-series collection is on fields of measurements, whose
+    /// bounds in each bucket it has.
+    pub fn is_on_measurements(&self) -> bool {
+        let fields = self.key.as_doc();
+        fields.iter().any(|field| field.name.starts_with(b"control."))
+            && self.document.as_doc().get("originalSpec").is_some()
+    }
+
     /// Parses a specification; the index inherits `default_collation`, the collection's.
     ///
     /// Shape: `{ key: { <field>: 1 | -1 | <kind>, … }, name: <string>, …options }`. Errors: those

@@ -75,7 +75,7 @@ pub(super) fn prepare_insert(
     for (position, element) in doc.iter().enumerate() {
         if element.name == "_id" {
             match origin {
-                Origin::Insert(_) => check_id(element.value.get())?,
+                Origin::Insert(_) => check_id_value(element.value.get())?,
                 Origin::Update => check_id_type(element.value.get())?,
             }
             if id.is_some() {
@@ -121,8 +121,21 @@ pub fn new_id(now_ms: i64) -> ObjectId {
     ObjectId::generate(u32::try_from(now_ms / 1000).unwrap_or(0))
 }
 
+/// Checks the `_id` of a document that a client inserts.
+///
+/// Errors: `id_type`, `id_dollar_field`, `id_twice`.
+pub fn check_id(doc: Doc<'_>) -> Result<()> {
+    let mut ids = doc.iter().filter(|field| field.name == "_id");
+    let Some(id) = ids.next() else { return Ok(()) };
+    check_id_value(id.value.get())?;
+    match ids.next() {
+        Some(_) => Err(id_twice()),
+        None => Ok(()),
+    }
+}
+
 /// Checks that a value is allowed as the `_id` of a document that a client inserts.
-pub fn check_id(id: Value<'_>) -> Result<()> {
+fn check_id_value(id: Value<'_>) -> Result<()> {
     check_id_type(id)?;
     id.as_doc().map_or(Ok(()), |doc| check_id_fields(doc, 0))
 }
@@ -235,7 +248,7 @@ mod tests {
 
     #[test]
     fn an_id_may_be_a_dbref() {
-        let answer = |id: DocBuf| match check_id(id.as_doc().into()) {
+        let answer = |id: DocBuf| match check_id_value(id.as_doc().into()) {
             Ok(()) => "accepted".to_owned(),
             Err(error) => error.message().split(": ").nth(1).unwrap_or_default().to_owned(),
         };

@@ -10,6 +10,7 @@ use marula_query::update::Touched;
 
 use super::{Change, InsertReport, WriteOp, Written};
 use crate::collection::{Collection, State};
+use crate::index::keys::measurement_array;
 use crate::keys::RecordKey;
 use crate::session::{Done, StatementIds};
 use crate::time_series::bucket::{self, Bucket, Full};
@@ -98,18 +99,21 @@ impl WriteOp<'_> {
         let _lane = open.lane(key);
         let mut rest = group.measurements.as_slice();
         let mut is_reopened = false;
+        // The number of the next measurements that share a bucket's document, at most.
+        let mut together = usize::MAX;
         while let Some(first) = rest.first() {
+            let part = &rest[..rest.len().min(together)];
             let added = match open.get(key) {
                 Some(record) => {
-                    let (added, full) = self.extend(buckets, group, &record, rest)?;
-                    if added < rest.len() {
+                    let (added, full) = self.extend(buckets, group, &record, part)?;
+                    if added < part.len() {
                         open.closed(key, full);
                         is_reopened = full.is_some();
                     }
                     Counters::add(&open.counters.bucket_updates, usize::from(added > 0));
                     added
                 }
-                None => match self.begin(buckets, group, rest) {
+                None => match self.begin(buckets, group, part) {
                     Ok((record, added, full)) => {
                         Counters::add(&open.counters.bucket_inserts, 1);
                         if !is_reopened {
@@ -121,6 +125,12 @@ impl WriteOp<'_> {
                             is_reopened = true;
                         }
                         added
+                    }
+                    // An array that an index does not take fails the measurements that share its
+                    // bucket: they are written one by one.
+                    Err(error) if is_of_index(&error) && part.len() > 1 => {
+                        together = 1;
+                        continue;
                     }
                     // A measurement that fits into no bucket fails alone.
                     Err(error) if is_of_document(&error) => {
@@ -253,7 +263,13 @@ fn statements_of(measurements: &[Measurement<'_>], ids: &StatementIds) -> Vec<(i
     measurements.iter().map(done).collect()
 }
 
+/// Returns whether an index on measurements does not take an array of theirs.
+pub fn is_of_index(error: &Error) -> bool {
+    error.code() == measurement_array().code()
+}
+
 /// Returns whether an error is about the size or the depth of a document.
 fn is_of_document(error: &Error) -> bool {
     [codes::BSONObjectTooLarge, codes::BadValue, codes::Overflow].contains(&error.code())
+        || is_of_index(error)
 }

@@ -174,6 +174,13 @@ pub fn shown(options: &TimeSeries, spec: Doc<'_>) -> Option<DocBuf> {
                 _ => out.append_raw(name, value),
             };
         }
+        // The client's own specification keeps options that have no effect.
+        for name in ["unique", "hidden"] {
+            let value = original.and_then(|original| original.get(name));
+            if let Some(value) = value.filter(|_| spec.get(name).is_none()) {
+                out.append(name, value);
+            }
+        }
     }))
 }
 

@@ -51,7 +51,7 @@ use crate::query::{Hint, Query, Wanted};
 pub(crate) use access::{Access, Rank};
 pub(crate) use distinct::plan_first_of_each;
 pub use distinct::{ValueLocation, is_led_to, plan_distinct, up_to_number};
-pub use text::prepare as prepare_search;
+pub use text::{has_text_index, index_required, prepare as prepare_search};
 use wildcard::Expanded;
 
 errors! {
@@ -234,9 +234,17 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
         return Ok(vec![min_max::plan(state, query)?]);
     }
     if query.filter.text().is_some() {
-        let plans = indexed(state, &visible(state, query), query);
+        let mut plans = indexed(state, &visible(state, query), query);
+        // Only the text index has scores, also for a search in a branch.
+        let searches = |plan: &Plan| plan.root.any(&|stage| matches!(stage, Stage::TextMatch(_)));
+        if plans.iter().any(searches) {
+            plans.retain(searches);
+        }
         return match query.filter.root() {
             _ if !plans.is_empty() => Ok(plans),
+            FilterNode::Or(branches) if text::lacks_prefix(state, branches) => {
+                Err(text::index_not_usable())
+            }
             FilterNode::Or(_) => Err(text::under_or()),
             _ => Err(text::index_not_usable()),
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{DocBuf, Value};
+use marula_bson::{DocBuf, FieldPath, Value};
 use marula_db::Index;
 use marula_db::collection::State;
 use marula_db::index::IndexKind;
@@ -19,7 +19,8 @@ use crate::query::Query;
 
 errors! {
     no_score() = 40_218, "query requires text score metadata, but it is not available";
-    index_required() = IndexNotFound, "text index required for $text query";
+    /// A text search on a collection without a text index.
+    pub index_required() = IndexNotFound, "text index required for $text query";
     with_hint() = BadValue, "text and hint not allowed in same query";
     pub(super) under_or() = NoQueryExecutionPlans, "Failed to produce a solution for TEXT under OR - other non-TEXT clauses under OR have to be indexed as well.";
     pub(super) index_not_usable() = NoQueryExecutionPlans, "failed to use text index to satisfy $text query (if text index is compound, are equality predicates given for all prefix fields?)";
@@ -35,6 +36,45 @@ fn text_index(state: &State) -> Option<(&Arc<Index>, &TextIndex)> {
     })
 }
 
+/// Returns whether a collection has an index for text searches.
+pub fn has_text_index(state: &State) -> bool {
+    text_index(state).is_some()
+}
+
+/// Returns whether the branch with the text search lacks an equality for a field before the terms.
+pub(super) fn lacks_prefix(state: &State, branches: &[FilterNode]) -> bool {
+    let Some((index, kind)) = text_index(state) else { return false };
+    branches.iter().any(|branch| {
+        let conjuncts = match branch {
+            FilterNode::And(conjuncts) => conjuncts.as_slice(),
+            single => std::slice::from_ref(single),
+        };
+        let searches = conjuncts.iter().any(|node| matches!(node, FilterNode::Text(_)));
+        let conjuncts: Vec<_> = conjuncts.iter().collect();
+        searches && prefix_values(index, kind, &conjuncts).is_none()
+    })
+}
+
+/// Returns the values of the fields before the terms, with the numbers of their conjuncts; `None`
+/// if one has no equality.
+fn prefix_values<'f>(
+    index: &Index,
+    kind: &TextIndex,
+    conjuncts: &[&'f FilterNode],
+) -> Option<Vec<(usize, Value<'f>)>> {
+    let value_of = |path: &FieldPath| {
+        conjuncts.iter().enumerate().find_map(|(number, node)| match node {
+            FilterNode::Path(PathNode { path: own, predicate: Predicate::Compare(compare) })
+                if own == path && compare.op == CompareOp::Eq =>
+            {
+                Some((number, compare.value.get()))
+            }
+            _ => None,
+        })
+    };
+    index.spec.parts[..kind.prefix].iter().map(|part| value_of(&part.path)).collect()
+}
+
 /// Finds the index for the text search of `query`, if there is a search.
 ///
 /// Errors: `index_required`, `with_hint`, `no_score`, an unsupported language.
@@ -46,10 +86,11 @@ pub fn prepare(state: &State, query: &Query) -> Result<()> {
     if query.hint.is_some() {
         return Err(with_hint());
     }
-    // Branches are planned on their own, and all but one of them have no scores to sort by.
+    // Branches are planned on their own, and have scores to sort by only if the projection shows
+    // them.
     let sorts_by_score = query.sort.as_ref().is_some_and(SortPattern::is_by_score);
     match query.filter.root() {
-        FilterNode::Or(_) if sorts_by_score => Err(no_score()),
+        FilterNode::Or(_) if sorts_by_score && !query.shows_score => Err(no_score()),
         _ => Ok(()),
     }
 }
@@ -67,19 +108,9 @@ pub(super) fn access(
     let matcher = text.matcher.get()?.clone();
     let (index, kind) = text_index(state)?;
     let mut settled = vec![number];
-    let mut prefix = Vec::new();
-    for part in &index.spec.parts[..kind.prefix] {
-        let (number, value) = conjuncts.iter().enumerate().find_map(|(number, node)| {
-            let FilterNode::Path(PathNode { path, predicate: Predicate::Compare(compare) }) = node
-            else {
-                return None;
-            };
-            (*path == part.path && compare.op == CompareOp::Eq)
-                .then_some((number, compare.value.get()))
-        })?;
-        settled.push(number);
-        prefix.push(value);
-    }
+    let (numbers, prefix): (Vec<_>, Vec<_>) =
+        prefix_values(index, kind, conjuncts)?.into_iter().unzip();
+    settled.extend(numbers);
     let shown = DocBuf::build(|out| {
         for (element, value) in index.spec.key.as_doc().iter().zip(&prefix) {
             out.append(element.name, *value);

@@ -103,7 +103,7 @@ impl NearTest {
         let _ = path.walk(doc, |leaf| {
             if let Some(value) = leaf.value
                 && !see(value)
-                && let Value::Array(several) | Value::Document(several) = value.get()
+                && let Value::Array(several) = value.get()
             {
                 several.iter().for_each(|element| {
                     see(element.value);

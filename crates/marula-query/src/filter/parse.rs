@@ -300,7 +300,7 @@ impl<'c> Parser<'c> {
             return Err(bad_in_this_context("$text"));
         }
         self.only_at_the_top("$text")?;
-        text::parse(operand.get())
+        text::parse(operand.get(), self.context)
     }
 
     fn expr(&self, operand: RawValue<'_>) -> Result<Node> {

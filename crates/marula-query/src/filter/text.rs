@@ -3,10 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use marula_bson::{Doc, DocWriter, Value};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use super::geo;
 use super::node::{Node, TextNode};
+use crate::context::Context;
 use crate::text::{TextMatcher, TextQuery};
 
 errors! {
@@ -17,9 +18,14 @@ errors! {
 }
 
 /// Parses the operand of `$text`.
-pub(super) fn parse(operand: Value<'_>) -> Result<Node> {
-    let matcher = Arc::new(OnceLock::new());
-    Ok(Node::Text(TextNode { query: TextQuery::parse(operand)?, matcher }))
+///
+/// Errors: those of the operand; the collection has no text index.
+pub(super) fn parse(operand: Value<'_>, context: &Context) -> Result<Node> {
+    let query = TextQuery::parse(operand)?;
+    if let Some(error) = &context.text_search_error {
+        return Err(Error::clone(error));
+    }
+    Ok(Node::Text(TextNode { query, matcher: Arc::new(OnceLock::new()) }))
 }
 
 impl TextNode {

@@ -34,7 +34,7 @@ pub use search::{Search, TextQuery};
 pub fn has_search(filter: Doc<'_>) -> bool {
     filter.iter().any(|element| match (element.name.as_bytes(), element.value.get()) {
         (b"$text", _) => true,
-        (b"$and" | b"$or", Value::Array(branches)) => {
+        (b"$and" | b"$or" | b"$nor", Value::Array(branches)) => {
             branches.values().filter_map(|branch| branch.as_doc()).any(has_search)
         }
         _ => false,

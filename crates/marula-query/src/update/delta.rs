@@ -8,7 +8,9 @@
 //!
 //! An entry may be applied to a document that has its change already, or is newer. A field with
 //! changes inside that is no longer a document or array becomes null, as in mongod: a later entry
-//! sets it whole. Source: entries that mongod 6.0 writes, and the results of its `applyOps`.
+//! sets it whole. So a difference is checked as far as it is applied: the part for such a field
+//! only up to its first inner difference. Source: entries that mongod 6.0 writes, and the results
+//! of its `applyOps`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,44 +22,47 @@ use super::stored;
 
 errors! {
     no_difference(kind: &str) = 4_772_601, "Expected 'diff' field to be an object, instead got type: {kind}";
-    not_an_object() = 4_770_507, "Expected diff section to be type object";
     empty() = 4_770_500, "Expected diff to be non-empty";
-    unknown_section(name: &BStr) = 4_770_503, "Unexpected section: {name} in document diff";
-    wrong_section(name: &str, kind: &str) = 4_770_507, "Expected {name} section to be type {kind}";
-    not_a_place(name: &BStr) = 4_770_512, "Expected integer but got {name}";
-    unknown_array_section(name: &BStr) = 4_770_521, "expected field name to be at least two characters long, but found: {name}";
-    array_header(header: &Element<'_>) = 4_770_520, "Expected array header to be value true but got {header}";
+    unnamed_section() = 4_770_505, "Expected sections field names in diff to be non-empty ";
+    unknown_section(kind: char) = 4_770_503, "Unexpected section: {kind} in document diff";
+    wrong_section(kind: char, expected: &str) = 4_770_507, "Expected {kind} section to be type {expected}";
+    section_after_inner(name: &BStr) = 4_770_514, "Did not expect more sections in diff but found one: {name}";
+    inner_not_an_object(section: &Element<'_>) = 470_510, "Subdiffs should be objects, got {section}";
     repeated_field(name: &BStr) = 4_728_000, "duplicate field name in diff: {name}";
+    header_type(header: &Element<'_>) = 4_770_519, "Expected array header to be bool but got {header}";
+    header_value(header: &Element<'_>) = 4_770_520, "Expected array header to be value true but got {header}";
+    short_name(name: &BStr) = 4_770_521, "expected field name to be at least two characters long, but found: {name}";
+    not_a_place(name: &BStr) = 4_770_512, "Expected integer but got {name}";
+    element_not_an_object(place: usize, section: &Element<'_>) = 4_770_501, "expected sub diff at index {place} but got {section}";
+    unknown_element(place: usize, section: &Element<'_>) = 4_770_502, "Expected either 'u' (update) or 's' (sub diff) at index {place} but got {section}";
     too_long(length: i64) = 13_548, "BufBuilder attempted to grow() for an array of {length} elements, past the 64MB limit.";
+    places_not_in_order(place: usize) = 13_548, "BufBuilder attempted to grow() to reach element {place} again, past the 64MB limit.";
 }
 
 /// The longest array that a difference may create: filled with nulls it fills a document.
 const LENGTH_MAX: usize = 2 * 1024 * 1024;
-/// The maximum nesting of sections: that of documents.
-const DEPTH_MAX: u32 = 200;
-
-/// A checked difference.
+/// A difference, not checked yet.
 #[derive(Debug)]
 pub(super) struct Delta(DocBuf);
 
 impl Delta {
-    /// Checks the form of a difference.
+    /// Takes the `diff` of an entry.
     ///
-    /// Errors: all of this module's.
+    /// Errors: `no_difference`.
     pub(super) fn parse(diff: Option<Value<'_>>) -> Result<Delta> {
-        let kind = diff.map_or("missing", |diff| diff.kind().alias());
-        let diff = match diff {
-            Some(Value::Document(diff)) => diff,
-            _ => return Err(no_difference(kind)),
-        };
-        check(diff, 0)?;
-        Ok(Delta(diff.to_buf()))
+        match diff {
+            Some(Value::Document(diff)) => Ok(Delta(diff.to_buf())),
+            _ => Err(no_difference(diff.map_or("missing", |diff| diff.kind().alias()))),
+        }
     }
 
     /// Appends the new document, with the `_id` of the old one where the difference takes it away;
     /// whether it differs.
+    ///
+    /// Errors: those of the form of a difference; another `_id`; nested too deep.
     pub(super) fn apply(&self, old: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
         let start = out.len();
+        check_document(self.0.as_doc(), Some(old))?;
         self.write(old, out);
         check_id_of_entry(old.get_raw(b"_id"), Doc::trusted(&out[start..]).get_raw(b"_id"))?;
         let new = Doc::trusted(&out[start..]);
@@ -69,6 +74,7 @@ impl Delta {
     /// `_id`.
     pub(super) fn insert(&self, base: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
+        check_document(self.0.as_doc(), Some(base))?;
         self.write(base, out);
         stored::check_depth(Doc::trusted(&out[start..]))
     }
@@ -91,73 +97,140 @@ impl Delta {
 }
 
 fn is_of_array(diff: Doc<'_>) -> bool {
-    diff.get("a") == Some(Value::Boolean(true))
+    diff.iter().next().is_some_and(|header| header.name == "a")
 }
 
-fn check(diff: Doc<'_>, depth: u32) -> Result<()> {
-    if depth > DEPTH_MAX {
-        return Err(not_an_object());
-    }
-    let Some(first) = diff.iter().next() else { return Err(empty()) };
-    match first.name == "a" {
-        true if is_of_array(diff) => check_array(diff, depth),
-        true => Err(array_header(&first)),
-        false => check_document(diff, depth),
-    }
+/// A difference of documents by its sections.
+struct Sections<'d> {
+    removed: Doc<'d>,
+    set: Doc<'d>,
+    added: Doc<'d>,
+    /// The first section with a difference inside a field, and those after it.
+    inside: Vec<Element<'d>>,
 }
 
-fn check_document(diff: Doc<'_>, depth: u32) -> Result<()> {
-    let mut seen = HashSet::new();
-    for section in diff {
-        match (section.name.as_bytes(), section.value.get()) {
-            (b"d" | b"u" | b"i", Value::Document(fields)) => {
-                for field in fields {
-                    if !seen.insert(field.name) {
-                        return Err(repeated_field(field.name));
-                    }
-                }
-            }
-            (b"d" | b"u" | b"i", _) => {
-                return Err(wrong_section(&section.name.to_str_lossy(), "object"));
-            }
-            ([b's', name @ ..], Value::Document(inner)) => {
-                if !seen.insert(name.as_bstr()) {
-                    return Err(repeated_field(name.as_bstr()));
-                }
-                check(inner, depth + 1)?;
-            }
-            ([b's', ..], _) => return Err(wrong_section("s", "object")),
-            (name, _) => return Err(unknown_section(name[..name.len().min(1)].as_bstr())),
+impl<'d> Sections<'d> {
+    /// Reads the sections, each of which is named by its first letter, in this order.
+    fn read(diff: Doc<'d>) -> Result<Self> {
+        if diff.is_empty() {
+            return Err(empty());
         }
+        let mut plain = [Doc::EMPTY; 3];
+        let mut next = 0;
+        let mut inside = Vec::new();
+        let mut sections = diff.iter();
+        for section in sections.by_ref() {
+            let first = section.name.chars().next().ok_or_else(unnamed_section)?;
+            let at = ['d', 'u', 'i'].iter().skip(next).position(|kind| *kind == first);
+            match (at, section.value.get()) {
+                (None, _) if first != 's' => return Err(unknown_section(first)),
+                (Some(at), Value::Document(fields)) => {
+                    plain[next + at] = fields;
+                    next += at + 1;
+                }
+                (None, Value::Document(_)) => {
+                    inside.push(section);
+                    break;
+                }
+                _ => return Err(wrong_section(first, "object")),
+            }
+        }
+        inside.extend(sections);
+        let [removed, set, added] = plain;
+        Ok(Sections { removed, set, added, inside })
+    }
+
+    /// Returns the fields with a difference inside of them.
+    fn inner(&self) -> impl Iterator<Item = (&'d [u8], Doc<'d>)> {
+        let inside = self.inside.iter();
+        inside.filter_map(|section| {
+            let name: &'d [u8] = section.name;
+            Some((name.get(1..)?, section.value.get().as_doc()?))
+        })
+    }
+}
+
+/// Checks a difference inside a value; `old` is the value, if there is one.
+fn check_inner(diff: Doc<'_>, old: Option<Value<'_>>) -> Result<()> {
+    match is_of_array(diff) {
+        true => check_array(diff, old.and_then(|old| old.as_array())),
+        false => check_document(diff, old.and_then(|old| old.as_doc())),
+    }
+}
+
+/// Checks a difference of documents; the inner ones only if it is applied to a document.
+fn check_document(diff: Doc<'_>, old: Option<Doc<'_>>) -> Result<()> {
+    let sections = Sections::read(diff)?;
+    let Some(old) = old else { return Ok(()) };
+    let mut seen = HashSet::new();
+    for field in [sections.removed, sections.set, sections.added].into_iter().flatten() {
+        if !seen.insert(field.name) {
+            return Err(repeated_field(field.name));
+        }
+    }
+    for section in &sections.inside {
+        let Some(name) = section.name.strip_prefix(b"s") else {
+            return Err(section_after_inner(section.name));
+        };
+        let Value::Document(inner) = section.value.get() else {
+            return Err(inner_not_an_object(section));
+        };
+        if !seen.insert(name.as_bstr()) {
+            return Err(repeated_field(name.as_bstr()));
+        }
+        check_inner(inner, old.get_raw(name).map(|old| old.get()))?;
     }
     Ok(())
 }
 
-fn check_array(diff: Doc<'_>, depth: u32) -> Result<()> {
-    for section in diff.iter().skip(1) {
-        match (section.name.as_bytes(), section.value.get()) {
-            (b"l", length) => match length.as_exact_i64() {
-                Some(length)
-                    if usize::try_from(length).is_ok_and(|length| length <= LENGTH_MAX) => {}
-                Some(length) => return Err(too_long(length)),
-                None => return Err(wrong_section("l", "int")),
-            },
-            ([_] | [], _) => return Err(unknown_array_section(section.name)),
-            ([b'u' | b's', name @ ..], _) if place(name).is_none() => {
-                return Err(not_a_place(name.as_bstr()));
-            }
-            ([b'u', ..], _) => {}
-            ([b's', ..], Value::Document(inner)) => check(inner, depth + 1)?,
-            ([b's', ..], _) => return Err(wrong_section("s", "object")),
-            _ => return Err(unknown_section(section.name)),
+/// Checks a difference of arrays; the elements only if it is applied to an array.
+fn check_array(diff: Doc<'_>, old: Option<Doc<'_>>) -> Result<()> {
+    let mut sections = diff.iter();
+    let header = sections.next().ok_or_else(empty)?;
+    match header.value.get() {
+        Value::Boolean(true) => {}
+        Value::Boolean(false) => return Err(header_value(&header)),
+        _ => return Err(header_type(&header)),
+    }
+    let mut sections = sections.peekable();
+    let length = sections.next_if(|section| section.name == "l").map(|length| length.value.get());
+    let length = match length {
+        None => 0,
+        Some(Value::Int32(length)) => i64::from(length),
+        Some(_) => return Err(wrong_section('l', "int")),
+    };
+    let Some(old) = old else { return Ok(()) };
+    if usize::try_from(length).is_err() {
+        return Err(too_long(length));
+    }
+    let old: Vec<_> = old.values().collect();
+    let mut next = 0;
+    for section in sections {
+        let [kind, name @ ..] = section.name.as_bytes() else {
+            return Err(short_name(section.name));
+        };
+        if name.is_empty() {
+            return Err(short_name(section.name));
         }
+        let place = place(name).ok_or_else(|| not_a_place(name.as_bstr()))?;
+        match (kind, section.value.get()) {
+            (b'u', _) => {}
+            (b's', Value::Document(inner)) => check_inner(inner, old.get(place).copied())?,
+            (b's', _) => return Err(element_not_an_object(place, &section)),
+            _ => return Err(unknown_element(place, &section)),
+        }
+        if place < next {
+            return Err(places_not_in_order(place));
+        }
+        next = place + 1;
     }
     Ok(())
 }
 
 /// Returns the array index in a section's name.
 fn place(name: &[u8]) -> Option<usize> {
-    let place = str::from_utf8(name).ok()?.parse().ok()?;
+    let is_number = name.iter().all(u8::is_ascii_digit);
+    let place = str::from_utf8(name).ok().filter(|_| is_number)?.parse().ok()?;
     (place < LENGTH_MAX).then_some(place)
 }
 
@@ -170,31 +243,24 @@ enum Section<'d> {
     Inside(Doc<'d>),
 }
 
-/// The sections of a difference of documents, by field.
-fn fields(diff: Doc<'_>) -> HashMap<&[u8], Section<'_>> {
-    let mut sections = HashMap::new();
-    for section in diff {
-        match (section.name.as_bytes(), section.value.get()) {
-            (b"d" | b"i", Value::Document(gone)) => {
-                sections.extend(gone.iter().map(|gone| (gone.name.as_bytes(), Section::Gone)));
-            }
-            (b"u", Value::Document(set)) => {
-                let set = set.iter().map(|set| (set.name.as_bytes(), Section::Set(set.value)));
-                sections.extend(set);
-            }
-            ([b's', name @ ..], Value::Document(inner)) => {
-                sections.insert(name, Section::Inside(inner));
-            }
-            _ => {}
-        }
+/// Returns the changes of a difference of documents, by field.
+fn changes<'d>(sections: &Sections<'d>) -> HashMap<&'d [u8], Section<'d>> {
+    let mut changes = HashMap::new();
+    for gone in sections.removed.iter().chain(sections.added) {
+        changes.insert(gone.name.as_bytes(), Section::Gone);
     }
-    sections
+    for set in sections.set {
+        changes.insert(set.name.as_bytes(), Section::Set(set.value));
+    }
+    changes.extend(sections.inner().map(|(name, inner)| (name, Section::Inside(inner))));
+    changes
 }
 
 fn change_document(old: Doc<'_>, diff: Doc<'_>, out: &mut DocWriter<'_>) {
-    let mut sections = fields(diff);
+    let sections = Sections::read(diff).expect("the difference was checked");
+    let mut changes = changes(&sections);
     for element in old {
-        match (sections.remove(element.name.as_bytes()), element.value.get()) {
+        match (changes.remove(element.name.as_bytes()), element.value.get()) {
             (Some(Section::Gone), _) => {}
             (Some(Section::Set(value)), _) => {
                 out.append_raw(element.name, value);
@@ -215,13 +281,12 @@ fn change_document(old: Doc<'_>, diff: Doc<'_>, out: &mut DocWriter<'_>) {
             }
         }
     }
-    let part = |name: &str| diff.get(name).and_then(|part| part.as_doc()).unwrap_or(Doc::EMPTY);
-    for element in part("u") {
-        if let Some(Section::Set(value)) = sections.remove(element.name.as_bytes()) {
+    for element in sections.set {
+        if let Some(Section::Set(value)) = changes.remove(element.name.as_bytes()) {
             out.append_raw(element.name, value);
         }
     }
-    out.append_elements(part("i").elements_bytes());
+    out.append_elements(sections.added.elements_bytes());
 }
 
 fn change_array(old: Doc<'_>, diff: Doc<'_>, out: &mut ArrayWriter<'_>) {
@@ -305,7 +370,7 @@ mod tests {
         check(&old, &doc! { "sa": { "a": true, "l": 1 } }, &doc! { "_id": 1, "a": [1] });
         check(
             &old,
-            &doc! { "sa": { "a": true, "u4": 9, "s1": { "u": { "x": 2 } } } },
+            &doc! { "sa": { "a": true, "s1": { "u": { "x": 2 } }, "u4": 9 } },
             &doc! { "_id": 1, "a": [1, { "x": 2 }, 3, Value::Null, 9] },
         );
         check(&doc! { "a": 1 }, &doc! { "sa": { "a": true, "l": 1 } }, &doc! { "a": Value::Null });
@@ -313,14 +378,49 @@ mod tests {
 
     #[test]
     fn malformed_differences_are_rejected() {
-        for bad in [
-            doc! { "x": { "a": 1 } },
-            doc! { "d": 1 },
-            doc! { "sa": 1 },
-            doc! { "sa": { "a": true, "l": 100_000_000 } },
-            doc! { "sa": { "a": true, "ux": 1 } },
+        let old = doc! { "_id": 1, "a": [1, { "x": 1 }, [7]], "s": { "x": 1 } };
+        for (bad, code) in [
+            (doc! {}, 4_770_500),
+            (doc! { "x": { "a": 1 } }, 4_770_503),
+            (doc! { "": 1 }, 4_770_505),
+            (doc! { "a": true }, 4_770_503),
+            (doc! { "i": { "a": 1 }, "u": { "b": 1 } }, 4_770_503),
+            (doc! { "d": 1 }, 4_770_507),
+            (doc! { "sa": 1 }, 4_770_507),
+            (doc! { "ss": { "u": {} }, "sa": 1 }, 470_510),
+            (doc! { "ss": { "u": {} }, "u": {} }, 4_770_514),
+            (doc! { "sq": { "a": 5 } }, 4_770_519),
+            (doc! { "sa": { "a": false } }, 4_770_520),
+            (doc! { "sa": { "a": true, "x": 1 } }, 4_770_521),
+            (doc! { "sa": { "a": true, "u0": 1, "l": 2 } }, 4_770_521),
+            (doc! { "sa": { "a": true, "l": 2_i64 } }, 4_770_507),
+            (doc! { "sa": { "a": true, "l": -1 } }, 13_548),
+            (doc! { "sa": { "a": true, "u1": 1, "u0": 1 } }, 13_548),
+            (doc! { "sa": { "a": true, "u+1": 1 } }, 4_770_512),
+            (doc! { "sa": { "a": true, "s1": 5 } }, 4_770_501),
+            (doc! { "sa": { "a": true, "x1": 5 } }, 4_770_502),
+            (doc! { "u": { "q": 1 }, "i": { "q": 1 } }, 4_728_000),
         ] {
-            assert!(Delta::parse(Some(Value::Document(bad.as_doc()))).is_err(), "{bad:?}");
+            let delta = Delta::parse(Some(Value::Document(bad.as_doc()))).unwrap();
+            let error = delta.apply(old.as_doc(), &mut Vec::new()).unwrap_err();
+            assert_eq!(error.code().number(), code, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_difference_for_another_value_is_read_up_to_its_first_inner_one() {
+        let old = doc! { "a": 1, "l": [{ "x": 1 }] };
+        check(
+            &old,
+            &doc! { "sa": { "sq": { "zz": 1 } } },
+            &doc! { "a": Value::Null, "l": [{ "x": 1 }] },
+        );
+        check(&old, &doc! { "sq": { "u": { "x": 1 }, "i": { "x": 1 } } }, &old);
+        check(
+            &old,
+            &doc! { "sl": { "a": true, "s0": { "a": true, "zz": 1 } } },
+            &doc! { "a": 1, "l": [Value::Null] },
+        );
+        check(&old, &doc! { "ux": { "a": 2 } }, &doc! { "a": 2, "l": [{ "x": 1 }] });
     }
 }

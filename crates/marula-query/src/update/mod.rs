@@ -170,7 +170,9 @@ impl Update {
         let Some(form) = doc.get("$v") else {
             return Operators::parse(doc, Vec::new(), context).map(UpdateKind::Operators);
         };
-        Ok(match form.as_exact_i64() {
+        // A fraction is cut off.
+        #[allow(clippy::cast_possible_truncation)]
+        Ok(match form.as_f64().map(|form| form.trunc() as i64) {
             Some(2) => UpdateKind::Delta(Delta::parse(doc.get("diff"))?),
             Some(1) => {
                 let operators = DocBuf::build(|out| {

@@ -30,6 +30,8 @@ errors! {
     stage_in_transaction(stage: &BStr) = OperationNotSupportedInTransaction, "Aggregation stage {stage} cannot run within a multi-document transaction.";
     stage_not_supported(stage: &BStr) = OperationNotSupportedInTransaction, "Stage not supported inside of a multi-document transaction: {stage}";
     cursor_required() = FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument";
+    /// A pipeline without a collection has no stage that creates documents.
+    pub(super) no_stages() = InvalidNamespace, "{{aggregate: 1}} is not valid for an empty pipeline.";
     collection_required(stage: &str) = InvalidNamespace, "{{aggregate: 1}} is not valid for '{stage}'; a collection is required.";
     no_option(name: &str) = InvalidPipelineOperator, "Option {name} not supported in aggregation.";
     no_tailable() = InvalidPipelineOperator, "Tailable cursors are not supported in aggregation.";
@@ -170,7 +172,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         }
     }
     if is_collectionless && !pipeline.is_origin() {
-        return Err(collection_required(&first_name(stages)));
+        return Err(match stages.is_empty() {
+            true => no_stages(),
+            false => collection_required(&first_name(stages)),
+        });
     }
     let hint = args::parse_hint(request.arg("hint"))?;
     let bypass_validation = request.flag("bypassDocumentValidation");

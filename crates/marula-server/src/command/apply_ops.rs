@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Type, Value, doc};
+use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, Type, Value, doc, uuid};
+use marula_db::namespace::is_database_name;
 use marula_db::{Namespace, Transaction, WriteOp};
 use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
@@ -16,11 +17,13 @@ use marula_operation::targets;
 use marula_operation::update::UpdateOp;
 use marula_plan::{Emit, Query, TimeBudget, Wording, choice};
 use marula_query::context::Context as QueryContext;
+use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
 use marula_query::update::{EmptyTimestamps, Origin};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Outcome, create};
+use crate::auth::access::Access;
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::request::Request;
@@ -28,9 +31,17 @@ use crate::writes;
 
 errors! {
     wrong_type(field: &str, expected: &str, kind: &str) = TypeMismatch, "Wrong type for '{field}'. Expected a {expected}, got a {kind}.";
-    no_kind() = NoSuchKey, "Wrong type for ''. Expected a string, got a missing.";
+    missing(expected: &str) = NoSuchKey, "Wrong type for ''. Expected a {expected}, got a missing.";
     no_namespace(position: usize) = IllegalOperation, "op does not contain required \"ns\" field: {position}";
-    unknown_kind(op: &str) = BadValue, "Enumeration value '{op}' for field 'OplogEntryBase.op' is not a valid value.";
+    namespace_type(position: usize) = IllegalOperation, "\"ns\" field is not a string: {position}";
+    empty_namespace(position: usize) = IllegalOperation, "\"ns\" field value cannot be empty when op type is not 'n': {position}";
+    empty_kind(position: usize) = IllegalOperation, "\"op\" field value cannot be empty: {position}";
+    embedded_nul() = IllegalOperation, "namespaces cannot have embedded null characters";
+    invalid_namespace(ns: &str) = InvalidNamespace, "invalid ns: {ns}";
+    no_such_uuid(uuid: &str, entry: &Doc<'_>) = NamespaceNotFound, "Failed to apply operation due to missing collection ({uuid}): {entry}";
+    other_not_permitted(ns: &Namespace) = Unauthorized, "not authorized on {ns} to apply an operation by the UUID of its collection";
+    system_delete() = 12_050, "cannot delete from system namespace";
+    unknown_kind(op: &BStr) = BadValue, "Enumeration value '{op}' for field 'OplogEntryBase.op' is not a valid value.";
     no_id(verb: &str, entry: &str) = NoSuchKey, "Failed to apply {verb} due to missing _id: {entry}";
     nothing_updated(entry: &str) = UpdateOperationFailed, "Failed to apply update: {entry}";
     nothing_replaced(entry: &str) = UpdateOperationFailed, "Update of non-mod failed: {entry}";
@@ -42,14 +53,16 @@ errors! {
     condition_without_atomic() = InvalidOptions, "Cannot use preCondition with {{allowAtomic: false}}";
     had_errors() = UnknownError, "applyOps had one or more errors applying ops";
     unmet() = BadValue, "preCondition failed";
+    condition_namespace(kind: &str) = InvalidNamespace, "ns in preCondition must be a string, but found type: {kind}";
+    condition_collection(ns: &Namespace) = NamespaceNotFound, "collection in ns does not exist: {ns}";
     unknown_mode(mode: &str) = FailedToParse, "Could not parse oplogApplicationMode :: caused by :: Invalid oplog application mode provided: {mode}";
 }
 
 /// The fields of an entry, including those of the oplogs of 7.0 and 8.0.
 const ENTRY_FIELDS: &[Field] = &[
-    Field::optional("op", Types::STRING),
+    Field::optional("op", Types::STRING).checked(check_kind),
     Field::optional("ns", Types::STRING),
-    Field::optional("ui", Types::One(Type::Binary)),
+    Field::optional("ui", Types::Uuid),
     Field::required("o", Types::DOCUMENT),
     Field::optional("o2", Types::DOCUMENT),
     Field::optional("b", Types::BOOLEAN),
@@ -70,7 +83,7 @@ const ENTRY_FIELDS: &[Field] = &[
     Field::optional("_id", Types::Any),
     Field::optional("destinedRecipient", Types::STRING),
     Field::optional("donorOpTime", Types::DOCUMENT),
-    Field::optional("fromTenantMigration", Types::One(Type::Binary)),
+    Field::optional("fromTenantMigration", Types::Uuid),
     Field::optional("checkExistenceForDiffInsert", Types::BOOLEAN),
     Field::optional("versionContext", Types::DOCUMENT),
     Field::optional("multiOpType", Types::INT),
@@ -202,9 +215,9 @@ fn check_forms(request: &Request<'_>) -> Result<()> {
     if is_refused && conditions.is_some() {
         return Err(within(condition_without_atomic()));
     }
-    let changes_documents = |entry: Value<'_>| entry.as_doc().is_some_and(changes_document);
+    let is_command = |entry: Value<'_>| entry.as_doc().is_some_and(|one| text(one, "op") == "c");
     let entries = request.first.value.get().as_array().unwrap_or(Doc::EMPTY);
-    if conditions.is_some() && !entries.values().all(changes_documents) {
+    if conditions.is_some() && entries.values().any(is_command) {
         return Err(within(condition_with_commands()));
     }
     Ok(())
@@ -215,8 +228,44 @@ fn changes_document(entry: Doc<'_>) -> bool {
     ["i", "u", "d"].contains(&&*text(entry, "op"))
 }
 
-/// Returns the entries of an `applyOps`, each with a kind and a namespace.
+/// Returns the entries of an `applyOps`: each has a kind, a command its body, and a namespace.
 fn entries(value: Value<'_>) -> Result<Vec<Doc<'_>>> {
+    let entries = bodies(value, 0)?;
+    for (position, entry) in entries.iter().enumerate() {
+        let ns = match entry.get("ns") {
+            Some(Value::String(ns)) => ns,
+            Some(_) => return Err(namespace_type(position)),
+            None => return Err(no_namespace(position)),
+        };
+        let kind = text(*entry, "op");
+        if kind.is_empty() {
+            return Err(empty_kind(position));
+        }
+        if ns.contains(&0) {
+            return Err(embedded_nul());
+        }
+        if ns.is_empty() && kind != "n" {
+            return Err(empty_namespace(position));
+        }
+        match kind.as_bytes()[0] {
+            b'c' if kind == "c" => {
+                let body = entry.get("o").and_then(|body| body.as_doc()).unwrap_or(Doc::EMPTY);
+                let name = body.iter().next().map(|first| first.name.to_string());
+                let name = name.unwrap_or_default();
+                if !COMMANDS.iter().chain(UNSUPPORTED).any(|known| name == *known) {
+                    return Err(unknown_command(&name, &body));
+                }
+            }
+            b'i' | b'u' | b'd' | b'n' | b'c' => {}
+            _ => drop(namespace(*entry)?),
+        }
+    }
+    Ok(entries)
+}
+
+/// Returns the entries of a list: each has a kind, and a command its body. Lists in the list have
+/// the same form.
+fn bodies(value: Value<'_>, depth: u32) -> Result<Vec<Doc<'_>>> {
     let Value::Array(list) = value else {
         return Err(wrong_type("applyOps", "array", value.kind().alias()));
     };
@@ -228,21 +277,18 @@ fn entries(value: Value<'_>) -> Result<Vec<Doc<'_>>> {
         match entry.get("op") {
             Some(Value::String(_)) => {}
             Some(other) => return Err(wrong_type("op", "string", other.kind().alias())),
-            None => return Err(no_kind()),
+            None => return Err(missing("string")),
         }
-        match entry.get("ns") {
-            Some(Value::String(_)) => {}
-            Some(other) => return Err(wrong_type("ns", "string", other.kind().alias())),
-            None => return Err(no_namespace(position)),
-        }
-        if let Some(Value::Document(body)) = entry.get("o")
-            && text(entry, "op") == "c"
-            && let Some(first) = body.iter().next()
-        {
-            let name = first.name.to_string();
-            let is_known = COMMANDS.iter().chain(UNSUPPORTED).any(|known| name == *known);
-            if !is_known {
-                return Err(unknown_command(&name, &body));
+        if text(entry, "op") == "c" {
+            let body = match entry.get("o") {
+                Some(Value::Document(body)) => body,
+                Some(other) => return Err(wrong_type("o", "object", other.kind().alias())),
+                None => return Err(missing("object")),
+            };
+            if let Some(inner) = body.iter().next().filter(|first| first.name == "applyOps")
+                && depth < DEPTH_MAX
+            {
+                bodies(inner.value.get(), depth + 1)?;
             }
         }
         entries.push(entry);
@@ -250,13 +296,38 @@ fn entries(value: Value<'_>) -> Result<Vec<Doc<'_>>> {
     Ok(entries)
 }
 
+/// Checks the kind of an entry as its fields are read.
+fn check_kind(_: FeatureVersion, kind: Value<'_>) -> Result<()> {
+    match kind.as_str() {
+        Some(kind) if !["i", "u", "d", "c", "n"].iter().any(|known| kind == *known) => {
+            Err(unknown_kind(kind))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the fields of an entry. Null in place of a time is its absence, which is only permitted
+/// for a field that is not there.
+fn check_entry(entry: Doc<'_>) -> Result<()> {
+    fields::check_doc("OplogEntryBase", ENTRY_FIELDS, entry)?;
+    for time in ["ts", "wall"] {
+        if entry.get(time).is_some_and(|time| time.is_nullish()) {
+            return Err(fields::missing_field("OplogEntryBase", time));
+        }
+    }
+    Ok(())
+}
+
 impl<'r> Job<'r> {
     /// Applies the entries, atomically if all of them change documents.
     fn run(&self, ctx: &mut Context<'_>, request: &Request<'r>) -> Result<Applied> {
         let is_atomic = self.allows_atomic && self.entries.iter().copied().all(changes_document);
+        // Entries of a wrong form fail alone.
+        let is_well_formed = || self.entries.iter().all(|entry| check_entry(*entry).is_ok());
         let is_list = self.entries.len() > 1 && ctx.unit.transaction().is_none();
         if is_atomic
             && is_list
+            && is_well_formed()
             && let Some(applied) = self.run_together(ctx, request)?
         {
             return Ok(applied);
@@ -288,8 +359,13 @@ impl<'r> Job<'r> {
                     std::thread::sleep(CONFLICT_PAUSE);
                 }
                 // These errors concern single entries: a missing collection, or one that no
-                // transaction may write.
-                Some(error) if FAILS_ALONE.contains(&error.code()) => return Ok(None),
+                // transaction may write. A collection missing by its UUID fails the list.
+                Some(error)
+                    if FAILS_ALONE.contains(&error.code())
+                        && !self.entries.iter().any(|entry| has_unknown_uuid(ctx, *entry)) =>
+                {
+                    return Ok(None);
+                }
                 Some(error) => {
                     let results = vec![false; applied.results.len()];
                     return Ok(Some(Applied { results, failure: Some(error) }));
@@ -339,10 +415,7 @@ impl<'r> Job<'r> {
         entry: Doc<'r>,
         atomicity: Atomicity,
     ) -> Result<()> {
-        fields::check_doc("OplogEntryBase", ENTRY_FIELDS, entry)?;
-        if !["i", "u", "d", "c"].contains(&kind) {
-            return Err(unknown_kind(kind));
-        }
+        check_entry(entry)?;
         let body = entry.get("o").and_then(|body| body.as_doc()).unwrap_or(Doc::EMPTY);
         match kind {
             "c" => self.run_command(ctx, request, entry, body),
@@ -360,10 +433,11 @@ impl<'r> Job<'r> {
         body: Doc<'_>,
         atomicity: Atomicity,
     ) -> Result<()> {
-        let ns = namespace(entry)?;
-        if ctx.unit.collection(&ns).is_none() {
-            return Err(no_collection(ns.as_str(), &entry));
-        }
+        let ns = target(ctx, entry, &["insert", "update"])?;
+        let Some(ns) = ns.filter(|ns| ctx.unit.collection(ns).is_some()) else {
+            return Err(no_collection(&text(entry, "ns"), &entry));
+        };
+        writes::check_writable(&ns)?;
         let is_insert = kind == "i";
         let target = match (is_insert, entry.get("o2")) {
             (true, _) => Some(body),
@@ -403,13 +477,17 @@ impl<'r> Job<'r> {
         body: Doc<'_>,
         atomicity: Atomicity,
     ) -> Result<()> {
-        let ns = namespace(entry)?;
-        let collection = ctx.server.db.collection(&ns);
+        let ns = target(ctx, entry, &["remove"])?;
+        let collection = ns.as_ref().and_then(|ns| ctx.server.db.collection(ns));
+        if ns.as_ref().is_some_and(is_unknown_system) {
+            return Err(system_delete());
+        }
         if collection.is_none() && atomicity == Atomicity::OneByOne {
             return Ok(());
         }
         let id = body.get("_id").ok_or_else(|| no_id("delete", &shown(entry, atomicity)))?;
-        let Some(collection) = collection else { return Ok(()) };
+        let (Some(ns), Some(collection)) = (ns, collection) else { return Ok(()) };
+        writes::check_writable(&ns)?;
         targets::check_not_view(&collection)?;
         let mut write = WriteOp::new(ctx.unit, ctx.now_ms);
         let found;
@@ -438,6 +516,7 @@ impl<'r> Job<'r> {
         body: Doc<'r>,
     ) -> Result<()> {
         let name = body.iter().next().map(|first| first.name.to_string()).unwrap_or_default();
+        namespace(entry)?;
         if UNSUPPORTED.contains(&name.as_str()) {
             return Err(unsupported_command(&name));
         }
@@ -446,8 +525,8 @@ impl<'r> Job<'r> {
                 return Err(too_deep());
             }
             let first = body.iter().next().expect("a command has a name");
-            let inner =
-                Job { entries: entries(first.value.get())?, depth: self.depth + 1, ..*self };
+            let entries = bodies(first.value.get(), self.depth)?;
+            let inner = Job { entries, depth: self.depth + 1, ..*self };
             return inner.run(ctx, request)?.failure.map_or(Ok(()), Err);
         }
         let Some(mut nested) = request.nested(body)? else {
@@ -485,20 +564,60 @@ fn text(entry: Doc<'_>, name: &str) -> String {
 fn database<'e>(entry: Doc<'e>) -> Result<&'e str> {
     let ns = entry.get("ns").and_then(|ns| ns.as_str()).unwrap_or_default();
     let db = ns.split_str(b".").next().unwrap_or_default();
-    db.to_str().map_err(|_| no_kind())
+    db.to_str().map_err(|_| missing("string"))
 }
 
-fn namespace(entry: Doc<'_>) -> Result<Namespace> {
-    let ns = Namespace::parse(&text(entry, "ns"))?;
-    writes::check_writable(&ns)?;
-    Ok(ns)
+/// Returns the namespace of an entry; `None` if it cannot be that of a collection.
+///
+/// Errors: `invalid_namespace` if there is no database or no collection in it.
+fn namespace(entry: Doc<'_>) -> Result<Option<Namespace>> {
+    let ns = text(entry, "ns");
+    match ns.split_once('.') {
+        Some((db, collection)) if is_database_name(db) && !collection.is_empty() => {
+            Ok(Namespace::new(db, collection).ok())
+        }
+        _ => Err(invalid_namespace(&ns)),
+    }
+}
+
+/// Returns the namespace of the collection that an entry changes: that with its UUID, if it has
+/// one.
+///
+/// Errors: those of [`namespace`]; a UUID without a collection, or of one that the user may not
+/// change.
+fn target(ctx: &Context<'_>, entry: Doc<'_>, actions: &[&str]) -> Result<Option<Namespace>> {
+    let named = namespace(entry)?;
+    let Some(Value::Binary(given)) = entry.get("ui") else { return Ok(named) };
+    let bytes = given.bytes.try_into().expect("the form of the UUID was checked");
+    let Some(ns) = ctx.server.db.catalog().of_uuid(&bytes) else {
+        return Err(no_such_uuid(&uuid::text(&bytes), &with_times(entry).as_doc()));
+    };
+    let own = Target::collection(ns.db(), ns.collection());
+    let may = |access: &Access| actions.iter().all(|action| access.may(&own, action));
+    match ctx.restrained().is_none_or(may) {
+        true => Ok(Some(ns)),
+        false => Err(other_not_permitted(&ns)),
+    }
+}
+
+/// Returns whether no collection has the UUID of an entry.
+fn has_unknown_uuid(ctx: &Context<'_>, entry: Doc<'_>) -> bool {
+    let Some(Value::Binary(given)) = entry.get("ui") else { return false };
+    let uuid = given.bytes.try_into();
+    uuid.is_ok_and(|uuid| ctx.server.db.catalog().of_uuid(&uuid).is_none())
+}
+
+/// Returns whether it is the name of a system collection that does not exist.
+fn is_unknown_system(ns: &Namespace) -> bool {
+    ns.is_system() && ns.check_creatable().is_err()
 }
 
 /// Returns whether an update consists of operators: a difference or a whole document does not.
 fn is_modifier(update: Doc<'_>) -> bool {
     let is_operator = |name: &[u8]| name.starts_with(b"$");
     let is_first_operator = update.iter().next().is_none_or(|first| is_operator(first.name));
-    let is_difference = update.get("$v").is_some_and(|version| version.as_f64() == Some(2.0));
+    let version = update.get("$v").and_then(|version| version.as_f64());
+    let is_difference = version.is_some_and(|version| version.trunc() == 2.0);
     is_first_operator && !is_difference
 }
 
@@ -521,17 +640,50 @@ fn shown(entry: Doc<'_>, atomicity: Atomicity) -> String {
     shown.as_doc().to_string()
 }
 
+/// Returns an entry with its times.
+fn with_times(entry: Doc<'_>) -> DocBuf {
+    DocBuf::build(|out| {
+        out.append_elements(entry.elements_bytes());
+        for (name, time) in [("ts", Value::Timestamp(0)), ("wall", Value::DateTime(0))] {
+            if entry.get(name).is_none() {
+                out.append(name, time);
+            }
+        }
+    })
+}
+
 /// Checks that the document which a condition's `q` finds in its `ns` matches its `res`.
+///
+/// Errors: a missing or wrong part; a missing collection; `unmet`.
 fn check_condition(ctx: &Context<'_>, condition: Doc<'_>) -> Result<()> {
-    let part = |name: &str| condition.get(name).and_then(|part| part.as_doc());
+    let part = |name: &'static str| match condition.get(name) {
+        Some(Value::Document(part) | Value::Array(part)) => Ok(part),
+        Some(_) => Err(fields::expected_object(name.into())),
+        None => Err(fields::expected_object("".into())),
+    };
     let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
-    let got = find_one(ctx, &namespace(condition)?, part("q").unwrap_or(Doc::EMPTY), &context)?;
-    let wanted = Filter::parse(part("res").unwrap_or(Doc::EMPTY), &context)?;
+    let ns = condition_target(condition)?;
+    let got = find_one(ctx, &ns, part("q")?, &context)?;
+    let wanted = Filter::parse(part("res")?, &context)?;
+    if ctx.unit.collection(&ns).is_none() {
+        return Err(condition_collection(&ns));
+    }
     if wanted.matches(got.as_doc())? {
         return Ok(());
     }
     let fields = doc! { "got": &got, "whatFailed": condition };
     Err(unmet().with_fields(fields.as_doc().elements_bytes().to_vec()))
+}
+
+/// Returns the namespace of a condition.
+fn condition_target(condition: Doc<'_>) -> Result<Namespace> {
+    match condition.get("ns") {
+        Some(Value::String(_)) => {}
+        other => return Err(condition_namespace(other.map_or("missing", |ns| ns.kind().alias()))),
+    }
+    let ns = text(condition, "ns");
+    namespace(condition)?;
+    Namespace::parse(&ns)
 }
 
 /// Returns the first matching document; empty if there is none.
@@ -563,7 +715,7 @@ fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     check.needs(Target::Cluster, &["applyOps"]);
     let conditions = request.arg("preCondition").and_then(|list| list.as_array());
     for condition in conditions.unwrap_or(Doc::EMPTY).values().filter_map(|one| one.as_doc()) {
-        let ns = namespace(condition)?;
+        let ns = condition_target(condition)?;
         check.needs_on(ns.db(), ns.collection(), &["find"]);
     }
     demands_of(request, &entries(request.first.value.get())?, 0, check)
@@ -586,8 +738,11 @@ fn demands_of<'r>(
                     if depth == DEPTH_MAX {
                         return Err(too_deep());
                     }
-                    demands_of(request, &entries(first.value.get())?, depth + 1, check)?;
+                    demands_of(request, &bodies(first.value.get(), depth)?, depth + 1, check)?;
                 } else {
+                    if entry.get("ui").is_some() && first.name == "create" {
+                        check.needs(Target::Cluster, &["forceUUID"]);
+                    }
                     if let Some(mut nested) = request.nested(body)? {
                         nested.db = database(*entry)?;
                         check.request(&nested)?;
@@ -597,8 +752,12 @@ fn demands_of<'r>(
             }
             _ => continue,
         };
-        let ns = namespace(*entry)?;
-        check.needs_on(ns.db(), ns.collection(), actions);
+        if entry.get("ui").is_some() {
+            check.needs(Target::Cluster, &["useUUID"]);
+        }
+        if let Some(ns) = namespace(*entry)? {
+            check.needs_on(ns.db(), ns.collection(), actions);
+        }
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 mod index_change;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
+use marula_bson::{BStr, Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
 use marula_db::collection::State;
 use marula_db::time_series::{Bucketing, Granularity, SPAN_SECONDS_MAX, TimeSeries};
 use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
@@ -12,7 +12,7 @@ use marula_operation::targets;
 use marula_operation::time_series::index;
 use marula_query::feature_version::FeatureVersion;
 
-use super::create::{self, bad_enumeration};
+use super::create::{self, OPTIONS_ORDER, bad_enumeration};
 use super::create_indexes::with_progress;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
@@ -507,20 +507,19 @@ fn changed_options(
         let max = Some(whole(max)).filter(|&max| max > 0).unwrap_or(CAPPED_DOCUMENTS_MAX);
         changes.push(("max", Some(Value::whole(max).to_buf())));
     }
+    let changed = |name: &BStr| changes.iter().find(|(changed, _)| name == *changed);
+    let mut all: Vec<(&BStr, ValueBuf)> = Vec::new();
+    for Element { name, value } in options.iter().filter(|option| changed(option.name).is_none()) {
+        all.push((name, value.get().to_buf()));
+    }
+    for (name, value) in &changes {
+        all.extend(value.clone().map(|value| ((*name).into(), value)));
+    }
+    let rank = |name: &BStr| OPTIONS_ORDER.iter().position(|known| name == *known);
+    all.sort_by_key(|(name, _)| rank(name).unwrap_or(OPTIONS_ORDER.len()));
     Ok(DocBuf::build(|out| {
-        for Element { name, value } in options {
-            match changes.iter().find(|(changed, _)| name == *changed) {
-                Some((_, Some(value))) => out.append(name, value),
-                Some((_, None)) => out,
-                None => out.append_raw(name, value),
-            };
-        }
-        for (name, value) in &changes {
-            if let Some(value) = value
-                && options.get_raw(name.as_bytes()).is_none()
-            {
-                out.append(name, value);
-            }
+        for (name, value) in &all {
+            out.append(name, value);
         }
     }))
 }

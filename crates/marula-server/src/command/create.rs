@@ -1,6 +1,7 @@
 //! `create`: creates a collection or a view.
 
 use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
+use marula_db::catalog::options::capped_without_size;
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Error, Result, errors};
@@ -33,6 +34,8 @@ errors! {
     clustered_key() = InvalidIndexSpecificationOption, "The clusteredIndex option is only supported for key: {{_id: 1}}";
     clustered_legacy() = 5_979_703, "The 'clusteredIndex' legacy format {{clusteredIndex: <bool>}} is only supported for specific internal collections and vice versa";
     clustered_not_unique() = 5_979_700, "The clusteredIndex option requires unique: true to be specified";
+    clustered_size() = 6_049_200, "'size' field for capped collections is not allowed on clustered collections. Did you mean 'capped: true' with 'expireAfterSeconds'?";
+    clustered_max() = 6_049_204, "'max' field for capped collections is not allowed on clustered collections. Did you mean 'capped: true' with 'expireAfterSeconds'?";
     clustered_on_capped() = 6_127_800, "Clustered capped collection only available with 'enableTestCommands' server parameter";
     clustered_id_index() = InvalidOptions, "The 'clusteredIndex' option is not supported with the 'idIndex' option";
     clustered_auto_index() = 6_026_501, "The 'clusteredIndex' option does not support {{autoIndexId: false}}";
@@ -129,6 +132,7 @@ pub(super) fn create(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
+    check_capped(request)?;
     if context.entered.is_some() {
         let asks = |name| request.arg(name).is_some_and(|asked| !asked.is_nullish());
         match (asks("viewOn"), asks("timeseries")) {
@@ -141,7 +145,6 @@ pub(super) fn create(
         && !is_bucket_name(&ns)
     {
         check_view(context, request, &ns)?;
-        check_size_is_capped(request)?;
         time_series::check(request, &ns, time_series)?;
         check_expiry(context, request)?;
         if request.arg("temp").is_some() {
@@ -177,7 +180,28 @@ fn check_user_writes(context: &Context<'_>, ns: &Namespace) -> Result<()> {
     }
 }
 
-/// Returns the checked options of the new collection, in the order of `listCollections`.
+/// The order in which `listCollections` shows the options of a collection.
+pub(super) const OPTIONS_ORDER: &[&str] = &[
+    "capped",
+    "size",
+    "max",
+    "autoIndexId",
+    "recordPreImages",
+    "changeStreamPreAndPostImages",
+    "storageEngine",
+    "indexOptionDefaults",
+    "validator",
+    "validationLevel",
+    "validationAction",
+    "viewOn",
+    "pipeline",
+    "collation",
+    "clusteredIndex",
+    "expireAfterSeconds",
+    "timeseries",
+];
+
+/// Returns the checked options of the new collection, in [`OPTIONS_ORDER`].
 fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<DocBuf> {
     check_view(context, request, ns)?;
     if request.arg("encryptedFields").is_some() {
@@ -187,7 +211,6 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
         return Err(temp());
     }
     let is_capped = request.flag("capped");
-    check_size_is_capped(request)?;
     let clustered = clustered(request, ns)?;
     if clustered.is_none() && request.arg("expireAfterSeconds").is_some() {
         return Err(expire_unclustered());
@@ -252,11 +275,25 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     Ok(DocBuf::trusted(options))
 }
 
-fn check_size_is_capped(request: &Request<'_>) -> Result<()> {
-    let has_bound = ["size", "max"].iter().any(|name| request.arg(name).is_some());
-    match has_bound && !request.flag("capped") {
-        true => Err(size_without_capped()),
-        false => Ok(()),
+/// Checks the limits of a capped collection, which a clustered collection cannot have.
+fn check_capped(request: &Request<'_>) -> Result<()> {
+    let [has_size, has_max] = ["size", "max"].map(|name| request.arg(name).is_some());
+    let is_capped = request.flag("capped");
+    if let Some(clustered) = request.arg("clusteredIndex").filter(|asked| asked.is_truthy()) {
+        if let Value::Document(spec) = clustered {
+            fields::check_doc("create", CLUSTERED_FIELDS, spec)?;
+        }
+        match (is_capped, has_size, has_max) {
+            (true, _, _) => return Err(clustered_on_capped()),
+            (_, true, _) => return Err(clustered_size()),
+            (_, _, true) => return Err(clustered_max()),
+            _ => {}
+        }
+    }
+    match is_capped {
+        false if has_size || has_max => Err(size_without_capped()),
+        true if !has_size => Err(capped_without_size()),
+        _ => Ok(()),
     }
 }
 
@@ -309,11 +346,7 @@ fn clustered(request: &Request<'_>, ns: &Namespace) -> Result<Option<ValueBuf>> 
         Some(Value::Boolean(true)) if is_bucket_name(ns) => return Ok(Some(ValueBuf::from(true))),
         Some(_) => return Err(clustered_legacy()),
     };
-    fields::check_doc("create", CLUSTERED_FIELDS, spec)?;
     let key = spec.get("key").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
-    if request.flag("capped") {
-        return Err(clustered_on_capped());
-    }
     if request.arg("idIndex").is_some() {
         return Err(clustered_id_index());
     }
@@ -466,6 +499,12 @@ fn check_id_index(request: &Request<'_>, id_index: Doc<'_>) -> Result<()> {
         && !is_id_key(key)
     {
         return Err(id_index_key(&key));
+    }
+    // Without a collation of its own it has that of the collection, except in version 1, which has
+    // none.
+    let is_first = id_index.get("v").is_some_and(|version| version.as_exact_i64() == Some(1));
+    if id_index.get("collation").is_none() && !is_first {
+        return Ok(());
     }
     let collation = match request.arg("collation") {
         Some(Value::Document(collation)) => Collation::parse(collation, "collation")?,

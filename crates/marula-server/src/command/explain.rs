@@ -7,7 +7,7 @@
 mod output;
 mod query;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Type, Value, doc, doc_fields};
+use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, doc, doc_fields};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_operation::args;
@@ -18,6 +18,7 @@ use marula_operation::time_series::hint_of_buckets;
 use marula_query::context::Context as QueryContext;
 use marula_query::stage::{Kind, Pipeline, Stage};
 
+use super::aggregate::no_stages;
 use super::create::bad_enumeration;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
@@ -33,13 +34,12 @@ use crate::{host, view, writes};
 use query::ExplainedQuery;
 
 errors! {
-    no_stages() = InvalidNamespace, "{{aggregate: 1}} is not valid for an empty pipeline.";
     views_are_locked() = 51_070, "Modifications to system.views must take an exclusive lock";
     no_system_update(ns: &Namespace) = 10_156, "cannot update a system namespace: {ns}";
     no_system_delete() = 12_050, "cannot delete from system namespace";
     unknown(name: &str) = CommandNotFound, "Explain failed due to unknown command: {name}";
     explains_itself() = IllegalOperation, "Explain cannot explain itself.";
-    other_db(db: &str, inner: &Value<'_>) = InvalidNamespace, "Mismatched $db in explain command. Expected {db} but got {inner}";
+    other_db(db: &str, inner: &BStr) = InvalidNamespace, "Mismatched $db in explain command. Expected {db} but got {inner}";
     explain_twice() = FailedToParse, "The 'explain' option is illegal when a explain verbosity is also provided";
     cursor_required() = FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument";
 }
@@ -81,18 +81,22 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Some(text) if text == "allPlansExecution" => Verbosity::AllPlansExecution,
         Some(text) => return Err(bad_enumeration(&text.to_string(), "explain.verbosity")),
     };
-    if let Some(inner) = body.get("$db")
-        && inner != Value::String(request.db.into())
-    {
-        return Err(match inner {
-            Value::String(_) => other_db(request.db, &inner),
-            other => request::db_not_a_string(other.kind().alias()),
-        });
+    match body.get("$db") {
+        None => {}
+        Some(Value::String(db)) if db == request.db => {}
+        Some(Value::String(db)) => return Err(other_db(request.db, db)),
+        Some(other) => return Err(request::db_not_a_string(other.kind().alias())),
     }
     let name = body.iter().next().map(|first| first.name.to_string()).unwrap_or_default();
     let inner = request.nested(body)?.ok_or_else(|| unknown(&name))?;
     if inner.command.name == "explain" {
         return Err(explains_itself());
+    }
+    // The command gets the database of `explain` as well.
+    if body.get("$db").is_some()
+        && let Fields::Known { place, .. } | Fields::Strict { place, .. } = inner.command.fields
+    {
+        return Err(fields::duplicate_field(place, "$db".into()));
     }
     if inner.command.name == "aggregate" {
         if inner.arg("explain").is_some() {
