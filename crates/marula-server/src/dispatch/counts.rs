@@ -1,0 +1,93 @@
+//! The counters and latencies of a request, and the detail of its report.
+
+use std::time::Duration;
+
+use marula_db::latencies::Took;
+use marula_db::unit::Detail;
+use marula_db::usage::Use;
+use marula_error::{Error, codes};
+use marula_wire::Message;
+
+use crate::request::{Request, Transaction};
+use crate::row::{Kind, ReadConcernLevels};
+use crate::server::Server;
+
+/// Returns the detail of the plan's statistics: everything for the profiler, a line for operations
+/// that may be slow.
+pub(super) fn detail(request: &Request<'_>, on_pool: bool, is_profiled: bool) -> Detail {
+    match (is_profiled, on_pool) {
+        (true, _) => Detail::stages(|name| request.arg(name)),
+        (false, true) => Detail::Summary,
+        (false, false) => Detail::Nothing,
+    }
+}
+
+/// Counts the concern and the preference of a read.
+pub(super) fn count_read(server: &Server, request: &Request<'_>, is_in_transaction: bool) {
+    if matches!(request.command.read_concern, ReadConcernLevels::Local) {
+        return;
+    }
+    let (concern, preference) = (&request.read_concern, request.read_preference);
+    if is_in_transaction {
+        let begins = matches!(request.transaction, Some(Transaction::Starts));
+        server.counters.reads.note_in_transaction(begins.then_some(concern), preference);
+    } else {
+        server.counters.reads.note(concern, preference);
+    }
+}
+
+/// Counts the latency of an operation, for its command, the server and, unless it was rejected, for
+/// its collection.
+pub(super) fn note_latency(
+    server: &Server,
+    request: &Request<'_>,
+    took: Duration,
+    is_refused: bool,
+) {
+    let class = request.command.class();
+    let spent = Took::new(took);
+    server.counters.of(request.index).times.add_us(spent.us());
+    server.counters.latencies.add(class, spent);
+    if is_refused {
+        return;
+    }
+    let name = request.concerned().and_then(|name| str::from_utf8(name).ok());
+    if let Some(collection) = name.and_then(|name| server.db.catalog().get(request.db, name)) {
+        collection.latencies().add(class, spent);
+        let (kind, operations) = use_of(request);
+        collection.usage().add(kind, operations, spent.us());
+    }
+}
+
+/// Returns the kind of use that a request makes of its collection, and its count: each statement of
+/// an update or a delete counts.
+fn use_of(request: &Request<'_>) -> (Use, u64) {
+    let statements = |name| request.documents(name).map_or(1, |all| all.count() as u64);
+    match request.command.kind {
+        Kind::Query => (Use::Query, 1),
+        Kind::GetMore => (Use::GetMore, 1),
+        Kind::Insert => (Use::Insert, 1),
+        Kind::Update => (Use::Update, statements("updates")),
+        Kind::Delete => (Use::Remove, statements("deletes")),
+        Kind::Command if request.command.writes => (Use::WriteCommand, 1),
+        Kind::Command => (Use::ReadCommand, 1),
+    }
+}
+
+impl Server {
+    /// Counts a message that is no valid request.
+    pub(super) fn count_rejected(&self, message: &Message<'_>, error: &Error) {
+        self.counters.user_errors.add(1);
+        if error.code() == codes::CommandNotFound {
+            self.counters.unknown_commands.add(1);
+            return;
+        }
+        let first = message.body().iter().next();
+        if let Some((index, _)) =
+            first.and_then(|first| crate::command::find(first.name, self.db.feature_version()))
+        {
+            self.counters.of(index).rejected.add(1);
+            self.counters.of(index).failed.add(1);
+        }
+    }
+}

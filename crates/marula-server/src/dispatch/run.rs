@@ -1,0 +1,297 @@
+//! The run of one command: from its entry into a transaction to the network's next step.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use marula_db::{Unit, current};
+use marula_error::{Error, Result, codes, errors};
+use marula_operation::targets;
+use marula_query::context::Interrupt as QueryInterrupt;
+use marula_query::meter;
+use marula_wire::{Form, ReplyBuffer};
+
+use super::counts::{count_read, detail, note_latency};
+use super::entry::{enter, leaving, snapshot_of};
+use super::lane::{lane, order};
+use super::reply::{answer_error, append_cluster_time, append_tail, finish, retried};
+use super::wait::{BUSY_STEP, after, pause, until_released};
+use super::{begin, describe, is_first};
+use crate::audit::administration;
+use crate::auth::check;
+use crate::connection::Connection;
+use crate::context::{Context, Interrupt, Watch};
+use crate::ended::{Ended, Statements};
+use crate::log::attributes;
+use crate::net::service::{Call, CallThread, Step, Wake};
+use crate::request::Request;
+use crate::row::{Kind, Outcome};
+use crate::server::Server;
+use crate::transactions::{Entrance, Leaving, TRANSIENT, Work};
+use crate::write_lock::WriteLock;
+
+errors! {
+    op_query_command(name: &str) = UnsupportedOpQueryCommand, "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
+}
+
+/// Runs the command of a request; returns the network's next step.
+///
+/// `document_bytes_max` is the size of documents that it may process on this thread.
+pub(super) fn run(
+    server: &Arc<Server>,
+    connection: &mut Connection,
+    request: &Request<'_>,
+    call: &Call,
+    document_bytes_max: usize,
+    reply: &mut ReplyBuffer,
+) -> Step {
+    let command = request.command;
+    let now_ms = server.now_ms();
+    if request.message.reply_to().form != Form::Msg && !is_hello(request) {
+        answer_error(server, Some(request), &op_query_command(command.name), reply);
+        return Step::Reply;
+    }
+    if let Some(lsid) = &request.lsid
+        && let Err(error) = connection.use_session(lsid, &server.sessions, now_ms)
+    {
+        answer_error(server, Some(request), &error, reply);
+        return Step::Reply;
+    }
+    let entered = enter(server, connection, request, now_ms)
+        .and_then(|entered| Ok((entered, snapshot_of(server, request, now_ms)?)));
+    let (entered, snapshot) = match entered {
+        Ok(entered) => entered,
+        Err(error) => {
+            server.counters.of(request.index).failed.add(1);
+            answer_error(server, Some(request), &error, reply);
+            return Step::Reply;
+        }
+    };
+    let entered = match entered {
+        Some(Entrance::In(entered)) => Some(entered),
+        Some(Entrance::Busy) => {
+            return Step::Retry(Box::new(Wake::forget), after(BUSY_STEP), lane(request));
+        }
+        None => None,
+    };
+    let on_pool = call.thread == CallThread::Pool;
+    // On the pool it continues the operation that started before the move, as does a request that
+    // has waited.
+    match on_pool && connection.operation.has_begun() {
+        true => connection.operation.resume(),
+        false => begin(server, connection, request),
+    }
+    if on_pool {
+        describe(connection, request);
+    }
+    let deadline = request.max_time.filter(|_| !command.own_max_time).map(|max| call.arrived + max);
+    let stamp_before = command.takes_write_concern.then(|| server.db.moment());
+    let operation = connection.operation.clone();
+    // The time of a call after a wait is measured from here.
+    let began = if is_first(call) { call.arrived } else { Instant::now() };
+    let is_profiled = server.profiling.wants_stages(request.db);
+    operation.tally.start(detail(request, on_pool, is_profiled));
+    let unit = Unit::new(&server.db).tallied(&operation.tally);
+    let transaction = entered.as_ref().and_then(|entered| entered.transaction.as_deref());
+    let unit = transaction.map_or(unit, |transaction| unit.within(transaction));
+    let unit = snapshot.as_ref().map_or(unit, |snapshot| unit.seeing(&*snapshot.view));
+    let interrupt = on_pool.then(|| {
+        let disconnected = connection.peer.disconnected.clone();
+        QueryInterrupt::new(Interrupt::new(operation.clone(), deadline, disconnected))
+    });
+    let current = current::enter(interrupt, document_bytes_max);
+    let statements = is_profiled && matches!(command.kind, Kind::Update | Kind::Delete);
+    let statements = statements.then(Statements::begin);
+    let origin = None;
+    let needs = Vec::new();
+    let mut context = Context {
+        server,
+        unit,
+        snapshot: snapshot.as_ref(),
+        entered: entered.as_ref(),
+        connection,
+        call,
+        deadline,
+        now_ms,
+        statements,
+        origin,
+        is_profiled,
+        needs,
+    };
+    // The time on a network worker is limited separately.
+    let metered = on_pool.then(|| meter::begin(QueryInterrupt::new(Watch::new(&context))));
+    let mut body = reply.body();
+    let is_held_off = command.writes && server.write_lock.is_locked();
+    // A write that needs a key locked by a transaction waits without a thread.
+    let may_park = command.is_retryable_write && entered.is_none();
+    if may_park {
+        current::begin_parking();
+    }
+    let outcome = context
+        .check_interrupt()
+        .and_then(|()| check::check(&mut context, request))
+        .and_then(|()| match is_held_off {
+            true => Ok(WriteLock::wait(server, &operation, deadline)),
+            false => (command.run)(&mut context, request, &mut body),
+        });
+    let outcome = match may_park.then(current::end_parking).flatten() {
+        Some(locked) => Ok(until_released(server, locked, deadline)),
+        None if current::take_postponed() && !on_pool => Ok(Outcome::ToPool),
+        None => outcome,
+    };
+    let outcome = match must_repeat(server, request, on_pool) {
+        Ok(false) => outcome,
+        Ok(true) => Ok(pause(BUSY_STEP)),
+        Err(error) => Err(error),
+    };
+    drop(metered);
+    drop(current);
+    check::note_changes(server, &context.needs);
+    if let Some(audit) = &server.options.audit {
+        match &outcome {
+            Ok(Outcome::Done) => administration::tell(audit, request, 0),
+            Err(error) => administration::tell(audit, request, error.code().number()),
+            Ok(_) => {}
+        }
+    }
+    let is_refused = outcome.is_err();
+    let is_empty_batch = outcome.as_ref().is_err_and(|error| error.code() == codes::InvalidLength);
+    let step = match outcome {
+        Ok(Outcome::Done) => {
+            let failure = context.connection.failure.as_deref();
+            finish(server, request, body, stamp_before, failure)
+        }
+        Ok(Outcome::DoneOnView) => {
+            body.append("ok", 1);
+            append_cluster_time(server, &mut body);
+            drop(body);
+            Step::Reply
+        }
+        Ok(Outcome::Failed(message)) => {
+            server.counters.of(request.index).failed.add(1);
+            body.append("ok", 0.0).append("errmsg", message.as_str());
+            append_cluster_time(server, &mut body);
+            drop(body);
+            Step::Reply
+        }
+        Ok(Outcome::Stream) => {
+            append_tail(server, &mut body);
+            drop(body);
+            Step::Stream(lane(request))
+        }
+        Ok(Outcome::HangUp) => {
+            drop(body);
+            reply.abandon();
+            Step::Close
+        }
+        Ok(Outcome::ToPool) => {
+            drop(body);
+            Step::ToPool(order(request, call))
+        }
+        Ok(Outcome::Retry(arm, deadline)) => {
+            drop(body);
+            let waiting = operation.clone();
+            let arm = Box::new(move |wake: Wake| {
+                waiting.wait(wake.another());
+                arm(wake);
+            });
+            Step::Retry(arm, deadline, lane(request))
+        }
+        Err(error) => {
+            drop(body);
+            server.counters.of(request.index).failed.add(1);
+            server.counters.user_errors.add(1);
+            log_failure(request, &error);
+            let is_transient = entered.is_some() && targets::is_transient(error.code());
+            let error = if is_transient { error.with_label(TRANSIENT) } else { error };
+            answer_error(server, Some(request), &error, reply);
+            Step::Reply
+        }
+    };
+    if let Some(entered) = &entered {
+        let leaving = leaving(&step, is_refused, is_empty_batch, reply);
+        let work = reply.written().filter(|_| leaving != Leaving::Undone).map(|(reply, _)| {
+            Work::of(request, operation.tally.examined(), operation.tally.changed(), reply)
+        });
+        server.transactions.leave(entered, leaving, work.unwrap_or_default());
+    }
+    if !matches!(step, Step::ToPool(_) | Step::Retry(..)) {
+        record_end(context, request, reply, began, is_refused);
+    }
+    step
+}
+
+/// Returns whether a request that ran must run again, because another process has changed what it
+/// has read.
+fn must_repeat(server: &Server, request: &Request<'_>, on_pool: bool) -> Result<bool> {
+    match on_pool && server.db.is_shared() {
+        false => Ok(false),
+        true => match (server.db.must_repeat(), request.txn_number) {
+            (Ok(false), Some(_)) => server.db.must_repeat_numbered(),
+            (must_repeat, _) => must_repeat,
+        },
+    }
+}
+
+/// Counts a request that has ended, and reports it to the profiler and the log if they want it.
+fn record_end(
+    context: Context<'_>,
+    request: &Request<'_>,
+    reply: &ReplyBuffer,
+    began: Instant,
+    is_refused: bool,
+) {
+    let Context { server, entered, connection, call, statements, origin, .. } = context;
+    let operation = &connection.operation;
+    let mut examined = operation.tally.examined();
+    if let Some(statements) = &statements {
+        examined += statements.examined();
+    }
+    server.counters.examined(examined);
+    let took = began.elapsed();
+    if server.profiling.concerns(took)
+        && let Some(written) = reply.written()
+    {
+        let changed =
+            statements.as_ref().map_or_else(|| operation.tally.changed(), Statements::changed);
+        let ended = Ended {
+            server,
+            connection,
+            request,
+            reply: written,
+            took,
+            now_ms: server.now_ms(),
+            examined,
+            changed,
+            report: operation.tally.take_plan_report(),
+            origin,
+        };
+        ended.tell(statements);
+    }
+    if request.txn_number.is_some() && request.transaction.is_none() {
+        server.transactions.count_numbered(retried(reply));
+    }
+    server.counters.start(request.command.kind);
+    count_read(server, request, entered.is_some());
+    operation.note_api_version(request.api.is_version_1);
+    note_latency(server, request, call.arrived.elapsed(), is_refused);
+}
+
+/// Logs at verbosity 1 the command that failed, and the error.
+fn log_failure(request: &Request<'_>, error: &Error) {
+    if !tracing::enabled!(target: "COMMAND", tracing::Level::DEBUG) {
+        return;
+    }
+    let attr = attributes(|out| {
+        out.append("command", request.command.name).append("db", request.db);
+        request.with_shown_body(|body| {
+            out.append("commandArgs", body);
+        });
+        let text = format!("{}: {}", error.code().name(), error.message());
+        out.append("error", text.as_str());
+    });
+    tracing::debug!(target: "COMMAND", id = 21_962, attr, "Assertion while executing command");
+}
+
+fn is_hello(request: &Request<'_>) -> bool {
+    matches!(request.command.name, "hello" | "isMaster")
+}
