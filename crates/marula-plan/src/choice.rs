@@ -43,17 +43,20 @@ errors! {
 pub fn choose(
     unit: Unit<'_>,
     collection: &Arc<Collection>,
-    mut query: Query,
+    query: Query,
     wording: &Wording<'_>,
     time_budget: TimeBudget,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Option<Execution>> {
+    let mut query = Box::new(query);
     let may_wait = time_budget.is_long();
     let state = unit.state(collection);
     let cache = collection.plans();
     query.filter.add_index_conditions(&query.context);
     query.allowed = cache.filters.find(|| query_shape(&query));
-    let begin = |plan: Plan, query| Execution::new(collection.clone(), plan, query);
+    let begin = |plan: Plan, query| {
+        Execution::start(collection.clone(), Start::fresh(Arc::new(plan)), query)
+    };
     if let Some(plan) = first_of_each(&state, &query) {
         return Ok(may_wait.then(|| begin(plan, query)));
     }
@@ -384,15 +387,19 @@ impl Choice {
 pub fn explain(
     unit: Unit<'_>,
     collection: &Arc<Collection>,
-    mut query: Query,
+    query: Query,
     wording: &Wording<'_>,
     see: &mut dyn FnMut(usize, Doc<'_>),
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Choice> {
+    let mut query = Box::new(query);
     let state = unit.state(collection);
     query.filter.add_index_conditions(&query.context);
     query.allowed = collection.plans().filters.find(|| query_shape(&query));
-    let only = |plan, query| Choice::only(Execution::new(collection.clone(), plan, query));
+    let only = |plan: Plan, query| {
+        let start = Start::fresh(Arc::new(plan));
+        Choice::only(Execution::start(collection.clone(), start, query))
+    };
     if let Some(plan) = first_of_each(&state, &query) {
         return Ok(only(plan, query));
     }

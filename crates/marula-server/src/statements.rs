@@ -52,11 +52,11 @@ impl<'r> Batch<'r> {
         ctx: &Context<'s>,
         request: &Request<'r>,
     ) -> Result<Option<WriteOp<'s>>> {
-        let mut op = writes::begin(ctx, request)?;
-        if let Some(op) = &mut op {
+        let mut begun = writes::begin(ctx, request);
+        if let Ok(Some(op)) = &mut begun {
             op.ids = self.ids.clone();
         }
-        Ok(op)
+        begun
     }
 
     /// Executes the statements one after the other; `read` makes each from its document and its

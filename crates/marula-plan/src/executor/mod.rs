@@ -141,7 +141,8 @@ pub struct Execution {
     collection: Arc<Collection>,
     plan: Arc<Plan>,
     run: StageRun,
-    query: Query,
+    // Boxed, since an execution is moved several times before it runs.
+    query: Box<Query>,
     /// Set if the plan was taken from the plan cache, without a trial.
     cached: Option<Cached>,
     /// Set if the time of the first run is limited or measured.
@@ -174,11 +175,11 @@ pub struct Execution {
 impl Execution {
     /// Starts `plan` for `query` on `collection`.
     pub fn new(collection: Arc<Collection>, plan: impl Into<Arc<Plan>>, query: Query) -> Self {
-        Execution::start(collection, Start::fresh(plan.into()), query)
+        Execution::start(collection, Start::fresh(plan.into()), Box::new(query))
     }
 
     /// Continues a plan for `query` on `collection` at its position.
-    pub(crate) fn start(collection: Arc<Collection>, start: Start, query: Query) -> Self {
+    pub(crate) fn start(collection: Arc<Collection>, start: Start, query: Box<Query>) -> Self {
         let Start { plan, run, place_count, kept, has_won } = start;
         let renames = collection.renames();
         Execution {

@@ -1,6 +1,6 @@
 //! `update`: updates documents, or inserts one if none matches and the statement has `upsert`.
 
-use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
 use marula_db::session::Done;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
@@ -124,61 +124,76 @@ fn check_parts(
     place: &str,
     check_pipeline: impl Fn(Doc<'_>) -> Result<()>,
 ) -> Result<()> {
-    if statement.get("sort").is_some_and(|sort| !sort.is_nullish())
-        && statement.get("multi").is_some_and(|multi| multi.is_truthy())
-    {
+    let (mut update, mut array_filters) = (None, None);
+    let (mut is_sorted, mut is_multi) = (false, false);
+    for Element { name, value } in statement {
+        match name.as_bytes() {
+            b"sort" => is_sorted = !value.get().is_nullish(),
+            b"multi" => is_multi = value.get().is_truthy(),
+            b"arrayFilters" => array_filters = value.get().as_array(),
+            _ if name == update_field => update = Some(value.get()),
+            _ => {}
+        }
+    }
+    if is_sorted && is_multi {
         return Err(sorted_multi());
     }
-    match statement.get(update_field) {
+    match update {
         Some(Value::Document(_)) => {}
         Some(Value::Array(stages)) => check_pipeline(stages)?,
         _ => return Err(update_type()),
     }
-    match statement.get("arrayFilters") {
-        Some(Value::Array(filters)) => check_array_filters(place, filters),
-        _ => Ok(()),
-    }
+    array_filters.map_or(Ok(()), |filters| check_array_filters(place, filters))
 }
 
-/// Checks that `upsertSupplied` comes with a document and with `upsert`.
-pub(super) fn check_supplied(statement: &Doc<'_>) -> Result<()> {
-    let flag = |name: &str| statement.get(name).is_some_and(|flag| flag.is_truthy());
-    if !flag("upsertSupplied") {
-        return Ok(());
-    }
-    match supplied(statement) {
-        _ if !flag("upsert") => Err(supplied_without_upsert()),
-        None => Err(nothing_supplied()),
-        Some(_) => Ok(()),
-    }
+/// A statement whose form has been checked, and its fields as the client wrote them.
+pub(super) struct WordedUpdate<'a> {
+    fields: Doc<'a>,
+    /// The operation.
+    pub(super) op: UpdateOp<'a>,
+    /// Whether an upsert inserts a document of the client's: `upsertSupplied`.
+    is_supplied: bool,
 }
 
-/// Returns the document that an upsert inserts instead of the one that its update creates.
-fn supplied<'a>(statement: &Doc<'a>) -> Option<Doc<'a>> {
-    let is_supplied = statement.get("upsertSupplied")?.is_truthy();
-    statement.get("c")?.as_doc()?.get("new")?.as_doc().filter(|_| is_supplied)
-}
+impl<'a> WordedUpdate<'a> {
+    /// Reads a statement, in one walk over its fields.
+    pub(super) fn read(fields: Doc<'a>, request: &Request<'a>, number: i32) -> Self {
+        let mut op = UpdateOp {
+            let_variables: request.arg("let"),
+            number,
+            ..UpdateOp::of_one(Doc::EMPTY, Value::Null)
+        };
+        let mut is_supplied = false;
+        for Element { name, value } in fields {
+            let value = value.get();
+            match name.as_bytes() {
+                b"q" => op.query = value.as_doc().unwrap_or(Doc::EMPTY),
+                b"u" => op.update = value,
+                b"c" => op.constants = value.as_doc(),
+                b"arrayFilters" => op.array_filters = value.as_array(),
+                b"hint" => op.hint = Some(value),
+                b"sort" => op.sort = value.as_doc(),
+                b"collation" => op.collation = Some(value),
+                b"multi" => op.multi = value.is_truthy(),
+                b"upsert" => op.upsert = value.is_truthy(),
+                b"upsertSupplied" => is_supplied = value.is_truthy(),
+                _ => {}
+            }
+        }
+        if is_supplied {
+            op.supplied = op.constants.and_then(|constants| constants.get("new")?.as_doc());
+        }
+        WordedUpdate { fields, op, is_supplied }
+    }
 
-/// Parses a statement whose form has been checked.
-pub(super) fn read_statement<'a>(
-    fields: &Doc<'a>,
-    request: &Request<'a>,
-    number: i32,
-) -> UpdateOp<'a> {
-    let flag = |name: &str| fields.get(name).is_some_and(|flag| flag.is_truthy());
-    let query = fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY);
-    UpdateOp {
-        constants: fields.get("c").and_then(|constants| constants.as_doc()),
-        array_filters: fields.get("arrayFilters").and_then(|filters| filters.as_array()),
-        hint: fields.get("hint"),
-        sort: fields.get("sort").and_then(|sort| sort.as_doc()),
-        collation: fields.get("collation"),
-        let_variables: request.arg("let"),
-        multi: flag("multi"),
-        upsert: flag("upsert"),
-        supplied: supplied(fields),
-        number,
-        ..UpdateOp::of_one(query, fields.get("u").unwrap_or(Value::Null))
+    /// Checks that `upsertSupplied` comes with a document and with `upsert`.
+    pub(super) fn check_supplied(&self) -> Result<()> {
+        match self.op.supplied {
+            _ if !self.is_supplied => Ok(()),
+            _ if !self.op.upsert => Err(supplied_without_upsert()),
+            None => Err(nothing_supplied()),
+            Some(_) => Ok(()),
+        }
     }
 }
 
@@ -191,9 +206,7 @@ fn run<'r>(
     let batch = Batch::read(ctx, request, "updates", check)?;
     let (mut matched, mut modified) = (0i64, 0i64);
     let mut upserted: Vec<(usize, ValueBuf)> = Vec::new();
-    let read = |fields: Doc<'r>, number| {
-        Ok(WordedUpdate { fields, op: read_statement(&fields, request, number) })
-    };
+    let read = |fields: Doc<'r>, number| Ok(WordedUpdate::read(fields, request, number));
     let report = batch.execute(ctx, request, read, |index, updated: Updated| {
         matched += updated.matched;
         modified += updated.modified;
@@ -219,12 +232,6 @@ fn run<'r>(
     Ok(Outcome::Done)
 }
 
-/// A statement, and its fields as the client wrote them.
-struct WordedUpdate<'a> {
-    fields: Doc<'a>,
-    op: UpdateOp<'a>,
-}
-
 impl Statement for WordedUpdate<'_> {
     type Output = Updated;
 
@@ -238,7 +245,7 @@ impl Statement for WordedUpdate<'_> {
         ns: &Namespace,
         op: &mut WriteOp<'_>,
     ) -> Result<Progress<Updated>> {
-        check_supplied(&self.fields)?;
+        self.check_supplied()?;
         self.op.run(env, ns, op)
     }
 

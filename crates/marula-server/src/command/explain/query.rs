@@ -15,6 +15,7 @@ use marula_query::update::Update;
 
 use super::Verbosity;
 use super::output::{Found, Output, Trials};
+use crate::command::update::WordedUpdate;
 use crate::command::{delete, update};
 use crate::context::Context;
 use crate::environment;
@@ -113,9 +114,10 @@ impl<'a> ExplainedQuery<'a> {
             "update" => {
                 let statement = only_statement(request, "updates")?;
                 update::check_statement(statement, request.version)?;
-                let op = update::read_statement(&statement, request, 0);
+                let statement = WordedUpdate::read(statement, request, 0);
                 collection.map_or(Ok(()), targets::check_not_view)?;
-                update::check_supplied(&statement)?;
+                statement.check_supplied()?;
+                let op = statement.op;
                 let (query, update) = op.explained(&env, ns, collection)?;
                 let verb = Verb::Update { multi: op.multi, upsert: op.upsert, returns: false };
                 let query = ExplainedQuery::of(query, op.sort.unwrap_or(Doc::EMPTY), Doc::EMPTY);
