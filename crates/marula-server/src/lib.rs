@@ -68,19 +68,33 @@ mod writes;
 
 /// The release of MongoDB with which this server's replies were compared.
 pub const VERSION: &str = command::COMPARED_WITH;
-pub use audit::{Audit, AuditOptions, Destination as AuditDestination, Format as AuditFormat};
-pub use backups::{BackupFailure, BackupMade, BackupRequest, Backups};
 pub use command::GIT_VERSION;
 pub use dispatch::Frame;
-pub use host::{distribution, host_name, kernel_release};
-pub use log_file::{Earlier, LogFile, Rotation};
 pub use marula_query::javascript::disable as disable_javascript;
-pub use memory::{Memory, ProcessMemory};
 pub use metrics::Endpoint as MetricsEndpoint;
-pub use nodes::start as start_node_thread;
-pub use oplog_keeper::OplogOptions;
-pub use parameters::{AtStartup, Refused};
-pub use profiling::Database as Profiling;
-pub use server::{Build, Options, Server};
-pub use transactions::{BYTES_PARAMETER, TOTAL_BYTES_MAX, TOTAL_BYTES_PARAMETER};
-pub use ttl::start as start_ttl_monitor;
+pub use server::Server;
+
+/// Backups, which the binary makes for the server.
+pub mod backup {
+    pub use crate::backups::{BackupFailure, BackupMade, BackupRequest, Backups};
+}
+
+/// The machine that the server runs on.
+pub mod machine {
+    pub use crate::host::{distribution, host_name, kernel_release};
+}
+
+/// The options of a server: [`Options`](options::Options), the types of its fields, and the
+/// parameters that are set at the start.
+pub mod options {
+    pub use crate::audit::{
+        Audit, AuditOptions, Destination as AuditDestination, Format as AuditFormat,
+    };
+    pub use crate::log_file::{Earlier, LogFile, Rotation};
+    pub use crate::memory::{Memory, ProcessMemory};
+    pub use crate::oplog_keeper::OplogOptions;
+    pub use crate::parameters::{AtStartup, Refused};
+    pub use crate::profiling::Database as Profiling;
+    pub use crate::server::{Build, Options};
+    pub use crate::transactions::{BYTES_PARAMETER, TOTAL_BYTES_MAX, TOTAL_BYTES_PARAMETER};
+}

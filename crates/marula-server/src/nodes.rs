@@ -10,14 +10,16 @@ use crate::server::Server;
 /// inserts of other nodes.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Starts the thread; it ends with the server. There is none if the server is alone.
-pub fn start(server: &Arc<Server>) -> std::io::Result<Option<JoinHandle<()>>> {
-    if !server.db.is_shared() {
-        return Ok(None);
+impl Server {
+    /// Starts the thread; it ends with the server. There is none if the server is alone.
+    pub fn start_node_thread(self: &Arc<Self>) -> std::io::Result<Option<JoinHandle<()>>> {
+        if !self.db.is_shared() {
+            return Ok(None);
+        }
+        self.db.follow_catalog();
+        let server = self.clone();
+        Builder::new().name("nodes".into()).spawn(move || run(&server)).map(Some)
     }
-    server.db.follow_catalog();
-    let server = server.clone();
-    Builder::new().name("nodes".into()).spawn(move || run(&server)).map(Some)
 }
 
 fn run(server: &Server) {

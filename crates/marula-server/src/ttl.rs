@@ -17,9 +17,12 @@ use crate::server::Server;
 /// The interval at which the monitor's parameters are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Starts the monitor; it ends with the server.
-pub fn start(server: Arc<Server>) -> std::io::Result<JoinHandle<()>> {
-    Builder::new().name("ttl".into()).spawn(move || run(&server))
+impl Server {
+    /// Starts the TTL monitor; it ends with the server.
+    pub fn start_ttl_monitor(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        let server = self.clone();
+        Builder::new().name("ttl".into()).spawn(move || run(&server))
+    }
 }
 
 fn run(server: &Server) {

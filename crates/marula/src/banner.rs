@@ -2,7 +2,7 @@
 
 use marula_bson::doc;
 use marula_server::log::attributes;
-use marula_server::{distribution, host_name, kernel_release};
+use marula_server::machine::{distribution, host_name, kernel_release};
 
 use crate::settings::{EngineKind, Settings};
 

@@ -1,6 +1,6 @@
 //! The version and commit of this program.
 
-use marula_server::Build;
+use marula_server::options::Build;
 
 /// The version and the commit, which the build script puts into the environment.
 pub(crate) const BUILD: Build =

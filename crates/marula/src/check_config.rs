@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use marula_server::AtStartup;
+use marula_server::options::AtStartup;
 
 use crate::Failure;
 use crate::cli::CheckConfigArgs;

@@ -9,7 +9,7 @@
 //! cost: indexes and filters of table files lie in the cache, where blocks compete with them, and
 //! freed memory goes back to the system soon.
 
-use marula_server::{BYTES_PARAMETER, TOTAL_BYTES_MAX, TOTAL_BYTES_PARAMETER};
+use marula_server::options::{BYTES_PARAMETER, TOTAL_BYTES_MAX, TOTAL_BYTES_PARAMETER};
 
 use crate::Failure;
 use crate::engine;

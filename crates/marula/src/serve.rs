@@ -15,10 +15,10 @@ use marula_server::log::worker::{self, Worker};
 use marula_server::log::{Log, LogLayer, STARTUP_WARNING};
 use marula_server::net::tls::Tls;
 use marula_server::net::{self, Listener, NetHandle};
-use marula_server::{
-    AtStartup, Audit, Frame, Memory, MetricsEndpoint as Endpoint, OplogOptions, Options,
-    ProcessMemory, Profiling as Database, Refused, Server,
+use marula_server::options::{
+    AtStartup, Audit, Memory, OplogOptions, Options, ProcessMemory, Profiling as Database, Refused,
 };
+use marula_server::{Frame, MetricsEndpoint as Endpoint, Server};
 use marula_storage::Store;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::SubscriberExt;
@@ -209,9 +209,10 @@ impl Start {
             metrics.show(&server);
             tracing::info!(address = %metrics.address(), "metrics are served");
         }
-        let ttl = marula_server::start_ttl_monitor(server.clone())
+        let ttl = server
+            .start_ttl_monitor()
             .map_err(|error| format!("cannot start the TTL monitor: {error}"))?;
-        let nodes = marula_server::start_node_thread(&server).map_err(|error| {
+        let nodes = server.start_node_thread().map_err(|error| {
             format!("cannot start the thread that watches other nodes: {error}")
         })?;
         if !settings.has_access_control && !settings.is_in_transition {
@@ -343,7 +344,7 @@ fn host(settings: &Settings, address: Option<SocketAddr>) -> String {
     }
     match address.map(|address| address.ip()) {
         Some(ip) if !ip.is_unspecified() => SocketAddr::new(ip, port).to_string(),
-        _ => format!("{}:{port}", marula_server::host_name()),
+        _ => format!("{}:{port}", marula_server::machine::host_name()),
     }
 }
 

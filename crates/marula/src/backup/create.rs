@@ -67,7 +67,7 @@ pub(super) fn source(folder: &Path, origin: &Path, moment: Moment) -> Result<Sou
         moment,
         log: None,
         program: format!("marula {}", env!("CARGO_PKG_VERSION")),
-        origin: format!("{}:{}", marula_server::host_name(), origin.display()),
+        origin: format!("{}:{}", marula_server::machine::host_name(), origin.display()),
     })
 }
 

@@ -15,7 +15,7 @@ use marula_backup::prune::Retention;
 use marula_backup::{Error, Manifest, Progress, Repository};
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_embedded::Embedded;
-use marula_server::{BackupFailure, BackupMade, BackupRequest, Backups};
+use marula_server::backup::{BackupFailure, BackupMade, BackupRequest, Backups};
 use parking_lot::{Condvar, Mutex};
 use tracing::{error, info, warn};
 

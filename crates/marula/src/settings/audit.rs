@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use marula_bson::{DocBuf, ValueBuf};
-use marula_server::{AuditDestination as Destination, AuditFormat as Format, AuditOptions};
-use marula_server::{LogFile, Rotation};
+use marula_server::options::{
+    AuditDestination as Destination, AuditFormat as Format, AuditOptions, LogFile, Rotation,
+};
 
 use super::relaxed;
 use crate::Failure;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use marula_bson::{DocBuf, ValueBuf};
 use marula_server::log::unblocked::Unblocked;
 use marula_server::log::{Format, Zone};
-use marula_server::{Earlier, LogFile, Rotation};
+use marula_server::options::{Earlier, LogFile, Rotation};
 
 use super::{parse, parse_flag};
 use crate::Failure;
