@@ -45,6 +45,18 @@ pub fn recorded(done: &Done) -> Option<i64> {
 }
 
 impl<'a> DeleteOp<'a> {
+    /// The delete of one document, without options.
+    pub fn of_one(query: Doc<'a>) -> Self {
+        DeleteOp {
+            query,
+            hint: None,
+            collation: None,
+            let_variables: None,
+            multi: false,
+            number: 0,
+        }
+    }
+
     /// Executes the delete on the collection of this name and returns the number of removed
     /// documents.
     ///

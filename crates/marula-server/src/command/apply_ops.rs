@@ -13,6 +13,7 @@ use marula_db::namespace::is_database_name;
 use marula_db::{Namespace, Transaction, WriteOp};
 use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
+use marula_operation::delete::DeleteOp;
 use marula_operation::targets;
 use marula_operation::update::UpdateOp;
 use marula_plan::{Emit, Query, TimeBudget, Wording, choice};
@@ -489,20 +490,9 @@ impl<'r> Job<'r> {
         let (Some(ns), Some(collection)) = (ns, collection) else { return Ok(()) };
         writes::check_writable(&ns)?;
         targets::check_not_view(&collection)?;
+        let query = doc! { "_id": id };
         let mut write = WriteOp::new(ctx.unit, ctx.now_ms);
-        let found;
-        let id = match id {
-            Value::Document(_) | Value::Regex { .. } => {
-                let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
-                found = find_one(ctx, &ns, doc! { "_id": id }.as_doc(), &context)?;
-                found.as_doc().get("_id")
-            }
-            id => Some(id),
-        };
-        let Some(id) = id else { return Ok(()) };
-        if let Some(record) = collection.find_id(ctx.unit.view(), id, &mut Vec::new())? {
-            write.delete(&collection, &record, &mut |_| Ok(true), None)?;
-        }
+        DeleteOp::of_one(query.as_doc()).run(&ctx.env(), &ns, &mut write)?.on_pool();
         Ok(())
     }
 
