@@ -2,7 +2,8 @@
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from bson import SON, ObjectId
+from bson import SON, ObjectId, encode
+from bson.raw_bson import RawBSONDocument
 from pymongo.errors import BulkWriteError, OperationFailure, WriteError
 
 START = datetime(2024, 1, 1, 0, 0, 30)
@@ -229,3 +230,26 @@ def test_an_index_on_a_measurement_takes_no_array(db, m):
     with pytest.raises(OperationFailure) as error:
         m.create_index("v")
     assert error.value.code == 5930501
+
+
+def test_a_field_that_a_measurement_has_twice_harms_no_other(db, m):
+    twice = b"\x10v\0\1\0\0\0" * 2
+    first = RawBSONDocument(encode_document({"t": at(0), "s": 5}, twice))
+    db.command("insert", "m", documents=[first, {"t": at(1), "s": 5, "v": 7}, {"t": at(2), "s": 5, "v": 8}])
+    m.insert_one({"t": at(3), "s": 5, "v": 9})
+    assert [d["v"] for d in m.find({"s": 5}).sort("t", 1)] == [1, 7, 8, 9]
+
+
+def test_a_join_with_another_collation_is_refused(db, m):
+    db.c.insert_one({"_id": 1})
+    for stage in ({"$lookup": {"from": "m", "localField": "a", "foreignField": "a", "as": "x"}}, {"$unionWith": "m"},
+                  {"$merge": "m"}, {"$merge": {"into": "m"}}, {"$out": "m"}):
+        with pytest.raises(OperationFailure) as error:
+            db.command("aggregate", "c", pipeline=[stage], cursor={}, collation={"locale": "en"})
+        assert error.value.code == 167, stage
+
+
+def encode_document(document, more):
+    """The bytes of a document with these elements after its own."""
+    fields = encode(document)[4:-1] + more
+    return (len(fields) + 5).to_bytes(4, "little") + fields + b"\0"

@@ -218,7 +218,8 @@ impl Graph {
     }
 }
 
-/// Checks the views that a pipeline joins before it runs: each has the operation's collation.
+/// Checks the views that a pipeline joins or writes to before it runs, time-series collections
+/// among them: each has the operation's collation.
 ///
 /// Errors: `joins_other_collation`, those of the pipeline itself.
 pub(crate) fn check_joined(
@@ -229,13 +230,14 @@ pub(crate) fn check_joined(
 ) -> Result<()> {
     let mut names = Vec::new();
     read_collections(pipeline, &mut names);
+    names.extend(written_collection(pipeline));
     let doc =
         |collation: Option<&Collation>| collation.map(|collation| collation.to_doc().to_buf());
     for name in names {
         let Ok(ns) = Namespace::new(database, &name) else { continue };
         let Some(collection) = db.collection(&ns) else { continue };
         let state = collection.state();
-        let is_view = state.options.view.is_some() && state.options.time_series.is_none();
+        let is_view = state.options.view.is_some();
         if is_view && doc(state.options.collation.as_ref()) != doc(context.collation.as_ref()) {
             // Errors of the pipeline itself are reported first, except for those of its constants.
             Pipeline::parse_lazily(pipeline, context)?;
@@ -312,6 +314,18 @@ pub(crate) fn read_collections(pipeline: Doc<'_>, out: &mut Vec<String>) {
             _ => {}
         }
     }
+}
+
+/// Returns the collection that a pipeline writes, if it names no database.
+fn written_collection(pipeline: Doc<'_>) -> Option<String> {
+    let stage = pipeline.values().last()?.as_doc()?.iter().next()?;
+    let target = match (stage.name.as_bytes(), stage.value.get()) {
+        (b"$out", target) => target,
+        (b"$merge", Value::Document(merge)) => merge.get("into")?,
+        (b"$merge", target) => target,
+        _ => return None,
+    };
+    target.as_str().map(|name| name.to_string())
 }
 
 /// Checks that the chain of views under `ns` is not longer than permitted.

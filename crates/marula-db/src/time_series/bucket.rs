@@ -48,6 +48,9 @@ struct Field {
     name: Box<[u8]>,
     /// The elements of the field's `data` document, each named by its measurement's number.
     elements: Vec<u8>,
+    /// The last measurement that was added with the field; `None` if none was since the bucket was
+    /// loaded.
+    last: Option<usize>,
     min: ValueBuf,
     max: ValueBuf,
 }
@@ -100,6 +103,7 @@ impl Bucket {
             bucket.fields.push(Field {
                 name: name.into(),
                 elements,
+                last: None,
                 min: min.get(field.name)?.to_buf(),
                 max: max.get(field.name)?.to_buf(),
             });
@@ -152,6 +156,7 @@ impl Bucket {
                     self.fields.push(Field {
                         name: name.into(),
                         elements: Vec::new(),
+                        last: None,
                         min: min.to_buf(),
                         max: value.to_buf(),
                     });
@@ -159,6 +164,10 @@ impl Bucket {
                 }
             };
             let field = &mut self.fields[place];
+            // A second element would be read as that of the next measurement.
+            if field.last.replace(self.count) == Some(self.count) {
+                continue;
+            }
             let before = field.elements.len();
             append_element(&mut field.elements, number.as_bytes(), element.value);
             self.data_bytes += field.elements.len() - before;
