@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "marula",
         &["server", "embedded", "distributed", "backup", "storage", "wire", "bson", "error", "db"],
     ),
+    ("marula-simulation", &["distributed", "db", "query", "bson", "error", "storage"]),
     ("marula-bench", &[]),
     ("marula-diff", &["wire", "bson"]),
     ("xtask", &[]),
