@@ -388,14 +388,14 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                     }),
                 }
             }
-            let is_series = count(&case.command, &|name| name == "timeseries") > 0;
-            difference.class == "results" && is_series && has_twice(&case.command)
+            let is_series = commands(case).any(|one| count(one, &|name| name == "timeseries") > 0);
+            difference.class == "results" && is_series && commands(case).any(has_twice)
         },
     },
     Accepted {
         words: "mongod cannot run `$out` to a clustered collection that has a collation",
         applies: |case, difference| {
-            let is_out = count(&case.command, &|name| name == "$out") > 0;
+            let is_out = commands(case).any(|one| count(one, &|name| name == "$out") > 0);
             difference.class.ends_with(" for 197") && is_out
         },
     },
@@ -407,10 +407,13 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                 count(&case.command, &|name| matches!(name, "sort" | "$sort" | "sortBy")) > 0
                     && count(&case.command, &|name| name == "collation") > 0;
             let is_indexed = case.indexes.iter().any(|index| index.get("collation").is_some());
-            let creates = count(&case.command, &|name| name == "create") > 0
-                && count(&case.command, &|name| name == "collation") > 0;
+            let creates = commands(case).any(|one| {
+                count(one, &|name| name == "create") > 0
+                    && count(one, &|name| name == "collation") > 0
+            });
             (is_asked && (is_sorted || creates) || is_indexed)
-                && holds(case, &|value| matches!(value, Value::Symbol(_)))
+                && (holds(case, &|value| matches!(value, Value::Symbol(_)))
+                    || commands(case).any(has_symbol))
         },
     },
     Accepted {
@@ -789,6 +792,20 @@ fn sorted(tree: Tree) -> Tree {
             fields.sort_by(|(a, _), (b, _)| a.cmp(b));
             Tree::Doc(fields)
         }
+    }
+}
+
+/// The command of a case, and those after it.
+fn commands(case: &Case) -> impl Iterator<Item = &Tree> {
+    std::iter::once(&case.command).chain(case.steps.iter())
+}
+
+/// Returns whether a symbol is somewhere in the tree.
+fn has_symbol(tree: &Tree) -> bool {
+    match tree {
+        Tree::Leaf(leaf) => matches!(leaf.get(), Value::Symbol(_)),
+        Tree::Array(items) => items.iter().any(has_symbol),
+        Tree::Doc(fields) => fields.iter().any(|(_, value)| has_symbol(value)),
     }
 }
 

@@ -195,6 +195,14 @@ def test_a_list_with_no_entry_in_it_is_not_begun(db, c, entry, code):
     assert c.count_documents({}) == 1
 
 
+def test_after_the_creation_of_a_collection_entries_are_checked_in_other_words(db, c):
+    create = {"op": "c", "ns": db.name + ".$cmd", "o": {"create": "x"}}
+    drop = {"op": "c", "ns": db.name + ".$cmd", "o": {"drop": "x"}}
+    for entry, after_create, after_drop in (({"ns": "a.b"}, 20, 4), ({"op": 5}, 20, 14), (5, 9, 14)):
+        assert apply(db, create, entry)["code"] == after_create
+        assert apply(db, drop, entry)["code"] == after_drop
+
+
 def test_a_difference_is_read_as_far_as_it_is_applied(db, c):
     c.insert_one({"_id": 0, "a": 1, "l": [{"x": 1}]})
     for diff in ({"sa": {"sq": {"zz": 1}}}, {"sq": {"u": {"x": 1}, "i": {"x": 1}}},

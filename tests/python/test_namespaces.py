@@ -178,3 +178,12 @@ def test_a_document_with_two_ids_creates_no_collection(db):
         reply = db.command("insert", "twice", documents=[twice], ordered=ordered)
         assert (reply["n"], reply["writeErrors"][0]["code"]) == (0, 2)
     assert "twice" not in db.list_collection_names()
+
+
+def test_a_pattern_is_reported_with_the_other_operators_of_its_path(db):
+    operators = {"$regex": "a", "$options": "i", "$size": 1}
+    db.create_collection("k", validator={"x": operators})
+    with pytest.raises(WriteError) as error:
+        db.k.insert_one({"_id": 1})
+    parts = error.value.details["errInfo"]["details"]["clausesNotSatisfied"]
+    assert [part["details"]["specifiedAs"] for part in parts] == [{"x": operators}, {"x": {"$size": 1}}]

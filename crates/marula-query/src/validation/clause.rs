@@ -33,7 +33,7 @@ pub(super) enum Clause {
     Other(Leaf),
 }
 
-/// A single condition: as the client wrote it, and as a filter.
+/// A single condition: as it is reported, and as a filter.
 pub(super) struct Leaf {
     pub(super) written: DocBuf,
     pub(super) filter: Filter,
@@ -251,7 +251,14 @@ impl Clause {
                             }
                         }
                     });
-                    Clause::path(&name.to_str_lossy(), path, written, context)?
+                    let mut clause = Clause::path(&name.to_str_lossy(), path, written, context)?;
+                    // It is reported with all operators of its path.
+                    if let (b"$regex", Clause::Path { leaf, .. }) = (operator, &mut clause) {
+                        leaf.written = DocBuf::build(|out| {
+                            out.append(path, operators);
+                        });
+                    }
+                    clause
                 }
             };
             clauses.push(inner);

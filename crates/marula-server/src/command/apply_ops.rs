@@ -36,6 +36,9 @@ errors! {
     no_namespace(position: usize) = IllegalOperation, "op does not contain required \"ns\" field: {position}";
     namespace_type(position: usize) = IllegalOperation, "\"ns\" field is not a string: {position}";
     empty_namespace(position: usize) = IllegalOperation, "\"ns\" field value cannot be empty when op type is not 'n': {position}";
+    not_an_object(position: usize) = FailedToParse, "op not an object: {position}";
+    no_kind(position: usize) = IllegalOperation, "op does not contain required \"op\" field: {position}";
+    kind_type(position: usize) = IllegalOperation, "\"op\" field is not a string: {position}";
     empty_kind(position: usize) = IllegalOperation, "\"op\" field value cannot be empty: {position}";
     embedded_nul() = IllegalOperation, "namespaces cannot have embedded null characters";
     invalid_namespace(ns: &str) = InvalidNamespace, "invalid ns: {ns}";
@@ -233,15 +236,18 @@ fn changes_document(entry: Doc<'_>) -> bool {
 fn entries(value: Value<'_>) -> Result<Vec<Doc<'_>>> {
     let entries = bodies(value, 0)?;
     for (position, entry) in entries.iter().enumerate() {
+        match entry.get("op") {
+            Some(Value::String(kind)) if kind.is_empty() => return Err(empty_kind(position)),
+            Some(Value::String(_)) => {}
+            Some(_) => return Err(kind_type(position)),
+            None => return Err(no_kind(position)),
+        }
         let ns = match entry.get("ns") {
             Some(Value::String(ns)) => ns,
             Some(_) => return Err(namespace_type(position)),
             None => return Err(no_namespace(position)),
         };
         let kind = text(*entry, "op");
-        if kind.is_empty() {
-            return Err(empty_kind(position));
-        }
         if ns.contains(&0) {
             return Err(embedded_nul());
         }
@@ -265,16 +271,25 @@ fn entries(value: Value<'_>) -> Result<Vec<Doc<'_>>> {
 }
 
 /// Returns the entries of a list: each has a kind, and a command its body. Lists in the list have
-/// the same form.
+/// the same form. As in mongod, this is checked up to the first `create` or `renameCollection`.
 fn bodies(value: Value<'_>, depth: u32) -> Result<Vec<Doc<'_>>> {
     let Value::Array(list) = value else {
         return Err(wrong_type("applyOps", "array", value.kind().alias()));
     };
     let mut entries = Vec::new();
+    let mut is_checked = true;
     for (position, entry) in list.values().enumerate() {
-        let Value::Document(entry) = entry else {
-            return Err(wrong_type(&position.to_string(), "object", entry.kind().alias()));
+        let entry = match entry {
+            Value::Document(entry) => entry,
+            _ if !is_checked => return Err(not_an_object(position)),
+            other => {
+                return Err(wrong_type(&position.to_string(), "object", other.kind().alias()));
+            }
         };
+        if !is_checked {
+            entries.push(entry);
+            continue;
+        }
         match entry.get("op") {
             Some(Value::String(_)) => {}
             Some(other) => return Err(wrong_type("op", "string", other.kind().alias())),
@@ -286,10 +301,14 @@ fn bodies(value: Value<'_>, depth: u32) -> Result<Vec<Doc<'_>>> {
                 Some(other) => return Err(wrong_type("o", "object", other.kind().alias())),
                 None => return Err(missing("object")),
             };
-            if let Some(inner) = body.iter().next().filter(|first| first.name == "applyOps")
-                && depth < DEPTH_MAX
-            {
-                bodies(inner.value.get(), depth + 1)?;
+            match body.iter().next() {
+                Some(inner) if inner.name == "applyOps" && depth < DEPTH_MAX => {
+                    bodies(inner.value.get(), depth + 1)?;
+                }
+                Some(first) => {
+                    is_checked = first.name != "create" && first.name != "renameCollection";
+                }
+                None => {}
             }
         }
         entries.push(entry);
