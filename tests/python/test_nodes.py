@@ -553,6 +553,66 @@ def test_a_node_that_was_stopped_harms_nothing(etcd, nodes):
         other.client.drop_database("stopped")
 
 
+def test_leaders_of_etcd_are_paused_and_killed():
+    """A leader that is stopped and goes on later, and one that is killed: what was acknowledged stays, and writes go on."""
+    with etcd_cluster.start() as etcd, nodes_of(etcd, 2) as nodes:
+        nodes.clients[0].leaders.c.create_index("n", unique=True)
+        acknowledged = [[], []]
+        ended = threading.Event()
+
+        def write(i):
+            c, n = nodes.clients[i].leaders.c, 0
+            while not ended.is_set():
+                n += 1
+                try:
+                    c.insert_one({"_id": {"node": i, "n": n}, "n": 2 * n + i})
+                    acknowledged[i].append(n)
+                except (AutoReconnect, OperationFailure) as error:
+                    assert not isinstance(error, DuplicateKeyError), error
+                    # It may be there or not. The next one has another key.
+                    time.sleep(0.05)
+
+        def leader():
+            until = time.monotonic() + 60
+            while True:
+                [shard] = nodes.clients[0].admin.command("listShards")["shards"]
+                for n, member in enumerate(shard["members"]):
+                    if member.get("stateStr") == "leader" and member["health"] == 1:
+                        return etcd.processes[n]
+                assert time.monotonic() < until, shard
+
+        def go_on():
+            seen = [len(of) for of in acknowledged]
+            until = time.monotonic() + 90
+            while any(len(of) < before + 3 for of, before in zip(acknowledged, seen)):
+                assert time.monotonic() < until, "no write is acknowledged any more"
+                time.sleep(0.05)
+
+        writers = [threading.Thread(target=write, args=(i,)) for i in range(2)]
+        for writer in writers:
+            writer.start()
+        try:
+            go_on()
+            paused = leader()
+            paused.send_signal(signal.SIGSTOP)
+            try:
+                go_on()
+            finally:
+                paused.send_signal(signal.SIGCONT)
+            go_on()
+            killed = leader()
+            killed.kill()
+            killed.wait()
+            go_on()
+        finally:
+            ended.set()
+            for writer in writers:
+                writer.join(90)
+        docs = check_valid(nodes.databases("leaders"), "c")
+        there = {(doc["_id"]["node"], doc["_id"]["n"]) for doc in docs}
+        assert all((i, n) in there for i in range(2) for n in acknowledged[i])
+
+
 def test_users_are_the_same_on_all(etcd):
     with nodes_of(etcd, 2, "--auth") as nodes:
         ports = [own.port for own in nodes.servers]
