@@ -22,7 +22,11 @@ after(async () => {
 
 // Types lines into a shell, as at the prompt, and returns what it printed, without prompts.
 function type(...lines) {
-  const uri = server.uri.replace('/?', `/${database}?`);
+  return typeInto(server.uri, ...lines);
+}
+
+function typeInto(address, ...lines) {
+  const uri = address.replace('/?', `/${database}?`);
   return new Promise((resolve, reject) => {
     const child = execFile(mongosh, ['--quiet', '--norc', uri], { env: { ...process.env, HOME: home }, timeout: 60000 },
       (error, stdout, stderr) => (error ? reject(new Error(`${error.message}\n${stdout}${stderr}`)) : resolve(stdout)));
@@ -102,4 +106,25 @@ test('aggregation, bulk and findAndModify', async () => {
     db.b.findOneAndUpdate({ _id: 1 }, { $inc: { v: 1 } });
     db.b.aggregate([{ $group: { _id: null, sum: { $sum: '$v' } } }]).toArray()`;
   assert.deepEqual(await run(script), [{ _id: null, sum: 7 }]);
+});
+
+test('sh.status() shows a distributed store', { skip: Boolean(process.env.MARULA_SERVE || process.env.MARULA_TEST_URI) }, async () => {
+  const cluster = await start(['--storage-engine', 'sim']);
+  try {
+    const text = await typeInto(cluster.uri, 'sh.enableSharding("x")', 'sh.shardCollection("x.c", { a: 1 })', 'sh.status()',
+      'sh.getBalancerState()', 'sh.startBalancer()', 'sh.addShard("a/b:1")', 'sh.disableBalancing("x.c")',
+      'use x', 'db.c.getShardDistribution()');
+    assert.match(text, /collectionsharded: 'x\.c'/);
+    assert.match(text, /_id: 'sim',\s+host: 'sim\/localhost:0',\s+state: 1,\s+healthy: true/);
+    assert.match(text, /active mongoses\s+\[ \{ '6\.0\.27': 1 \} \]/);
+    assert.match(text, /'x\.c': \{\s+shardKey: \{ a: 1 \},\s+unique: false/);
+    assert.match(text, /chunkMetadata: \[ \{ shard: 'sim', nChunks: 1 \} \]/);
+    assert.match(text, /^false$/m);
+    assert.match(text, /the balancer cannot be started: each server of the store 'sim' has all data/);
+    assert.match(text, /addShard is not possible: the store 'sim' places the data/);
+    assert.match(text, /config\.collections shows the state of the distributed store/);
+    assert.match(text, /Shard sim at sim\/localhost:0/);
+  } finally {
+    await cluster.stop();
+  }
 });
