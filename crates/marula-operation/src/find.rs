@@ -143,7 +143,10 @@ impl<'a> FindOp<'a> {
 
     fn context(&self, env: &Env<'_>, collection: Option<&Collection>) -> Result<QueryContext> {
         let mut context = env.context(collection, self.collation, self.let_variables)?;
-        if collection.is_some_and(|collection| !has_text_index(&collection.state())) {
+        // The error is made for text searches alone: this is on the way of a find by `_id` too.
+        if text::has_search(self.filter)
+            && collection.is_some_and(|collection| !has_text_index(&collection.state()))
+        {
             context.text_search_error = Some(Arc::new(index_required()));
         }
         Ok(context)
