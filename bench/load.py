@@ -1,4 +1,4 @@
-"""A load of many connections from one thread: each has one request under way. Plain or over TLS, signed in or not."""
+"""A load of many connections from one thread: each has one request in progress. Plain or over TLS, signed in or not."""
 import base64
 import hashlib
 import hmac
@@ -59,8 +59,8 @@ def connect(port, context, login):
 
 
 def drive(told, port, connections, make, seconds, ca=None, login=None):
-    """Sends what `make(connection, number)` returns, for `seconds` behind a warm-up; tells when time begins to count, and then
-    the operations and the seconds."""
+    """Sends the messages that `make(connection, number)` returns, for `seconds` after a warm-up. Reports the start of the
+    measurement, and then the operations and the seconds."""
     context = ssl.create_default_context(cafile=ca) if ca else None
     streams = [connect(port, context, login) for _ in range(connections)]
     waiting = select.epoll()
@@ -92,7 +92,7 @@ def drive(told, port, connections, make, seconds, ca=None, login=None):
             if len(reply) < 4 or len(reply) < struct.unpack_from("<i", reply)[0]:
                 replies[descriptor] = reply
                 continue
-            # The double behind its name: every reply says that it is a success.
+            # The field `ok` with the double 1.0: every reply is a success.
             assert b"\x01ok\0\0\0\0\0\0\0\xf0\x3f" in reply, bson.decode(reply[21:])
             if done is not None:
                 done += 1

@@ -178,7 +178,7 @@ def insert_one(connection, number):
 
 
 def row_backup(options, sizes, folder):
-    """Writes per second while full backups are made, beside without."""
+    """Writes per second while full backups are made, compared with none."""
     target = os.path.join(folder, "backups")
     with Side(options.sides["marula"], folder) as side:
         with client_of(side) as client:
@@ -210,7 +210,7 @@ def row_backup(options, sizes, folder):
 
 
 def row_restore(options, sizes, folder):
-    """A restore, beside the time that the disk takes for as many bytes."""
+    """A restore, compared with the time that the disk takes for the same number of bytes."""
     target = os.path.join(folder, "backups")
     program = options.sides["marula"][0]
     with Side(options.sides["marula"], folder) as side:
@@ -292,7 +292,7 @@ NAMES = ("c0", "c1", "c2", "c3")
 
 
 def dump(side, folder):
-    """What mongodump asks: the collections, their indexes, all documents; four collections at a time."""
+    """The commands of mongodump: the collections, their indexes, all documents; four collections at a time."""
     def one(name):
         with client_of(side) as client, open(os.path.join(folder, name + ".bson"), "wb") as out:
             list(client.bench[name].list_indexes())
@@ -304,7 +304,7 @@ def dump(side, folder):
 
 
 def restore(side, folder):
-    """What mongorestore sends: batches of a thousand documents, unordered, w: majority; then the indexes."""
+    """The commands of mongorestore: batches of a thousand documents, unordered, w: majority; then the indexes."""
     def one(name):
         with client_of(side) as client, open(os.path.join(folder, name + ".bson"), "rb") as dumped:
             client.copy.create_collection(name)

@@ -50,7 +50,7 @@ class Etcd:
             time.sleep(0.05)
 
     def ctl(self, *words):
-        """Runs etcdctl, which is beside etcd; skips the test where it is not."""
+        """Runs etcdctl, from the folder of etcd; skips the test if it is not there."""
         program = os.path.join(os.path.dirname(self.binary), "etcdctl")
         if not os.access(program, os.X_OK):
             pytest.skip("there is no etcdctl here")

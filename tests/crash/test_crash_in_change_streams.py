@@ -1,5 +1,5 @@
-"""kill -9 while a change stream is followed: what a mirror has followed up to any token, and goes on from behind a
-restart, becomes the collection. Nothing is told that did not happen, nothing twice, and nothing acknowledged is left out.
+"""kill -9 while a change stream is followed: a mirror that has followed the stream up to any token, and continues after
+a restart, becomes equal to the collection. No event is false or repeated, and none of an acknowledged write is missing.
 MARULA_CRASH_ROUNDS sets the number of rounds, MARULA_CRASH_SEED repeats a run.
 """
 import os

@@ -101,8 +101,8 @@ def test_logins(own):
 
 
 def test_failed_logins_are_held_back(tmp_path):
-    """Each answer comes after the delay and no thread waits for it: others sign in meanwhile, and the answers wait beside one
-    another."""
+    """Each reply comes after the delay and no thread waits for it: other clients log in meanwhile, and the delays of several
+    replies overlap."""
     delay_s, together = 3, 40
     with Audited(tmp_path, "--setParameter", "authFailedDelayMs=%d" % (delay_s * 1000)) as own:
         waits = []

@@ -176,7 +176,7 @@ def test_every_moment_comes_back(tmp_path, keys, form):
     moments = []
 
     def note(uri, expected=None):
-        # Nothing is under way now: the moment has one state alone.
+        # No write is in progress now: the moment has exactly one state.
         time.sleep(0.005)
         moments.append((now_us(), expected or state(uri)))
         time.sleep(0.005)

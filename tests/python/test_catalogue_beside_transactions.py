@@ -1,6 +1,6 @@
 """Transactions while the catalogue changes under them: indexes are built and dropped in every phase, collections renamed,
-altered, dropped and made again, and documents expire. What was committed is there as a whole, in the collections and in
-their indexes; what failed may be tried again, and has left nothing.
+altered, dropped and made again, and documents expire. A committed transaction is there as a whole, in the collections and in
+their indexes; a failed one may be tried again, and has left nothing.
 """
 import datetime
 import random

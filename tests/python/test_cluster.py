@@ -1,4 +1,4 @@
-"""What a server over a distributed store shows to tools of sharded clusters: itself, the other Marula processes, and
+"""A server over a distributed store shows to the tools of sharded clusters: itself, the other Marula processes, and
 the store's own servers, which are a real etcd."""
 import contextlib
 import datetime
@@ -158,7 +158,7 @@ def test_what_the_store_does_itself_is_refused(client):
     with fails(20, "each server of the store 'etcd' has all data"):
         admin.command("balancerStart")
     admin.command("shardCollection", "moved.c", key={"a": 1})
-    # What is there already need not be moved.
+    # Data that is there already need not be moved.
     for command in [{"moveChunk": "moved.c", "find": {"a": 1}, "to": "etcd"}, {"movePrimary": "moved", "to": "etcd"},
                     {"moveRange": "moved.c", "min": {"a": 1}, "toShard": "etcd"},
                     {"enableSharding": "moved", "primaryShard": "etcd"}]:
@@ -269,7 +269,7 @@ def test_dead_servers_and_processes_are_seen():
         while nodes.clients[0].config.mongos.count_documents({}) != 1:
             assert time.monotonic() < until, "the dead process is shown for ever"
             time.sleep(0.2)
-        # With one of three there is no majority. What is left says so.
+        # With one of three there is no majority, and the one that is left reports it.
         etcd.processes[1].kill()
         etcd.processes[1].wait()
         until = time.monotonic() + 60

@@ -1,5 +1,5 @@
-"""mongod's options and configuration files: those that packages install start a server, what means nothing here is
-told of, and what would leave the user with less than was asked for stops the start."""
+"""mongod's options and configuration files: those that packages install start a server, an option
+without a meaning here is reported, and one whose absence would give the user less than expected stops the start."""
 import json
 import os
 import re

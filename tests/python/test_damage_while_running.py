@@ -1,4 +1,4 @@
-"""Tables that are damaged under a running server are told by whatever reads them; nothing is left out without a word.
+"""Tables that are damaged under a running server fail each operation that reads them; no document is left out silently.
 
 A flip in a block that is not in the cache yet, as a failing disk makes it. Each reading starts a server of its own
 over the same files, so that nothing of what it reads is in a cache.

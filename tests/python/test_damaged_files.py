@@ -1,4 +1,4 @@
-"""A flipped bit in any file of a data folder is told by `marula check`, or nothing is missing.
+"""A flipped bit in any file of a data folder is reported by `marula check`, or nothing is missing.
 
 `MARULA_FLIPS` is the number of bits, `MARULA_SEED` the seed.
 """

@@ -1,7 +1,7 @@
-"""What `mongodump --oplog` under load and `mongorestore --oplogReplay` do, step by step: the copy is equal to the original.
+"""The steps of `mongodump --oplog` under load and of `mongorestore --oplogReplay`: the copy is equal to the original.
 
 The steps are those of the tools (100.x): collections are read one after the other while others write, then the oplog from
-before to behind that; collections and indexes are made again, and each entry is applied, those of a transaction together.
+the start to the end of that; collections and indexes are made again, and each entry is applied, those of a transaction together.
 """
 import collections
 import random

@@ -1,5 +1,5 @@
-"""What has no end in sight ends all the same: by its time limit, by killOp, when its client leaves; and what would take
-more memory than there is is refused before it does."""
+"""An operation without an end is ended: by its time limit, by killOp, when its client leaves. One that would take more
+memory than there is is rejected before."""
 import resource
 import socket
 import threading

@@ -1,5 +1,5 @@
 """The log: MongoDB's structured lines with its ids, components and attributes, so that programs that read mongod's
-logs read this one. What mongod logs too is asked of both: run with MARULA_SERVE=mongod."""
+logs read this one. Lines that mongod writes too are compared with it: run with MARULA_SERVE=mongod."""
 import json
 import os
 import re

@@ -278,8 +278,8 @@ def test_a_collection_that_is_not_there_is_grouped_by_jumps(c):
 
 
 WRITES = [
-    # What a trial has found is taken first: the stage on top needs one unit of work for each of it,
-    # and one to end.
+    # The documents that a trial has found are taken first: the stage on top needs one unit of work
+    # for each of them, and one to end.
     ({"delete": "c", "deletes": [{"q": {"a": 3, "b": 2}, "limit": 0}]}, "DELETE < FETCH < IXSCAN a_1_b_1", 3, 4),
     ({"delete": "c", "deletes": [{"q": {"_id": 5}, "limit": 1}]}, "DELETE < IDHACK", 1, 2),
     ({"delete": "c", "deletes": [{"q": {"_id": {"$eq": 5}}, "limit": 1}]}, "DELETE < FETCH < IXSCAN _id_", 1, 2),
@@ -609,7 +609,7 @@ def test_an_index_of_another_collation_is_walked_backward_behind_points_alone(c)
 @pytest.mark.parametrize("key, docs, is_sorted", [
     (("a", "b"), [{"a": ["x"], "b": 1}, {"a": "x", "b": [3, 1]}, {"a": "x", "b": 2}], True),
     (("a.x", "b.y"), [{"a": [{"x": "x"}], "b": {"y": 1}}, {"a": {"x": "x"}, "b": [{"y": 0}, {"y": 2}]}], True),
-    # What lies below one name may be of one array, so that an entry with the value need not have
+    # The parts below one name may be of one array, so that an entry with the value need not have
     # the least.
     (("a.x", "a.y"), [{"a": [{"x": "x", "y": 5}, {"x": "z", "y": 1}]}, {"a": {"x": "x", "y": 3}}], False),
 ])

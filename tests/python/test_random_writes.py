@@ -35,7 +35,7 @@ INDEXES = [
     IndexModel("when", expireAfterSeconds=1),
     IndexModel("hidden", hidden=True),
 ]
-# What a write may be refused with: a key that is taken, two arrays in one key, a path through a
+# The errors that may reject a write: a key that is taken, two arrays in one key, a path through a
 # number.
 REFUSALS = {11000, 171, 28}
 WORDS = ["les", "étés", "running", "runs", "the", "Marula", "fruit", "maru-la", "42"]

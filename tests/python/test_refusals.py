@@ -1,7 +1,7 @@
 """Rejected commands and their codes: names of collections, types of fields, concerns.
 
-Every row holds on mongod 6.0, too. What each command does with each value of each field is asked by
-tests/surface/sweep.py, beside a mongod.
+Every row holds on mongod 6.0, too. tests/surface/sweep.py compares each command, with each value
+of each field, with a mongod.
 """
 import datetime
 import uuid

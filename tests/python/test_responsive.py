@@ -16,7 +16,7 @@ from pymongo import MongoClient
 
 #: Connections that send the costly statement: more than there are network workers.
 SENDERS = 8
-#: Connections that ping meanwhile, so many that every worker has some.
+#: Connections that ping meanwhile: enough for every worker to have some.
 PINGERS = 6
 PINGS = 11
 #: The bound, in seconds, for the median ping of the connection that fares worst.

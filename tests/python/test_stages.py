@@ -143,7 +143,7 @@ def fails(c, stages):
     ({"a": {"$size": 2}}, False),
     ({"$or": [{"a": 5}, {"a": 6}]}, False),
     ({"$jsonSchema": {"required": ["q"]}}, False),
-    # What is an `$and` of several is taken in behind the others.
+    # An `$and` of several conditions is added after the others.
     ({"$jsonSchema": {"required": ["q", "z"]}}, True),
     ({"a": {"$all": [5, 6]}}, True),
     ({"$and": [{"a": {"$gt": 5}}, {"a": {"$lt": 9}}]}, True),

@@ -177,8 +177,8 @@ def test_version_1_looks_for_texts_in_its_own_way(c):
     assert found(c, "run") == [1, 2]
     c.drop_indexes()
     c.create_index([("a.b", "text")], textIndexVersion=1, default_language="")
-    # A document is tried as in any version: by the language beside the text, and not by a name with
-    # a dot.
+    # A document is matched as in any version: by the language next to the text, and not by a name
+    # with a dot.
     assert found(c, "run -dog") == [1, 2]
     assert found(c, 'run "dogs"') == [1]
 

@@ -1,4 +1,4 @@
-"""What MongoDB's command line tools say to a server, sent again as they said it: each reply has the form of mongod's.
+"""The messages of MongoDB's command line tools, sent again as they were recorded: each reply has the form of mongod's.
 
 `tests/tools/` holds the conversations; its README says how they are written. They run against one server, in an order in
 which each finds what it needs: what one tool dumps or exports was made by the test, what another restores it made itself.

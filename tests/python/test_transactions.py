@@ -242,7 +242,7 @@ def test_an_ordinary_writer_waits_for_the_transaction(rs):
         c.update_one({"_id": 1}, {"$inc": {"n": 1}}, session=session)
         with pytest.raises(pymongo.errors.ExecutionTimeout):
             rs.tx.command("update", "c", updates=[{"q": {"_id": 1}, "u": {"$inc": {"n": 10}}}], maxTimeMS=100)
-        # Nobody else is held up.
+        # No other client is delayed.
         c.update_one({"_id": 2}, {"$inc": {"n": 10}})
         done = threading.Event()
 
@@ -735,7 +735,7 @@ def test_writers_that_wait_for_a_transaction_hold_no_thread(rs):
                 break
         rs.admin.command("killOp", op=found[0]["opid"])
         assert killed.reply()["code"] == 11601
-        # Nobody else is held up, and there are threads for what is long.
+        # No other client is delayed, and there are threads for long operations.
         assert c.count_documents({"$expr": {"$gte": ["$n", 0]}}) == 4
         assert threads_of(rs) - before < 40
         session.commit_transaction()

@@ -1,6 +1,6 @@
 """Events of random updates in change streams: the same as in mongod 6.0, and the difference between the two documents.
 
-The recorded part is made by `tests/update_descriptions.py --record` beside a mongod. MARULA_DESCRIPTIONS sets the number of
+The recorded part is made by `tests/update_descriptions.py --record` with a mongod. MARULA_DESCRIPTIONS sets the number of
 new random cases, MARULA_DESCRIPTIONS_SEED repeats a run.
 """
 import os

@@ -1,10 +1,10 @@
 """Random updates, each followed by `validate`: no update leaves an index that disagrees with the documents.
 
 A run of many writes that validates at its end finds only the faults that no later write covers up. Here the collections
-are tiny, so that each update can be checked on its own. Paths are taken beside and beyond the indexed ones: past the
+are tiny, so that each update can be checked on its own. Paths are next to the indexed ones and beyond them: past the
 ends of arrays, through arrays of arrays, at fields that become arrays or documents only by the update, at names that
 are empty, look like numbers or operators, or have dots. Some collections are clustered, and now and then the server
-starts anew, also right after a write that a unique index has refused: what it then knows of its indexes (where
+is restarted, also right after a write that a unique index has refused: what it then knows of its indexes (where
 documents have arrays, for instance) comes from the disk.
 
 MARULA_VALIDATED_UPDATES sets their number, MARULA_RANDOM_SEED repeats a run.

@@ -9,7 +9,7 @@
     sweep.py                             compares Marula with that: no mongod is needed, and it takes seconds
 
 COMMANDS holds a form of each command that succeeds, and the fields that it knows. One field at a time is then given
-each of VALUES; the first field (the collection's name) is given NAMES as well, in DATABASES. What differs is printed by
+each of VALUES; the first field (the collection's name) is given NAMES as well, in DATABASES. The differences are printed by
 command and field: the codes of Marula and of mongod, and the values that lead there. `term` is left out: by a greater
 one a mongod learns that it is no longer the primary.
 
@@ -30,7 +30,7 @@ import probe  # noqa: E402
 import server  # noqa: E402
 
 RECORDED = os.path.join(HERE, "sweep-6.0.json")
-# Of each field of each command, the sample has so many values, and of each list of names so many.
+# The number of values in the sample of each field of each command, and of each list of names.
 SAMPLED = 2
 
 VALUES = {
@@ -418,7 +418,7 @@ def sample(name, seed):
 
 
 def record(sides, args):
-    """Writes what mongod answers to a sample of the cases; those that Marula answers otherwise are left out, and told."""
+    """Records mongod's replies to a sample of the cases; those to which Marula replies differently are left out and printed."""
     marula, mongod = sides
     answers, left_out = collections.OrderedDict(), 0
     for name in COMMANDS:
