@@ -1,6 +1,6 @@
 //! Several nodes over one simulated store, in one process, in an order that a seed determines.
 //!
-//! Each node is a database of its own over [`Sim`](marula_distributed::sim::Sim), with one thread.
+//! Each node is a database of its own over `marula_distributed::sim::Sim`, with one thread.
 //! At each call to the store the threads wait for their turn (`turns`), so that one runs at a
 //! time and a seed repeats the whole run, with the faults of the store. `history` checks that the
 //! outcomes have one order.
