@@ -295,6 +295,66 @@ def test_streams_that_wait_hold_nobody_up_and_all_hear(rs):
             raw.socket.close()
 
 
+def test_streams_side_by_side_are_told_what_one_alone_is(rs):
+    """Streams with the same events share them; each one's are those that follow its token, whatever the others do."""
+    for seed in range(2):
+        rng = random.Random(seed)
+        rs.cs.drop_collection("c")
+        rs.cs.create_collection("c")
+        c, tokens, streams = rs.cs.c, [], []
+
+        def write(number, seed=seed):
+            own = random.Random("%d %d" % (seed, number))
+            for turn in range(20):
+                try:
+                    with rs.start_session() as session, session.start_transaction():
+                        for part in range(own.randrange(1, 4)):
+                            text = "x" * own.choice([1, 100, 40_000])
+                            rs.cs.c.insert_one({"_id": "%d %d %d" % (number, turn, part), "text": text}, session=session)
+                    rs.cs.c.update_one({"_id": {"$regex": "^%d" % own.randrange(3)}}, {"$inc": {"n": 1}})
+                    rs.cs.quiet.insert_one({"n": turn})
+                except OperationFailure as error:
+                    assert error.code in (112, 251), error
+
+        with c.watch(max_await_time_ms=1) as first:
+            streams.append((first.resume_token, first, []))
+            writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+            [writer.start() for writer in writers]
+            try:
+                for _ in range(100):
+                    if rng.random() < 0.2:
+                        token = rng.choice(tokens) if tokens and rng.random() < 0.7 else streams[0][1].resume_token
+                        size = rng.choice([1, 3, 100])
+                        stream = c.watch(resume_after=token, batch_size=size, max_await_time_ms=rng.choice([1, 20]))
+                        streams.append((token, stream, []))
+                    token, stream, events = rng.choice(streams)
+                    for _ in range(rng.choice([1, 5, 10])):
+                        event = stream.try_next()
+                        if event is not None:
+                            events.append(event)
+                        tokens.append(stream.resume_token)
+            finally:
+                [writer.join() for writer in writers]
+            c.insert_one({"_id": "the end"})
+            c.drop()
+            for token, stream, events in streams:
+                while stream.alive:
+                    event = stream.try_next()
+                    events += [event] if event else []
+            assert len(streams) > 15
+            for _, stream, _ in streams:
+                stream.close()
+        for token, _, events in streams:
+            with c.watch(resume_after=token, max_await_time_ms=1) as alone:
+                wanted = []
+                while alone.alive:
+                    event = alone.try_next()
+                    wanted += [event] if event else []
+            assert kinds(wanted)[-3:] == ["insert", "drop", "invalidate"]
+            assert [event["_id"] for event in events] == [event["_id"] for event in wanted]
+            assert events == wanted
+
+
 def test_readers_that_stay_away_miss_nothing(rs):
     """A thousand streams are open on one collection, and nobody reads them while it is written."""
     count, documents = 1_000, 500

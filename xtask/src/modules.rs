@@ -194,6 +194,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "auth",
             "backups",
             "catalog_log",
+            "change_stream",
             "counters",
             "cursor",
             "default_concerns",

@@ -1,7 +1,5 @@
 //! Bytes as hexadecimal digits.
 
-use std::fmt::Write;
-
 /// The lower-case digits of `bytes`, two per byte.
 pub fn text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
@@ -22,8 +20,11 @@ pub fn parse(text: &str) -> Option<Vec<u8>> {
 
 /// Appends the digits of `bytes` to `out`.
 pub fn append(bytes: &[u8], out: &mut String) {
-    for byte in bytes {
-        write!(out, "{byte:02x}").expect("a string takes all that is written to it");
+    let digit = |half: u8| char::from(half + if half < 10 { b'0' } else { b'a' - 10 });
+    out.reserve(bytes.len() * 2);
+    for &byte in bytes {
+        out.push(digit(byte >> 4));
+        out.push(digit(byte & 0x0f));
     }
 }
 

@@ -377,7 +377,8 @@ fn start_resolved(
         let interrupt = surroundings.context.interrupt.clone();
         let db = surroundings.db.clone();
         surroundings.server.oplog_keeper.note_use(surroundings.server.now_ms());
-        let events = Events::start(db, ns, stream, &pipeline, interrupt)?;
+        let feeds = &surroundings.server.feeds;
+        let events = Events::start(db, ns, stream, &pipeline, feeds, interrupt)?;
         let followed = Some(Followed::of(&events));
         return Ok(Started {
             source: pipeline.run(Box::new(events), &env)?,

@@ -16,6 +16,7 @@ use crate::auth::Users;
 use crate::auth::logins::LoginCounters;
 use crate::backups::Backups;
 use crate::catalog_log;
+use crate::change_stream::Feeds;
 use crate::counters::Counters;
 use crate::cursor::Cursors;
 use crate::default_concerns::DefaultConcerns;
@@ -104,6 +105,8 @@ pub struct Server {
     pub snapshots: Snapshots,
     /// The retention of the oplog.
     pub oplog_keeper: OplogKeeper,
+    /// The events that change streams share.
+    pub(crate) feeds: Feeds,
     /// The clients' transactions.
     pub transactions: Transactions,
     /// The lock of `fsync`.
@@ -171,6 +174,7 @@ impl Server {
             sessions: Sessions::default(),
             snapshots: Snapshots::default(),
             oplog_keeper: OplogKeeper::default(),
+            feeds: Feeds::default(),
             transactions: Transactions::new(profiling.clone()),
             write_lock: WriteLock::default(),
             fail_points: FailPoints::default(),

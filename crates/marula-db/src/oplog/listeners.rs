@@ -8,7 +8,7 @@ use super::Entries;
 use crate::collection::Listener;
 
 /// The changes that a listener is interested in.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
     /// All changes.
     Everything,

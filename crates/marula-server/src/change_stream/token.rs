@@ -58,7 +58,7 @@ impl Position {
 }
 
 /// The version of a stream's tokens.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Version {
     /// Tokens of whole events.
     Whole,
