@@ -248,7 +248,8 @@ fn describe(connection: &Connection, request: &Request<'_>) {
     }
 }
 
-/// Returns whether a call is the first for its reply, and not one after [`Outcome::Retry`].
+/// Returns whether a call is the first for its reply, and not one after
+/// [`Outcome::Retry`](crate::row::Outcome::Retry).
 pub(crate) fn is_first(call: &Call) -> bool {
     !matches!(call.reason, Reason::Woken | Reason::Deadline)
 }
