@@ -373,6 +373,13 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "A measurement within the first minute, hour or day of the range of dates is stored",
+        applies: |case, difference| {
+            let is_series = commands(case).any(|one| count(one, &|name| name == "timeseries") > 0);
+            difference.class == "code 0 for 159" && is_series
+        },
+    },
+    Accepted {
         words: "A measurement whose meta value is undefined can be read",
         applies: |_, difference| difference.class.ends_with(" for 5369600"),
     },
@@ -607,6 +614,21 @@ pub(crate) const ACCEPTED: &[Accepted] = &[
                 && ours.starts_with("error processing query: ")
                 && around(&ours).is_some()
                 && around(&ours) == around(&theirs)
+        },
+    },
+    Accepted {
+        words: "After a `$densify` it shows no projection",
+        applies: |case, difference| {
+            let without = |text: &String| {
+                let (front, rest) = text.split_once("\nProj: ")?;
+                let (_, back) = rest.split_once('\n')?;
+                Some((front.to_owned(), back.to_owned()))
+            };
+            let [ours, theirs] = messages(difference);
+            difference.class.starts_with("message")
+                && count(&case.command, &|name| name == "$densify") > 0
+                && without(&ours).is_some()
+                && without(&ours) == without(&theirs)
         },
     },
     Accepted {
@@ -870,5 +892,6 @@ mod tests {
             assert!(flat(page).contains(&flat(accepted.words)), "{}", accepted.words);
         }
         assert!(flat(page).contains(two_mistakes::WORDS));
+        assert!(flat(page).contains(crate::CONSEQUENCE));
     }
 }

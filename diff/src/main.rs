@@ -55,6 +55,10 @@ marula-diff --marula PLACE --smoke
   --listed prints what is accepted, too
   --smoke  a few rounds of every kind, Marula against another Marula";
 
+/// The words of docs/differences.md for a difference that a case shows only after another one.
+pub(crate) const CONSEQUENCE: &str =
+    "A difference that appears only after a listed one in the same collection";
+
 struct Options {
     marula: String,
     mongod: String,
@@ -125,7 +129,8 @@ fn main() -> ExitCode {
             Server::new("marula", &options.marula, verb)?,
             Server::new(if options.smoke { "marula-2" } else { "mongod" }, other, other_verb)?,
         ];
-        Session { servers, options, report: Report::default(), setup: None }.run()
+        Session { servers, options, report: Report::default(), is_tainted: false, setup: None }
+            .run()
     });
     match run {
         Ok(true) => ExitCode::SUCCESS,
@@ -141,6 +146,9 @@ struct Session {
     servers: [Server; 2],
     options: Options,
     report: Report,
+    /// Whether an earlier case of the round had an explained difference: the servers' collections
+    /// may differ since, in what dropping all documents does not reset.
+    is_tainted: bool,
     /// The documents in both servers, by the address of the list; a round shares one.
     setup: Option<std::rc::Rc<Vec<tree::Tree>>>,
 }
@@ -171,6 +179,7 @@ impl Session {
         let cases = case::round(kind, seed);
         let origin = format!("seed {seed}");
         self.setup = None;
+        self.is_tainted = false;
         let mut commands: Vec<DocBuf> = Vec::new();
         let mut ends = Vec::new();
         for (number, case) in cases.iter().enumerate() {
@@ -238,6 +247,7 @@ impl Session {
         }
         match self.try_case(&smallest) {
             Ok(Some(difference)) => self.tell(&smallest, &difference, origin),
+            Ok(None) if self.is_tainted => self.report.accept(CONSEQUENCE),
             Ok(None) => self.tell(case, difference, &format!("{origin}, only once")),
             Err(broken) => self.crashed(&smallest, &broken, origin)?,
         }
@@ -247,6 +257,7 @@ impl Session {
     fn tell(&mut self, case: &Case, difference: &Difference, origin: &str) {
         match self.explanation(case, difference) {
             Some(words) => {
+                self.is_tainted = true;
                 self.report.accept(words);
                 if self.options.listed {
                     report::print(case, difference, &format!("{origin}, {words}"));
