@@ -132,10 +132,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("inline", &["request", "row"]),
     ("listing", &["context", "cursor", "fields", "request"]),
     ("memory", &["server"]),
-    (
-        "metrics",
-        &["counters", "cursor", "host", "memory", "net", "server", "time_series", "transactions"],
-    ),
+    ("metrics", &["counters", "cursor", "host", "memory", "net", "server", "transactions"]),
     ("nodes", &["server"]),
     ("operation", &["auth", "net", "row", "session", "shown_command"]),
     (

@@ -451,7 +451,7 @@ impl Db {
             self.tell(&CatalogEvent::IndexDropped(collection, index));
         }
         let from = collection.namespace();
-        collection.set_state(state);
+        self.catalog().set_state(collection, state);
         if from != entry.ns {
             // Another collection may have taken its old name.
             if self.collection(&from).is_some_and(|named| Arc::ptr_eq(&named, collection)) {
@@ -506,7 +506,7 @@ impl Db {
             let mut rest = State::clone(&state);
             rest.building.retain(|build| !is_dead(build, &alive));
             self.tell_nodes(&collection, &rest)?;
-            collection.set_state(rest);
+            self.catalog().set_state(&collection, rest);
             for build in dead {
                 build.abort();
                 build.idents().for_each(|ident| self.sweep(Space::Indexes, ident));

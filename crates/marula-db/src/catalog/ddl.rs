@@ -302,7 +302,7 @@ impl Db {
         }
         self.catalog().remove(from);
         collection.set_namespace(to.clone());
-        collection.set_state(state);
+        self.catalog().set_state(&collection, state);
         self.catalog().insert(collection.clone());
         self.tell(&CatalogEvent::Renamed { collection: &collection, from });
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
@@ -393,7 +393,7 @@ impl Db {
                 collection.set_indexed_at(stamp);
             }
         }
-        collection.set_state(state);
+        self.catalog().set_state(collection, state);
         Ok(())
     }
 }

@@ -204,7 +204,7 @@ impl Db {
         }
         let after = state.indexes.len();
         if after > before {
-            collection.set_state(state);
+            self.catalog().set_state(collection, state);
         }
         Ok((before, after))
     }
@@ -235,7 +235,7 @@ impl Db {
             put_entry(&mut *txn, collection.ident(), &ns, collection.uuid(), &state);
         }
         txn.commit().for_client()?;
-        collection.set_state(state);
+        self.catalog().set_state(collection, state);
         Ok(build)
     }
 
@@ -295,7 +295,7 @@ impl Db {
         // This must run even if the operation was interrupted.
         let lock = self.lock_catalog_anyway();
         let _alone = collection.hold_off_in_any_case();
-        forget_builds(collection, std::slice::from_ref(build));
+        self.forget_builds(collection, std::slice::from_ref(build));
         if !self.is_shared() || collection.is_dropped() {
             return;
         }
@@ -348,19 +348,19 @@ impl Db {
             }
         }
         builds.iter().for_each(|build| build.abort());
-        forget_builds(collection, &builds);
+        self.forget_builds(collection, &builds);
         if self.is_shared() && !builds.is_empty() {
             self.tell_nodes(collection, &collection.state())?;
         }
         Ok(before)
     }
-}
 
-/// Removes builds from a collection whose writers are held off.
-fn forget_builds(collection: &Collection, builds: &[Arc<Build>]) {
-    let mut state = State::clone(&collection.state());
-    state.building.retain(|known| !builds.iter().any(|build| Arc::ptr_eq(known, build)));
-    collection.set_state(state);
+    /// Removes builds from a collection whose writers are held off.
+    fn forget_builds(&self, collection: &Collection, builds: &[Arc<Build>]) {
+        let mut state = State::clone(&collection.state());
+        state.building.retain(|known| !builds.iter().any(|build| Arc::ptr_eq(known, build)));
+        self.catalog().set_state(collection, state);
+    }
 }
 
 /// Returns an error while an index of `collection` is being built.

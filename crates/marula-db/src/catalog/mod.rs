@@ -3,7 +3,8 @@
 //! Modules: `options` has the options of a collection, `entry` its entry in the store, `ddl` the
 //! changes of collections, `indexes` those of their indexes, `unique` the conversion of an index to
 //! a unique one, `views` the documents of `system.views`, `replace` the replacement of one
-//! collection by another, `event` the changes as a watcher receives them.
+//! collection by another, `event` the changes as a watcher receives them, `totals` the numbers of
+//! collections and indexes.
 //!
 //! The map in memory is authoritative for readers; every change is committed to the store first.
 
@@ -16,22 +17,26 @@ pub mod options;
 pub mod replace;
 pub mod shown;
 pub mod time_series;
+mod totals;
 mod unique;
 pub mod views;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
-use crate::collection::Collection;
+use crate::collection::{Collection, State};
 use crate::namespace::Namespace;
 pub(crate) use ddl::exists;
+pub use totals::Totals;
 
 /// All collections by name.
 #[derive(Default)]
 pub struct Catalog {
     databases: RwLock<BTreeMap<String, HashMap<String, Arc<Collection>>>>,
+    /// The totals of these collections; locked after them.
+    totals: Mutex<Totals>,
 }
 
 impl Catalog {
@@ -80,22 +85,46 @@ impl Catalog {
         databases.keys().find(|name| *name != db && name.eq_ignore_ascii_case(db)).cloned()
     }
 
+    /// The numbers of databases, collections and indexes, without a visit of each collection.
+    pub fn totals(&self) -> Totals {
+        let databases = self.databases.read();
+        Totals { databases: databases.len() as u64, ..*self.totals.lock() }
+    }
+
     pub(crate) fn insert(&self, collection: Arc<Collection>) {
         let ns = collection.namespace();
         let mut databases = self.databases.write();
-        databases
-            .entry(ns.db().to_owned())
-            .or_default()
-            .insert(ns.collection().to_owned(), collection);
+        let mut totals = self.totals.lock();
+        totals.add(&collection.state());
+        let named = databases.entry(ns.db().to_owned()).or_default();
+        if let Some(replaced) = named.insert(ns.collection().to_owned(), collection) {
+            totals.subtract(&replaced.state());
+        }
     }
 
     pub(crate) fn remove(&self, ns: &Namespace) {
         let mut databases = self.databases.write();
         if let Some(collections) = databases.get_mut(ns.db()) {
-            collections.remove(ns.collection());
+            if let Some(removed) = collections.remove(ns.collection()) {
+                self.totals.lock().subtract(&removed.state());
+            }
             if collections.is_empty() {
                 databases.remove(ns.db());
             }
         }
+    }
+
+    /// Replaces the options and indexes of a collection, which need not be in the catalogue.
+    pub(crate) fn set_state(&self, collection: &Collection, state: State) {
+        let databases = self.databases.read();
+        let ns = collection.namespace();
+        let named = databases.get(ns.db()).and_then(|named| named.get(ns.collection()));
+        let is_named = named.is_some_and(|named| std::ptr::eq(&raw const **named, collection));
+        let mut totals = self.totals.lock();
+        if is_named {
+            totals.subtract(&collection.state());
+            totals.add(&state);
+        }
+        collection.set_state(state);
     }
 }

@@ -84,7 +84,7 @@ impl Db {
         }
         self.catalog().remove(temporary);
         collection.set_namespace(target.clone());
-        collection.set_state(state);
+        self.catalog().set_state(&collection, state);
         self.catalog().insert(collection.clone());
         self.tell(&CatalogEvent::Renamed { collection: &collection, from: temporary });
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));

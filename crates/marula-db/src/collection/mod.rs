@@ -250,6 +250,7 @@ impl Collection {
         *self.shaped_at.lock() = stamp;
     }
 
+    /// For [`crate::catalog::Catalog::set_state`] alone, which keeps the catalogue's totals.
     pub(crate) fn set_state(&self, state: State) {
         *self.state.write() = Arc::new(state);
     }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use marula_db::catalog::Totals;
+
 use crate::cursor;
 use crate::host;
 use crate::net::{Connections, Network};
@@ -15,20 +17,9 @@ pub(super) struct Reading<'s> {
     pub(super) network: Network,
     pub(super) cursors: cursor::Statistics,
     pub(super) transactions: transactions::Statistics,
-    pub(super) catalog: Catalogued,
+    pub(super) catalog: Totals,
     pub(super) process: Process,
     engine: HashMap<String, i64>,
-}
-
-/// The numbers of the catalogue.
-#[derive(Default)]
-pub(super) struct Catalogued {
-    pub(super) databases: u64,
-    pub(super) collections: u64,
-    pub(super) views: u64,
-    pub(super) time_series: u64,
-    pub(super) indexes: u64,
-    pub(super) index_builds: u64,
 }
 
 /// The kernel's numbers of the process.
@@ -50,7 +41,7 @@ impl<'s> Reading<'s> {
             network: network.map(|counters| counters.network()).unwrap_or_default(),
             cursors: server.cursors.statistics(),
             transactions: server.transactions.statistics(),
-            catalog: Catalogued::read(server),
+            catalog: server.db.catalog().totals(),
             process: Process::read(),
             engine: server.db.engine_statistics().into_iter().collect(),
         }
@@ -65,27 +56,6 @@ impl<'s> Reading<'s> {
     /// Returns a duration of the engine in seconds; its counter is in microseconds.
     pub(super) fn engine_seconds(&self, name: &str) -> Option<f64> {
         self.engine(name).map(|us| us as f64 / 1_000_000.0)
-    }
-}
-
-impl Catalogued {
-    fn read(server: &Server) -> Self {
-        let catalog = server.db.catalog();
-        let databases = catalog.databases().len() as u64;
-        let mut found = Catalogued { databases, ..Catalogued::default() };
-        for collection in catalog.all() {
-            let state = collection.state();
-            if crate::time_series::is_shown(&collection) {
-                found.time_series += 1;
-            } else if state.options.view.is_some() {
-                found.views += 1;
-            } else {
-                found.collections += 1;
-            }
-            found.indexes += state.indexes.len() as u64;
-            found.index_builds += state.building.len() as u64;
-        }
-        found
     }
 }
 

@@ -3,19 +3,22 @@
 use marula_bson::{DocWriter, doc_fields};
 use marula_db::build::Phase;
 
-use super::{Section, long};
+use super::{Section, int, long};
 
 pub(super) fn active_index_builds(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let (mut scan, mut load, mut drain) = (0, 0, 0);
     let catalog = section.server.db.catalog();
-    for name in catalog.databases() {
-        for collection in catalog.collections(&name) {
-            for build in &collection.state().building {
-                match build.phase() {
-                    Phase::Scan => scan += 1,
-                    Phase::Load => load += 1,
-                    Phase::Drain => drain += 1,
-                }
+    // Without builds, no collection is visited.
+    let collections = match catalog.totals().index_builds {
+        0 => Vec::new(),
+        _ => catalog.all(),
+    };
+    for collection in collections {
+        for build in &collection.state().building {
+            match build.phase() {
+                Phase::Scan => scan += 1,
+                Phase::Load => load += 1,
+                Phase::Drain => drain += 1,
             }
         }
     }
@@ -35,31 +38,13 @@ pub(super) fn active_index_builds(section: &Section<'_>, out: &mut DocWriter<'_>
 }
 
 pub(super) fn catalog_stats(section: &Section<'_>, out: &mut DocWriter<'_>) {
-    let (mut collections, mut capped, mut clustered, mut views) = (0, 0, 0, 0);
-    let mut time_series = 0;
-    let catalog = section.server.db.catalog();
-    for name in catalog.databases() {
-        for collection in catalog.collections(&name) {
-            let state = collection.state();
-            if crate::time_series::is_shown(&collection) {
-                time_series += 1;
-                continue;
-            }
-            if state.options.view.is_some() {
-                views += 1;
-                continue;
-            }
-            collections += 1;
-            capped += i32::from(state.options.capped.is_some());
-            clustered += i32::from(state.options.clustered.is_some());
-        }
-    }
+    let totals = section.server.db.catalog().totals();
     doc_fields!(out;
-        "collections": collections,
-        "capped": capped,
-        "clustered": clustered,
-        "timeseries": time_series,
-        "views": views,
+        "collections": int(totals.collections),
+        "capped": int(totals.capped),
+        "clustered": int(totals.clustered),
+        "timeseries": int(totals.time_series),
+        "views": int(totals.views),
         "internalCollections": 0,
         "internalViews": 0,
     );
@@ -100,28 +85,25 @@ pub(super) fn index_stats(section: &Section<'_>, out: &mut DocWriter<'_>) {
     ];
     let mut counts = [0_i64; KINDS.len()];
     let mut total = 0_i64;
-    let catalog = section.server.db.catalog();
-    for name in catalog.databases() {
-        for collection in catalog.collections(&name) {
-            for index in &collection.state().indexes {
-                let spec = &index.spec;
-                total += 1;
-                let is_normal = !spec.is_id();
-                let flags = [
-                    spec.collation.is_some(),
-                    spec.parts.len() > 1,
-                    spec.is_id(),
-                    is_normal,
-                    spec.partial.is_some(),
-                    false,
-                    is_normal && spec.parts.len() == 1,
-                    spec.sparse,
-                    spec.expire_after_seconds.is_some(),
-                    spec.unique && is_normal,
-                ];
-                for (count, flag) in counts.iter_mut().zip(flags) {
-                    *count += i64::from(flag);
-                }
+    for collection in section.server.db.catalog().all() {
+        for index in &collection.state().indexes {
+            let spec = &index.spec;
+            total += 1;
+            let is_normal = !spec.is_id();
+            let flags = [
+                spec.collation.is_some(),
+                spec.parts.len() > 1,
+                spec.is_id(),
+                is_normal,
+                spec.partial.is_some(),
+                false,
+                is_normal && spec.parts.len() == 1,
+                spec.sparse,
+                spec.expire_after_seconds.is_some(),
+                spec.unique && is_normal,
+            ];
+            for (count, flag) in counts.iter_mut().zip(flags) {
+                *count += i64::from(flag);
             }
         }
     }
