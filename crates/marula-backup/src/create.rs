@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::key::{hex, name_of};
-use crate::manifest::{FORMAT, FileEntry, LogStart, Manifest, Moment, OBJECT_BYTES, place_of};
+use crate::key::{hash_of, hex};
+use crate::manifest::{FORMAT, FileEntry, LogStart, Manifest, Moment, OBJECT_BYTES};
 use crate::repository::Repository;
 use crate::underway::{Announcement, Work};
 use crate::{Error, Progress, Result, work};
@@ -124,11 +124,12 @@ pub fn create(
         let mut content = vec![0; part.bytes];
         file.read_exact_at(&mut content, (part.number * OBJECT_BYTES) as u64)
             .map_err(|error| Error::file("read", path, &error))?;
-        let object = name_of(repository.key(), &content);
+        let hash = hash_of(repository.key(), &content);
+        let object = hex(&hash);
         let is_there = extent == Extent::Incremental && present.contains_key(&object);
         // Of equal parts only one is sent.
         if !is_there && sent.lock().insert(object.clone()) {
-            progress.add_sent(repository.put(&place_of(&object), &content)?);
+            progress.add_sent(repository.put_object(hash, &content)?);
         }
         names[part.file].lock()[part.number] = object;
         progress.add_done(part.bytes);

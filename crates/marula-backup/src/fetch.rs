@@ -6,8 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::key::name_of;
-use crate::manifest::{Manifest, OBJECT_BYTES, place_of};
+use crate::manifest::{Manifest, OBJECT_BYTES};
 use crate::repository::Repository;
 use crate::{Error, Progress, Result, work};
 
@@ -37,7 +36,7 @@ pub fn fetch(
         }));
     }
     work::each(&parts, threads, progress, |&(file, object, at, bytes)| {
-        let content = object_of(repository, object, bytes)?;
+        let content = repository.get_object(object, bytes)?;
         let path = to.join(&file.name);
         File::options()
             .write(true)
@@ -69,21 +68,10 @@ pub fn compare(
     }
     let parts: Vec<_> = parts.into_iter().collect();
     work::each(&parts, threads, progress, |&(object, bytes)| {
-        object_of(repository, object, bytes)?;
+        repository.get_object(object, bytes)?;
         progress.add_done(bytes);
         Ok(())
     })
-}
-
-fn object_of(repository: &Repository, object: &str, bytes: usize) -> Result<Vec<u8>> {
-    let place = place_of(object);
-    let content = repository.get(&place, bytes)?.ok_or_else(|| {
-        Error::Damaged(format!("object '{place}' is missing in '{}'", repository.shown()))
-    })?;
-    if content.len() != bytes || name_of(repository.key(), &content) != object {
-        return Err(Error::Damaged(format!("object '{place}' is not what its name says")));
-    }
-    Ok(content)
 }
 
 fn sync(backup: &Manifest, to: &Path) -> Result<()> {
@@ -107,6 +95,7 @@ mod tests {
     use crate::create::tests::source;
     use crate::create::{Extent, Known, create};
     use crate::key::Key;
+    use crate::manifest::place_of;
     use crate::work::tests::folder;
 
     #[test]

@@ -69,13 +69,25 @@ impl Key {
     }
 }
 
-/// Returns the name of an object with this content: the SHA-256, or with a key the HMAC, so that a
-/// reader of the target cannot test whether it contains a known file.
-pub(crate) fn name_of(key: Option<&Key>, content: &[u8]) -> String {
+/// A hash of a content.
+pub(crate) type Hash = [u8; KEY_BYTES];
+
+/// Returns the hash that names an object with this content: the SHA-256, or with a key the HMAC, so
+/// that a reader of the target cannot test whether it contains a known file.
+pub(crate) fn hash_of(key: Option<&Key>, content: &[u8]) -> Hash {
     match key {
-        Some(key) => hex(hmac::sign(&key.names, content).as_ref()),
-        None => hex(digest::digest(&digest::SHA256, content).as_ref()),
+        Some(key) => {
+            let tag = hmac::sign(&key.names, content);
+            tag.as_ref().try_into().expect("an HMAC-SHA256 is as long as a key")
+        }
+        None => sha256(content),
     }
+}
+
+/// Returns the SHA-256 of a content.
+pub(crate) fn sha256(content: &[u8]) -> Hash {
+    let digest = digest::digest(&digest::SHA256, content);
+    digest.as_ref().try_into().expect("a SHA-256 is as long as a key")
 }
 
 /// Formats bytes as hexadecimal digits.
@@ -124,9 +136,9 @@ mod tests {
     fn names_depend_on_the_key() {
         let (one, other) = (Key::new(&[1; KEY_BYTES]), Key::new(&[2; KEY_BYTES]));
         assert_ne!(one.check(), other.check());
-        assert_ne!(name_of(Some(&one), b"x"), name_of(Some(&other), b"x"));
+        assert_ne!(hash_of(Some(&one), b"x"), hash_of(Some(&other), b"x"));
         assert_eq!(
-            name_of(None, b""),
+            hex(&hash_of(None, b"")),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         );
     }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::key::Key;
-use crate::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use crate::key::{Hash, Key, hash_of, hex};
+use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, place_of};
 use crate::sealed;
 use crate::target::{Target, shown};
 use crate::{Error, Result};
@@ -133,7 +133,18 @@ impl Repository {
 
     /// Stores content under a name; returns the number of bytes sent.
     pub(crate) fn put(&self, name: &str, content: &[u8]) -> Result<usize> {
-        let stored = sealed::seal(self.key(), name, content)?;
+        self.put_sealed(name, sealed::seal(self.key(), name, content, None)?)
+    }
+
+    /// Stores content as the object that its hash names; returns the number of bytes sent.
+    pub(crate) fn put_object(&self, hash: Hash, content: &[u8]) -> Result<usize> {
+        let place = place_of(&hex(&hash));
+        // Without a key, the hash is the SHA-256 that the stored form needs.
+        let digest = self.key().is_none().then_some(hash);
+        self.put_sealed(&place, sealed::seal(self.key(), &place, content, digest)?)
+    }
+
+    fn put_sealed(&self, name: &str, stored: Vec<u8>) -> Result<usize> {
         let bytes = stored.len();
         self.target.put(name, stored)?;
         Ok(bytes)
@@ -142,7 +153,24 @@ impl Repository {
     /// Returns the content stored under a name, at most `bytes_max` bytes; `None` if there is none.
     pub(crate) fn get(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
         let Some(stored) = self.target.get(name)? else { return Ok(None) };
-        sealed::open(self.key(), name, &stored, bytes_max).map(Some)
+        sealed::open(self.key(), name, &stored, bytes_max).map(|opened| Some(opened.content))
+    }
+
+    /// Returns the content of an object, `bytes` bytes, verified against its name.
+    ///
+    /// Errors: `Damaged` if it is missing or differs from its name; `Target`.
+    pub(crate) fn get_object(&self, object: &str, bytes: usize) -> Result<Vec<u8>> {
+        let place = place_of(object);
+        let stored = self.target.get(&place)?.ok_or_else(|| {
+            Error::Damaged(format!("object '{place}' is missing in '{}'", self.shown))
+        })?;
+        let opened = sealed::open(self.key(), &place, &stored, bytes)?;
+        // Without a key, opening has computed the hash.
+        let hash = opened.digest.unwrap_or_else(|| hash_of(self.key(), &opened.content));
+        match opened.content.len() == bytes && hex(&hash) == object {
+            true => Ok(opened.content),
+            false => Err(Error::Damaged(format!("object '{place}' is not what its name says"))),
+        }
     }
 
     /// Stores a manifest.
@@ -174,7 +202,7 @@ impl Repository {
     fn read_manifest(&self, name: &str, stored: Vec<u8>) -> Result<Manifest> {
         let content = match self.key() {
             None => stored,
-            key => sealed::open(key, name, &stored, MANIFEST_BYTES_MAX)?,
+            key => sealed::open(key, name, &stored, MANIFEST_BYTES_MAX)?.content,
         };
         let manifest = Manifest::read(name, &content)?;
         match manifest_name(&manifest.id) == name {

@@ -14,10 +14,10 @@
 //! and its header is authenticated: frames cannot be removed, reordered, or cut off at the end.
 
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
-use ring::{digest, hmac};
 
-use crate::key::{KEY_BYTES, Key};
+use crate::key::{Hash, KEY_BYTES, Key, sha256};
 use crate::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"MRLBKP01";
@@ -38,16 +38,31 @@ const WORTH_PART: usize = 8;
 /// an attempt.
 const FRAMES_NOT_TRIED: usize = 7;
 
-/// Returns the bytes to store under `name` for `content`.
+/// Content that was opened.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Opened {
+    /// The content.
+    pub(crate) content: Vec<u8>,
+    /// The SHA-256 of the content if it was stored in plain form.
+    pub(crate) digest: Option<Hash>,
+}
+
+/// Returns the bytes to store under `name` for `content`. `digest` is the SHA-256 of the content if
+/// the caller has it already.
 ///
 /// Errors: `Key` if the operating system returns no random bytes.
-pub(crate) fn seal(key: Option<&Key>, name: &str, content: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn seal(
+    key: Option<&Key>,
+    name: &str,
+    content: &[u8],
+    digest: Option<Hash>,
+) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(content.len() + content.len() / 64 + 256);
     out.extend_from_slice(MAGIC);
     let cipher = match key {
         None => {
             out.push(PLAIN);
-            out.extend_from_slice(digest::digest(&digest::SHA256, content).as_ref());
+            out.extend_from_slice(&digest.unwrap_or_else(|| sha256(content)));
             None
         }
         Some(key) => {
@@ -102,7 +117,7 @@ pub(crate) fn open(
     name: &str,
     stored: &[u8],
     bytes_max: usize,
-) -> Result<Vec<u8>> {
+) -> Result<Opened> {
     let damaged = |what: &str| Error::Damaged(format!("'{name}' {what}"));
     let Some((head, mut rest)) = stored.split_at_checked(HEAD_BYTES) else {
         return Err(damaged("is cut off"));
@@ -119,7 +134,7 @@ pub(crate) fn open(
         (ENCRYPTED, None) => return Err(Error::Key(format!("'{name}' is encrypted: say its key"))),
         _ => return Err(damaged("is of a kind that is not known")),
     };
-    let mut content = Vec::new();
+    let mut content = Vec::with_capacity(rest.len().min(bytes_max));
     let mut number = 0;
     loop {
         let Some((head, behind)) = rest.split_first_chunk::<FRAME_HEAD_BYTES>() else {
@@ -164,10 +179,11 @@ pub(crate) fn open(
     if !rest.is_empty() {
         return Err(damaged("has bytes after its end"));
     }
-    if kind == PLAIN && digest::digest(&digest::SHA256, &content).as_ref() != salt {
+    let digest = (kind == PLAIN).then(|| sha256(&content));
+    if digest.is_some_and(|digest| digest != salt) {
         return Err(damaged("has a wrong checksum"));
     }
-    Ok(content)
+    Ok(Opened { content, digest })
 }
 
 fn compressed(frame: &[u8]) -> Option<Vec<u8>> {
@@ -222,8 +238,14 @@ mod tests {
         for key in [None, Some(&key)] {
             for bytes in [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 12 * FRAME_BYTES] {
                 let content = content(bytes);
-                let stored = seal(key, "x", &content).expect("it is sealed");
-                assert!(open(key, "x", &stored, MAX).expect("it opens") == content, "{bytes}");
+                let stored = seal(key, "x", &content, None).expect("it is sealed");
+                let opened = open(key, "x", &stored, MAX).expect("it opens");
+                assert!(opened.content == content, "{bytes}");
+                assert_eq!(opened.digest, key.is_none().then(|| sha256(&content)));
+                if key.is_none() {
+                    let again = seal(None, "x", &content, opened.digest).expect("it is sealed");
+                    assert!(again == stored, "{bytes}");
+                }
                 if bytes > 0 {
                     assert!(open(key, "x", &stored, bytes - 1).is_err(), "it has a bound");
                 }
@@ -236,7 +258,7 @@ mod tests {
         let key = Key::new(&[3; KEY_BYTES]);
         let content: Vec<u8> = (0..300_u32).flat_map(u32::to_le_bytes).collect();
         for key in [None, Some(&key)] {
-            let stored = seal(key, "x", &content).expect("it is sealed");
+            let stored = seal(key, "x", &content, None).expect("it is sealed");
             for at in 0..stored.len() {
                 let mut changed = stored.clone();
                 changed[at] ^= 1;
@@ -250,7 +272,7 @@ mod tests {
     #[test]
     fn a_frame_is_of_one_place_in_one_object() {
         let (key, other) = (Key::new(&[3; KEY_BYTES]), Key::new(&[4; KEY_BYTES]));
-        let stored = seal(Some(&key), "x", &content(3 * FRAME_BYTES)).expect("it is sealed");
+        let stored = seal(Some(&key), "x", &content(3 * FRAME_BYTES), None).expect("it is sealed");
         assert!(open(Some(&key), "y", &stored, MAX).is_err(), "under another name");
         assert!(open(Some(&other), "x", &stored, MAX).is_err(), "with another key");
         assert!(matches!(open(None, "x", &stored, MAX), Err(Error::Key(_))), "with no key");
@@ -264,7 +286,7 @@ mod tests {
         {
             assert!(open(Some(&key), "x", &wrong.concat(), MAX).is_err());
         }
-        let plain = seal(None, "x", b"y").expect("it is sealed");
+        let plain = seal(None, "x", b"y", None).expect("it is sealed");
         assert!(open(Some(&key), "x", &plain, MAX).is_err(), "a plain one in its place");
     }
 }
