@@ -1,8 +1,10 @@
-"""--memory-limit bounds what sorts, groups and other stages hold together: they use the disk, or are refused."""
+"""--memory-limit bounds what sorts, groups, replies and other work hold together: they use the disk, are smaller, or are refused."""
 import concurrent.futures
+import contextlib
 
 import pymongo
 import pytest
+import raw
 import server
 from pymongo.errors import OperationFailure
 
@@ -46,6 +48,26 @@ def test_sorts_go_to_the_disk_when_the_server_is_short(small):
         return [d["a"] for d in client.t.c.find({}, {"a": 1, "s": 1}).sort("a", 1).batch_size(500)]
 
     assert at_once(run) == [list(range(COUNT))] * CLIENTS
+    assert highest_mb(own) < LIMIT_MB
+
+
+def test_batches_are_small_when_the_server_is_short(small):
+    own, _ = small
+    find = {"find": "c", "projection": {"s": 1}, "batchSize": COUNT}
+    # Nobody reads these replies yet: with 16 MB each they would be as large as the limit.
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(raw.Raw(own.port)) for _ in range(LIMIT_MB // 16)]
+        [connection.send({**find, "$db": "t"}) for connection in slow]
+        cursors = [connection.reply()["cursor"] for connection in slow]
+        counts = []
+        for connection, cursor in zip(slow, cursors):
+            counts.append(len(cursor["firstBatch"]))
+            ids = [document["_id"] for document in cursor["firstBatch"]]
+            while cursor["id"]:
+                cursor = connection.command("t", getMore=cursor["id"], collection="c", batchSize=COUNT)["cursor"]
+                ids += [document["_id"] for document in cursor["nextBatch"]]
+            assert ids == list(range(COUNT))
+    assert min(counts) < max(counts)
     assert highest_mb(own) < LIMIT_MB
 
 

@@ -8,6 +8,7 @@ use marula_db::index::entry;
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution, Found};
 use marula_query::filter::{Filter, NearTest};
+use marula_query::meter;
 use marula_query::projection::{Meta, Metadata, Projection};
 use marula_query::sort::{DocMeta, SortPattern};
 
@@ -15,6 +16,48 @@ use crate::env::{Env, Progress};
 
 /// The most bytes of documents in one batch. Source: manual "Limits": a reply fits a message.
 pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The size of a batch up to which a reply grows by doubling. A larger batch gets the room of the
+/// largest one at once: growing would copy the reply and clear memory for it repeatedly, while room
+/// that is not written to costs nothing.
+const SMALL_BATCH_BYTES_MAX: usize = 512 << 10;
+
+/// The room of a batch. While the server is short of memory, it is that of a small batch, and
+/// clients get their documents in more batches.
+pub struct Room {
+    bytes_max: usize,
+}
+
+impl Room {
+    /// The room of a batch of a cursor, which continues with the next batch.
+    pub fn of_cursor() -> Room {
+        Room { bytes_max: SMALL_BATCH_BYTES_MAX }
+    }
+
+    /// The room of a batch that is the only one.
+    pub fn of_single_batch() -> Room {
+        Room { bytes_max: BATCH_BYTES_MAX }
+    }
+
+    /// Returns whether there is room for a document of `size` bytes. A batch has one document at
+    /// least.
+    #[inline]
+    pub fn has(&mut self, batch: &ArrayWriter<'_>, size: usize) -> bool {
+        batch.count() == 0 || {
+            let bytes = batch.size() + size;
+            bytes <= self.bytes_max || self.can_grow_to(bytes)
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn can_grow_to(&mut self, bytes: usize) -> bool {
+        if self.bytes_max < BATCH_BYTES_MAX && !meter::is_short_of(BATCH_BYTES_MAX) {
+            self.bytes_max = BATCH_BYTES_MAX;
+        }
+        bytes <= self.bytes_max
+    }
+}
 
 /// Whether there is more after a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +91,8 @@ pub struct FindDocuments {
     pub(crate) show_record_id: bool,
     /// The behaviour at the end.
     pub(crate) tail: Tail,
+    /// Returns one batch and no cursor: `singleBatch`.
+    pub(crate) is_single_batch: bool,
     scratch: Vec<u8>,
 }
 
@@ -61,6 +106,7 @@ impl FindDocuments {
             return_key: false,
             show_record_id: false,
             tail: Tail::No,
+            is_single_batch: false,
             scratch: Vec::new(),
         }
     }
@@ -118,12 +164,16 @@ impl FindDocuments {
             show_record_id: self.show_record_id,
             scratch,
         });
+        let mut room = match self.is_single_batch {
+            true => Room::of_single_batch(),
+            false => Room::of_cursor(),
+        };
         let end = execution.run(env.unit, &mut || env.check_interrupt(), &mut |found| {
             let bytes = match &mut shown {
                 None => found.doc.as_bytes(),
                 Some(shown) => shown.write(found)?,
             };
-            if batch.count() > 0 && batch.size() + bytes.len() > BATCH_BYTES_MAX {
+            if !room.has(batch, bytes.len()) {
                 return Ok(Emit::Full);
             }
             batch.push_with(Type::Document, |out| {
@@ -140,16 +190,11 @@ impl FindDocuments {
     }
 }
 
-/// The size from which on a reply gets room for the largest batch at once. Growing by doubling
-/// would copy the reply and clear memory for it repeatedly, while room that is not written to costs
-/// nothing.
-const LARGE_REPLY_BYTES: usize = 512 << 10;
-
 /// Makes room in a reply for a document of `size` bytes.
 #[inline]
 fn make_room(out: &mut Vec<u8>, size: usize) {
-    if out.capacity() - out.len() < size && out.len() >= LARGE_REPLY_BYTES {
-        out.reserve(size.max(BATCH_BYTES_MAX.saturating_sub(out.len()) + LARGE_REPLY_BYTES));
+    if out.capacity() - out.len() < size && out.len() >= SMALL_BATCH_BYTES_MAX {
+        out.reserve(size.max(BATCH_BYTES_MAX.saturating_sub(out.len()) + SMALL_BATCH_BYTES_MAX));
     }
 }
 

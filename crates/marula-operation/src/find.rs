@@ -269,6 +269,7 @@ impl<'a> FindOp<'a> {
             && let Some(id) = by_id::only_id(collection, self.filter, &context)
         {
             let execution = by_id::look_up(collection, id, context);
+            // One document at most is one batch in any case.
             return Ok(Progress::Done(FindDocuments::new(execution)));
         }
         let FindQuery { query, projection, position_filter } = self.query(env, context)?;
@@ -285,6 +286,7 @@ impl<'a> FindOp<'a> {
         documents.return_key = self.return_key;
         documents.show_record_id = self.show_record_id;
         documents.tail = self.tail;
+        documents.is_single_batch = self.single_batch;
         if self.tail != Tail::No {
             collection.note_tailable();
         }

@@ -113,8 +113,9 @@ pub(crate) fn ask_always(bytes: usize) -> Result<()> {
     operation().map_or(Ok(()), |operation| operation.ask(bytes))
 }
 
-/// Returns whether the thread's operation should keep `bytes` more on the disk, if it can.
-pub(crate) fn is_short_of(bytes: usize) -> bool {
+/// Returns whether the thread's operation should do with less than `bytes` more, if it can: on the
+/// disk, or later.
+pub fn is_short_of(bytes: usize) -> bool {
     operation().is_some_and(|operation| operation.is_short_of(bytes))
 }
 

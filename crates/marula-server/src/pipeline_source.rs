@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 
 use crate::change_stream::{Events, Followed};
 use crate::context::{Context, Watch, Work};
-use crate::cursor::{self, BATCH_BYTES_MAX, Filled};
+use crate::cursor::{self, Filled, Room};
 use crate::geo_near::{self, Search};
 use crate::pipeline_writes::Writer;
 use crate::report::{self, Sight};
@@ -297,6 +297,7 @@ impl cursor::Source for PipelineSource {
         self.reads.as_ref().map_or(Ok(()), Reads::check)?;
         let room = documents_max.saturating_sub(batch.count() + usize::from(self.is_held));
         self.surroundings.room.store(room, Ordering::Relaxed);
+        let mut batch_room = Room::of_cursor();
         while batch.count() < documents_max {
             if !self.is_held {
                 match self.source.advance()? {
@@ -316,8 +317,7 @@ impl cursor::Source for PipelineSource {
             }
             let doc = self.source.doc();
             check_result(doc)?;
-            self.is_held =
-                batch.count() > 0 && batch.size() + doc.as_bytes().len() > BATCH_BYTES_MAX;
+            self.is_held = !batch_room.has(batch, doc.as_bytes().len());
             if self.is_held {
                 break;
             }
