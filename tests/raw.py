@@ -5,10 +5,13 @@ import struct
 import bson
 
 
-def message(command):
-    """A command as the bytes of a message."""
-    body = bson.encode(command)
-    return struct.pack("<iiiiI", 21 + len(body), 1, 0, 2013, 0) + b"\0" + body
+def message(command, **sequences):
+    """A command as the bytes of a message; sequences of encoded documents, by their names, are sections of their own."""
+    sections = b"\0" + bson.encode(command)
+    for name, documents in sequences.items():
+        name = name.encode() + b"\0"
+        sections += b"\1" + struct.pack("<i", 4 + len(name) + len(documents)) + name + documents
+    return struct.pack("<iiiiI", 20 + len(sections), 1, 0, 2013, 0) + sections
 
 
 class Raw:
