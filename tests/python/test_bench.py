@@ -163,7 +163,7 @@ def test_what_production_costs_is_measured(tmp_path):
                "--marula", server.serve_command()[0]]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    for part in ("TLS, authenticated find", "writes during a full backup", "restore: ", "a scrape of /metrics",
-                 "from the start to the first answer", "dump of ", "restore CPU of "):
+    for part in ("TLS, authenticated find", "writes during a full backup", "restore, online: ", "restore, closed: ",
+                 "a scrape of /metrics", "from the start to the first answer", "dump of ", "restore CPU of "):
         assert part in done.stdout, done.stdout
     assert not list(tmp_path.iterdir())
