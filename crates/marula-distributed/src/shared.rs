@@ -13,7 +13,7 @@ use marula_storage::{Caps, Direction, Epoch, Error, KeyRange, Space, Stamp};
 use parking_lot::Mutex;
 
 use crate::kv::{Block, BlockLimit, Commit, Conflict, Kv, KvError, Result, Version};
-use crate::layout::Layout;
+use crate::layout::{KEY_BYTES_MAX, Layout, VALUE_BYTES_MAX};
 use crate::nodes::Sharing;
 use crate::outcome::Slots;
 use crate::pin::{self, Pin, Repeats};
@@ -120,10 +120,19 @@ pub(crate) fn kv_error(error: Error) -> KvError {
 }
 
 impl Shared {
-    pub(crate) fn new(kv: Arc<dyn Kv>, layout: Layout, caps: Caps) -> Self {
+    /// The store that lies below `root`.
+    pub(crate) fn new(kv: Arc<dyn Kv>, root: &[u8]) -> Self {
+        let caps = Caps {
+            name: kv.name(),
+            key_bytes_max: KEY_BYTES_MAX,
+            value_bytes_max: VALUE_BYTES_MAX,
+            txn_bytes_max: kv.limits().commit_bytes_max,
+            is_remote: true,
+            is_persistent: kv.is_persistent(),
+        };
         Shared {
             kv,
-            layout,
+            layout: Layout::new(root),
             caps,
             latches: Latches::new(),
             slots: Slots::default(),

@@ -10,7 +10,7 @@ use marula_storage::{
 use parking_lot::Mutex;
 
 use crate::kv::{BlockLimit, Commit, Conflict, Kv, KvError, Mutation};
-use crate::layout::{self, FORMAT, KEY_BYTES_MAX, Layout, VALUE_BYTES_MAX};
+use crate::layout::{self, FORMAT};
 use crate::lease::{Lease, LeaseOptions};
 use crate::nodes::Membership;
 use crate::pin::{self, Repeats};
@@ -58,15 +58,7 @@ impl Distributed {
         let limits = kv.limits();
         assert!(limits.key_bytes_max >= 9_000, "places of keys take so much");
         assert!(limits.value_bytes_max > layout::PART_BYTES, "a part is a value");
-        let caps = Caps {
-            name: kv.name(),
-            key_bytes_max: KEY_BYTES_MAX,
-            value_bytes_max: VALUE_BYTES_MAX,
-            txn_bytes_max: limits.commit_bytes_max,
-            is_remote: true,
-            is_persistent: kv.is_persistent(),
-        };
-        let shared = Arc::new(Shared::new(kv, Layout::new(&options.root), caps));
+        let shared = Arc::new(Shared::new(kv, &options.root));
         let (lease, membership) = match (options.lease, options.is_shared) {
             (None, is_shared) => {
                 assert!(!is_shared, "who shares a store shows that it lives");

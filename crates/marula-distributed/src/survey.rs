@@ -7,10 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use marula_storage::nodes::Node;
-use marula_storage::{Caps, ClusterStatus, Result};
+use marula_storage::{ClusterStatus, Result};
 
 use crate::kv::{Kv, KvError};
-use crate::layout::{KEY_BYTES_MAX, Layout, VALUE_BYTES_MAX};
 use crate::shared::{Shared, store_error};
 use crate::{lease, nodes};
 
@@ -52,16 +51,8 @@ pub struct Seen<T> {
 ///
 /// Errors: no server of the store can be reached.
 pub fn survey(kv: Arc<dyn Kv>, root: &[u8]) -> Result<Survey> {
-    let caps = Caps {
-        name: kv.name(),
-        key_bytes_max: KEY_BYTES_MAX,
-        value_bytes_max: VALUE_BYTES_MAX,
-        txn_bytes_max: kv.limits().commit_bytes_max,
-        is_remote: true,
-        is_persistent: kv.is_persistent(),
-    };
     let cluster = kv.status().map_err(store_error)?;
-    let shared = Shared::new(kv, Layout::new(root), caps);
+    let shared = Shared::new(kv, root);
     Ok(Survey { cluster, processes: processes(&shared).map_err(store_error) })
 }
 

@@ -190,7 +190,7 @@ fn collections(server: &Server) -> Result<Vec<DocBuf>> {
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    let is_balanced = server.db.cluster_status()?.placement != Placement::Everywhere;
+    let is_balanced = is_balanced(server)?;
     let document = |(collection, sharding): &(Arc<Collection>, Sharding)| {
         let Sharding { key, is_unique, at_ms } = sharding;
         DocBuf::build(|out| {
@@ -229,7 +229,7 @@ fn chunks(server: &Server) -> Vec<DocBuf> {
 
 /// Returns the settings: the store's own balancing, and no splitting of chunks.
 fn settings(server: &Server) -> Result<Vec<DocBuf>> {
-    let is_balanced = server.db.cluster_status()?.placement != Placement::Everywhere;
+    let is_balanced = is_balanced(server)?;
     let balancer = DocBuf::build(|out| {
         let mode = balancer_mode(is_balanced);
         doc_fields!(out; "_id": "balancer", "stopped": !is_balanced, "mode": mode);
@@ -238,6 +238,11 @@ fn settings(server: &Server) -> Result<Vec<DocBuf>> {
         doc_fields!(out; "_id": "autosplit", "enabled": false);
     });
     Ok(vec![balancer, splits])
+}
+
+/// Returns whether the store moves data among its servers.
+fn is_balanced(server: &Server) -> Result<bool> {
+    Ok(server.db.cluster_status()?.placement != Placement::Everywhere)
 }
 
 /// Returns the mode of a balancer that runs, or that there is not.

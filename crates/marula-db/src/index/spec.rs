@@ -246,7 +246,7 @@ pub fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
 }
 
 /// Returns whether a key pattern is that of the `_id` index.
-fn is_id_pattern(key: Doc<'_>) -> bool {
+pub fn is_id_pattern(key: Doc<'_>) -> bool {
     let mut fields = key.iter();
     match (fields.next(), fields.next()) {
         (Some(only), None) => only.name == "_id" && only.value.get().as_f64() == Some(1.0),

@@ -599,7 +599,8 @@ fn target(ctx: &Context<'_>, entry: Doc<'_>, actions: &[&str]) -> Result<Option<
     let Some(Value::Binary(given)) = entry.get("ui") else { return Ok(named) };
     let bytes = given.bytes.try_into().expect("the form of the UUID was checked");
     let Some(ns) = ctx.server.db.catalog().of_uuid(&bytes) else {
-        return Err(no_such_uuid(&uuid::text(&bytes), &with_times(entry).as_doc()));
+        let entry = DocBuf::build(|out| write_with_times(entry, false, out));
+        return Err(no_such_uuid(&uuid::text(&bytes), &entry.as_doc()));
     };
     let own = Target::collection(ns.db(), ns.collection());
     let may = |access: &Access| actions.iter().all(|action| access.may(&own, action));
@@ -634,31 +635,22 @@ fn is_modifier(update: Doc<'_>) -> bool {
 /// applied separately.
 fn shown(entry: Doc<'_>, atomicity: Atomicity) -> String {
     let shown = DocBuf::build(|out| {
-        let mut fields = out.begin_doc("oplogEntry");
-        fields.append_elements(entry.elements_bytes());
-        if entry.get("ts").is_none() {
-            fields.append("ts", Value::Timestamp(0));
-        }
-        if atomicity == Atomicity::OneByOne && entry.get("h").is_none() {
-            fields.append("h", 0_i64);
-        }
-        if entry.get("wall").is_none() {
-            fields.append("wall", Value::DateTime(0));
-        }
+        let has_hash = atomicity == Atomicity::OneByOne;
+        write_with_times(entry, has_hash, &mut out.begin_doc("oplogEntry"));
     });
     shown.as_doc().to_string()
 }
 
-/// Returns an entry with its times.
-fn with_times(entry: Doc<'_>) -> DocBuf {
-    DocBuf::build(|out| {
-        out.append_elements(entry.elements_bytes());
-        for (name, time) in [("ts", Value::Timestamp(0)), ("wall", Value::DateTime(0))] {
-            if entry.get(name).is_none() {
-                out.append(name, time);
-            }
+/// Writes an entry with its times, and with its hash.
+fn write_with_times(entry: Doc<'_>, has_hash: bool, out: &mut DocWriter<'_>) {
+    out.append_elements(entry.elements_bytes());
+    let hash = has_hash.then_some(("h", Value::Int64(0)));
+    let (begin, wall) = (("ts", Value::Timestamp(0)), ("wall", Value::DateTime(0)));
+    for (name, value) in [Some(begin), hash, Some(wall)].into_iter().flatten() {
+        if entry.get(name).is_none() {
+            out.append(name, value);
         }
-    })
+    }
 }
 
 /// Checks that the document which a condition's `q` finds in its `ns` matches its `res`.

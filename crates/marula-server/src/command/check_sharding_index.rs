@@ -3,6 +3,7 @@
 //! Source: recorded from mongod 6.0.
 
 use marula_bson::{Doc, DocWriter, Value};
+use marula_db::index::spec::is_id_pattern;
 use marula_db::{Index, Namespace};
 use marula_error::{Result, errors};
 use marula_operation::targets;
@@ -23,7 +24,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "checkShardingIndex",
     help: "Checks whether an index of a collection can serve a shard key.",
-    auth: Auth::Content(demands),
+    auth: Auth::Content(|request, check| needs_on_named(request, check, "find")),
     run,
     ..Command::DEFAULT
 };
@@ -33,7 +34,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let Some(key) = key_pattern(request) else {
         return Ok(Outcome::Failed("no key pattern found in checkShardingindex".to_owned()));
     };
-    if is_id(key) {
+    if is_id_pattern(key) {
         reply.append("idskip", true);
         return Ok(Outcome::Done);
     }
@@ -93,14 +94,6 @@ fn is_prefix(key: Doc<'_>, of: Doc<'_>) -> bool {
     })
 }
 
-fn is_id(key: Doc<'_>) -> bool {
-    let mut fields = key.iter();
-    let first = fields
-        .next()
-        .is_some_and(|field| field.name == "_id" && field.value.get().as_f64() == Some(1.0));
-    first && fields.next().is_none()
-}
-
 /// Returns the namespace in the first field of the command.
 ///
 /// Errors: `name_type`, `invalid_name`.
@@ -117,9 +110,13 @@ pub(super) fn key_pattern<'a>(request: &Request<'a>) -> Option<Doc<'a>> {
     request.arg("keyPattern").and_then(|key| key.as_doc()).filter(|key| !key.is_empty())
 }
 
-/// Requires the privilege to read the collection.
-fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+/// Requires a privilege on the collection in the first field of the command.
+pub(super) fn needs_on_named(
+    request: &Request<'_>,
+    check: &mut Check<'_>,
+    action: &'static str,
+) -> Result<()> {
     let ns = namespace(request)?;
-    check.needs_on(ns.db(), ns.collection(), &["find"]);
+    check.needs_on(ns.db(), ns.collection(), &[action]);
     Ok(())
 }

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, DocWriter, Value, doc_fields};
 use marula_db::collection::{Sharding, State};
 use marula_db::index::spec::IndexRequest;
-use marula_db::{Collection, Index, Namespace};
+use marula_db::{Collection, Index, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 use marula_operation::targets;
 
-use super::check_sharding_index::{MultikeyIndexes, namespace, unsuited};
+use super::check_sharding_index::{MultikeyIndexes, namespace, needs_on_named, unsuited};
 use super::create_indexes::with_progress;
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
@@ -53,11 +53,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("unique", Types::BOOLEAN),
         ],
     },
-    auth: Auth::Content(|request, check| {
-        let ns = namespace(request)?;
-        check.needs_on(ns.db(), ns.collection(), &["enableSharding"]);
-        Ok(())
-    }),
+    auth: Auth::Content(|request, check| needs_on_named(request, check, "enableSharding")),
     run,
     ..Command::DEFAULT
 };
@@ -140,7 +136,7 @@ fn has_index(state: &State, key: Doc<'_>, is_unique: bool) -> Result<bool> {
     let is_whole = |index: &Index| index.spec.key.as_doc().iter().count() == key.iter().count();
     let mut suited = state.indexes.iter().filter(suited).peekable();
     let Some(first) = suited.peek().map(|index| index.spec.name.clone()) else { return Ok(false) };
-    if is_unique && !suited.any(|index| (index.spec.unique || is_id(key)) && is_whole(index)) {
+    if is_unique && !suited.any(|index| (index.spec.unique || index.is_id()) && is_whole(index)) {
         return Err(not_unique(&first));
     }
     Ok(true)
@@ -157,11 +153,7 @@ fn build_index(
     key: Doc<'_>,
     is_unique: bool,
 ) -> Result<()> {
-    let parts = key.iter().map(|field| match field.value.get() {
-        Value::String(kind) => format!("{}_{kind}", field.name),
-        _ => format!("{}_1", field.name),
-    });
-    let name = parts.collect::<Vec<_>>().join("_");
+    let name = IndexSpec::default_name(key);
     let document = DocBuf::build(|out| {
         doc_fields!(out; "key": key, "name": name.as_str());
         if is_unique {

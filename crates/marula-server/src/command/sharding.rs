@@ -13,7 +13,7 @@ use marula_db::namespace::is_database_name;
 use marula_error::{Result, errors};
 use marula_storage::cluster::Placement;
 
-use super::check_sharding_index::{invalid_name, namespace};
+use super::check_sharding_index::{invalid_name, namespace, needs_on_named};
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::check::{Check, Target};
@@ -107,15 +107,11 @@ pub(super) static BALANCER_COLLECTION_STATUS: Command = Command {
     name: "balancerCollectionStatus",
     help: "Returns that a collection with a shard key is where it should be: the distributed store sees to that.",
     run: |context, request, reply| {
-        let ns = namespace(request)?;
-        let collection = context.server.db.collection(&ns);
-        match collection.is_some_and(|collection| collection.state().sharding.is_some()) {
-            true => reply.append("balancerCompliant", true),
-            false => return Err(not_sharded(&ns)),
-        };
+        check_has_key(context, request)?;
+        reply.append("balancerCompliant", true);
         Ok(Outcome::Done)
     },
-    auth: Auth::Content(|request, check| on_named(request, check, "enableSharding")),
+    auth: Auth::Content(|request, check| needs_on_named(request, check, "enableSharding")),
     ..BASE
 };
 
@@ -157,7 +153,7 @@ pub(super) static MOVE_CHUNK: Command = Command {
     help: "Moves a chunk to a shard. It succeeds for the only one, on which all chunks are already.",
     fields: Fields::Known { place: "moveChunk", fields: &[Field::required("to", Types::STRING)] },
     run: |context, request, _| check_move(context, request, "to"),
-    auth: Auth::Content(|request, check| on_named(request, check, "moveChunk")),
+    auth: Auth::Content(|request, check| needs_on_named(request, check, "moveChunk")),
     ..BASE
 };
 
@@ -169,7 +165,7 @@ pub(super) static MOVE_RANGE: Command = Command {
         fields: &[Field::required("toShard", Types::STRING)],
     },
     run: |context, request, _| check_move(context, request, "toShard"),
-    auth: Auth::Content(|request, check| on_named(request, check, "moveChunk")),
+    auth: Auth::Content(|request, check| needs_on_named(request, check, "moveChunk")),
     ..BASE
 };
 
@@ -219,19 +215,19 @@ pub(super) static UPDATE_ZONE_KEY_RANGE: Command = refused(
 pub(super) static SPLIT: Command = refused(
     "split",
     "Fails: a distributed store divides the data itself.",
-    Auth::Content(|request, check| on_named(request, check, "splitChunk")),
+    Auth::Content(|request, check| needs_on_named(request, check, "splitChunk")),
 );
 
 pub(super) static MERGE_CHUNKS: Command = refused(
     "mergeChunks",
     "Fails: a distributed store divides the data itself.",
-    Auth::Content(|request, check| on_named(request, check, "splitChunk")),
+    Auth::Content(|request, check| needs_on_named(request, check, "splitChunk")),
 );
 
 pub(super) static RESHARD_COLLECTION: Command = refused(
     "reshardCollection",
     "Fails: a distributed store places the data itself, whatever the shard key.",
-    Auth::Content(|request, check| on_named(request, check, "reshardCollection")),
+    Auth::Content(|request, check| needs_on_named(request, check, "reshardCollection")),
 );
 
 fn get_shard_map(
@@ -307,10 +303,16 @@ fn check_shard(context: &Context<'_>, request: &Request<'_>, field: &str) -> Res
 
 /// The same for a part of a collection, which must have a shard key.
 fn check_move(context: &Context<'_>, request: &Request<'_>, field: &str) -> Result<Outcome> {
+    check_has_key(context, request)?;
+    check_shard(context, request, field)
+}
+
+/// Checks that the collection in the first field of the command has a shard key.
+fn check_has_key(context: &Context<'_>, request: &Request<'_>) -> Result<()> {
     let ns = namespace(request)?;
     let collection = context.server.db.collection(&ns);
     match collection.is_some_and(|collection| collection.state().sharding.is_some()) {
-        true => check_shard(context, request, field),
+        true => Ok(()),
         false => Err(not_sharded(&ns)),
     }
 }
@@ -318,12 +320,5 @@ fn check_move(context: &Context<'_>, request: &Request<'_>, field: &str) -> Resu
 /// Requires the privilege to change the settings of the cluster.
 fn changes_settings(_: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     check.needs_on("config", "settings", &["update"]);
-    Ok(())
-}
-
-/// Requires a privilege on the collection in the first field.
-fn on_named(request: &Request<'_>, check: &mut Check<'_>, action: &'static str) -> Result<()> {
-    let ns = namespace(request)?;
-    check.needs_on(ns.db(), ns.collection(), &[action]);
     Ok(())
 }

@@ -17,7 +17,6 @@ use marula_query::filter::Filter;
 
 use super::check_sharding_index::{self, MultikeyIndexes, unsuited};
 use super::{Auth, Command, Outcome};
-use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -35,7 +34,9 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "splitVector",
     help: "Returns the keys of an index that split a collection into chunks of similar size.",
-    auth: Auth::Content(demands),
+    auth: Auth::Content(|request, check| {
+        check_sharding_index::needs_on_named(request, check, "splitVector")
+    }),
     run,
     ..Command::DEFAULT
 };
@@ -242,11 +243,4 @@ impl Search<'_, '_> {
         })?;
         Ok((found, seen))
     }
-}
-
-/// Requires the privilege `splitVector` on the collection.
-fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
-    let ns = check_sharding_index::namespace(request)?;
-    check.needs(Target::collection(ns.db(), ns.collection()), &["splitVector"]);
-    Ok(())
 }
