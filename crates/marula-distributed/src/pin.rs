@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::ptr;
 
+use marula_storage::Epoch;
+
 use crate::shared::{At, Shared};
 
 thread_local! {
@@ -27,8 +29,10 @@ pub(crate) struct Pin {
 pub(crate) enum Repeats {
     /// It has read, or was begun by a moment.
     No,
-    /// It has read nothing yet.
-    Maybe,
+    /// It has read nothing yet. Memory was of this epoch when it began: it may be of a newer one by
+    /// now, because another operation has brought it up to date, but what this operation has taken
+    /// from it may be older.
+    Maybe(Epoch),
     /// It must be.
     Yes,
 }

@@ -352,7 +352,12 @@ impl Shared {
     /// Errors: the operation must be repeated, for memory is of another epoch, or was read at a
     /// later moment.
     pub(crate) fn keep_first(&self, at: At) -> Result<()> {
-        if self.sharing.get().is_some_and(|sharing| !sharing.is_of(at)) {
+        let began_by = match pin::of(self).map(|pin| pin.repeats) {
+            Some(Repeats::Maybe(epoch)) => epoch,
+            _ => at.epoch,
+        };
+        let is_of = |sharing: &Sharing| began_by == at.epoch && sharing.is_of(at);
+        if !self.sharing.get().is_none_or(is_of) {
             pin::set_repeats(self, Repeats::Yes);
         }
         self.check_repeats()?;
@@ -376,9 +381,8 @@ impl Shared {
         match pin::of(self).map(|pin| pin.repeats) {
             Some(Repeats::Yes) => Ok(true),
             // It has decided by memory alone.
-            Some(Repeats::Maybe) => {
-                let at = self.now()?;
-                Ok(self.sharing.get().is_some_and(|sharing| sharing.accepted() != at.epoch))
+            Some(Repeats::Maybe(began_by)) => {
+                Ok(self.sharing.get().is_some() && self.now()?.epoch != began_by)
             }
             Some(Repeats::No) | None => Ok(false),
         }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::kv::{BlockLimit, Commit, Conflict, Kv, KvError, Mutation};
 use crate::layout::{self, FORMAT};
 use crate::lease::{Lease, LeaseOptions};
-use crate::nodes::Membership;
+use crate::nodes::{Membership, Sharing};
 use crate::pin::{self, Repeats};
 use crate::shared::{Shared, shown_at, store_error};
 use crate::txn::RemoteTxn;
@@ -264,7 +264,8 @@ impl Store for Distributed {
     }
 
     fn begin_repeatable(&self) -> Result<()> {
-        pin::set_repeats(&self.shared, Repeats::Maybe);
+        let accepted = self.shared.sharing.get().map_or(0, Sharing::accepted);
+        pin::set_repeats(&self.shared, Repeats::Maybe(accepted));
         Ok(())
     }
 

@@ -652,6 +652,29 @@ mod nodes {
         b.end_operation();
     }
 
+    /// What it has taken from memory may be older than what memory is when it ends.
+    #[test]
+    fn an_operation_that_began_by_older_memory_is_repeated() {
+        let sim = sim(Faults::default());
+        let [a, b] = ["a", "b"].map(|name| open(&sim, name, 1_000, 60_000));
+        for (key, reads) in [(b"1", false), (b"2", true)] {
+            b.begin_repeatable().expect("it begins");
+            write(&a, key, true).expect("it commits");
+            // Another thread of this node reads the catalogue meanwhile.
+            let (_, epoch) = node(&b).view().expect("a moment");
+            node(&b).accept(epoch);
+            if reads {
+                b.get(Space::Records, key, &mut |_| ()).expect_err("it must be repeated");
+            }
+            assert!(b.must_repeat().expect("it is known"));
+            b.end_operation();
+            b.begin_repeatable().expect("it begins");
+            assert!(get(&*b, Space::Records, key).is_some());
+            assert!(!b.must_repeat().expect("it is known"));
+            b.end_operation();
+        }
+    }
+
     /// The layers above date a change by the moment at which they have read it: an operation of an
     /// earlier moment would be refused, though the change was made before that.
     #[test]
