@@ -232,6 +232,38 @@ def test_an_index_on_a_measurement_takes_no_array(db, m):
     assert error.value.code == 5930501
 
 
+@pytest.mark.parametrize("ordered, values, counted, refused, kept", [
+    # In order it is as if they came one by one.
+    (True, [None, [1], 3], 1, [1], [None]),
+    (True, [[1], 3], 0, [0], []),
+    # Otherwise those fail together that share a bucket's document, and those of later documents. A number and an array
+    # share none.
+    (False, [None, [1], 3], 0, [0, 1, 2], []),
+    (False, [2, [1], 3], 1, [1, 2], [2]),
+    (False, [3, 4, [1]], 2, [2], [3, 4]),
+])
+@pytest.mark.parametrize("has_bucket", [False, True])
+def test_an_array_in_an_index_fails_measurements_of_its_bucket(db, m, ordered, values, counted, refused, kept, has_bucket):
+    m.create_index("v")
+    if has_bucket:
+        m.insert_one({"t": at(0), "s": 1})
+    docs = [{"t": at(n), "s": 1, **({} if value is None else {"v": value})} for n, value in enumerate(values)]
+    reply = db.command("insert", "m", documents=docs, ordered=ordered)
+    assert reply["n"] == counted
+    assert [(error["index"], error["code"]) for error in reply["writeErrors"]] == [(at, 5930501) for at in refused]
+    assert sorted(doc.get("v", 0) for doc in m.find()) == [0] * has_bucket + [value or 0 for value in kept]
+    db.command("insert", "m", documents=[{"t": at(9), "s": 1, "v": 9}])
+    assert db.command("validate", "m")["valid"]
+
+
+def test_buckets_are_written_in_the_order_of_their_first_measurements(db, m):
+    m.create_index("v")
+    docs = [{"t": at(0), "s": s, "v": v} for s, v in [("a", 1), ("b", [2]), ("c", 3), ("a", 4), ("b", 5)]]
+    reply = db.command("insert", "m", documents=docs, ordered=False)
+    assert [error["index"] for error in reply["writeErrors"]] == [1, 2, 4]
+    assert sorted(doc["v"] for doc in m.find()) == [1, 4]
+
+
 def test_a_field_that_a_measurement_has_twice_harms_no_other(db, m):
     twice = b"\x10v\0\1\0\0\0" * 2
     first = RawBSONDocument(encode_document({"t": at(0), "s": 5}, twice))

@@ -2,7 +2,8 @@
 //! its open bucket or to new ones, so that one insert writes a bucket once.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 
 use marula_bson::{Collator, Doc, DocBuf, Value, ValueBuf, key_string};
 use marula_error::{Error, Result, codes, errors};
@@ -10,7 +11,7 @@ use marula_query::update::Touched;
 
 use super::{Change, InsertReport, WriteOp, Written};
 use crate::collection::{Collection, State};
-use crate::index::keys::measurement_array;
+use crate::index::keys::{KeyMaker, KeySet, measurement_array};
 use crate::keys::RecordKey;
 use crate::session::{Done, StatementIds};
 use crate::time_series::bucket::{self, Bucket, Full};
@@ -34,6 +35,16 @@ struct Group<'d> {
     /// `{ meta: <value> }` with its fields sorted; empty if there is none.
     meta: DocBuf,
     measurements: Vec<Measurement<'d>>,
+    /// The number of them that are inserted or have failed.
+    done: usize,
+    /// Whether its last bucket was closed because it was full.
+    is_reopened: bool,
+}
+
+impl<'d> Group<'d> {
+    fn rest(&self) -> &[Measurement<'d>] {
+        &self.measurements[self.done..]
+    }
 }
 
 impl WriteOp<'_> {
@@ -41,8 +52,9 @@ impl WriteOp<'_> {
     /// error.
     ///
     /// Each measurement is a statement of the session. The outer error does not belong to a
-    /// measurement. Errors: `no_time` for each measurement without a valid time; a bucket that
-    /// grows too large.
+    /// measurement. Errors: `no_time` for each measurement without a valid time;
+    /// `measurement_array` for one with an array in a field with an index, and without an order
+    /// for those of its bucket's document and of later ones; a bucket that grows too large.
     pub fn insert_measurements<'d>(
         &mut self,
         buckets: &Collection,
@@ -66,10 +78,18 @@ impl WriteOp<'_> {
                     None => {}
                 }
             }
-            match bucket::time_of(options, doc) {
-                Some(time_ms) => groups.add(options, Measurement { doc, time_ms, position }),
-                None => {
-                    report.errors.push((position, no_time(&options.time_field)));
+            let measurement = bucket::time_of(options, doc)
+                .map(|time_ms| Measurement { doc, time_ms, position })
+                .ok_or_else(|| no_time(&options.time_field))
+                // Without an order it is the bucket's document that fails.
+                .and_then(|measurement| match ordered {
+                    true => check_indexes(&state, options, &measurement).map(|()| measurement),
+                    false => Ok(measurement),
+                });
+            match measurement {
+                Ok(measurement) => groups.add(options, measurement),
+                Err(error) => {
+                    report.errors.push((position, error));
                     if ordered {
                         break;
                     }
@@ -81,70 +101,77 @@ impl WriteOp<'_> {
         }
         // This module guarantees the form of a bucket.
         let bypassed = std::mem::replace(&mut self.bypass_validation, true);
-        let outcome =
-            groups.list.iter().try_for_each(|group| self.insert_group(buckets, group, report));
+        let outcome = self.insert_groups(buckets, &mut groups.list, report);
         self.bypass_validation = bypassed;
         report.errors.sort_by_key(|(position, _)| *position);
         outcome
     }
 
-    fn insert_group(
+    /// Writes the documents of buckets in the order of their first measurements, as mongod does:
+    /// after one that an index does not take, none is written.
+    fn insert_groups(
         &mut self,
         buckets: &Collection,
-        group: &Group<'_>,
+        groups: &mut [Group<'_>],
+        report: &mut InsertReport,
+    ) -> Result<()> {
+        let next_of = |group: &Group<'_>| group.rest().first().map(|first| first.position);
+        let mut order: BinaryHeap<Reverse<(usize, usize)>> = (groups.iter().enumerate())
+            .filter_map(|(number, group)| Some(Reverse((next_of(group)?, number))))
+            .collect();
+        while let Some(Reverse((_, number))) = order.pop() {
+            let group = &mut groups[number];
+            match self.insert_into_one(buckets, group, report) {
+                Ok(()) => {}
+                Err(error) if is_of_index(&error) => {
+                    let rest = groups.iter().flat_map(|group| group.rest());
+                    report.errors.extend(rest.map(|one| (one.position, error.clone())));
+                    return Ok(());
+                }
+                // A measurement that fits into no bucket fails alone.
+                Err(error) if is_of_document(&error) => {
+                    report.errors.push((group.rest()[0].position, error));
+                    group.done += 1;
+                }
+                Err(error) => return Err(error),
+            }
+            order.extend(next_of(group).map(|position| Reverse((position, number))));
+        }
+        Ok(())
+    }
+
+    /// Adds the next measurements of a group to its open bucket, or begins another one with them.
+    fn insert_into_one(
+        &mut self,
+        buckets: &Collection,
+        group: &mut Group<'_>,
         report: &mut InsertReport,
     ) -> Result<()> {
         let open = buckets.open_buckets();
         let key = group.meta.as_doc().as_bytes();
         let _lane = open.lane(key);
-        let mut rest = group.measurements.as_slice();
-        let mut is_reopened = false;
-        // The number of the next measurements that share a bucket's document, at most.
-        let mut together = usize::MAX;
-        while let Some(first) = rest.first() {
-            let part = &rest[..rest.len().min(together)];
-            let added = match open.get(key) {
-                Some(record) => {
-                    let (added, full) = self.extend(buckets, group, &record, part)?;
-                    if added < part.len() {
-                        open.closed(key, full);
-                        is_reopened = full.is_some();
-                    }
-                    Counters::add(&open.counters.bucket_updates, usize::from(added > 0));
-                    added
+        let rest = group.rest();
+        let outcome = match open.get(key) {
+            Some(record) => self.extend(buckets, group, &record, rest).inspect(|&(added, _)| {
+                Counters::add(&open.counters.bucket_updates, usize::from(added > 0));
+            }),
+            None => self.begin(buckets, group, rest).map(|(record, added, full)| {
+                Counters::add(&open.counters.bucket_inserts, 1);
+                if !group.is_reopened {
+                    Counters::add(&open.counters.opened_due_to_metadata, 1);
                 }
-                None => match self.begin(buckets, group, part) {
-                    Ok((record, added, full)) => {
-                        Counters::add(&open.counters.bucket_inserts, 1);
-                        if !is_reopened {
-                            Counters::add(&open.counters.opened_due_to_metadata, 1);
-                        }
-                        open.opened(key, record);
-                        if full.is_some() {
-                            open.closed(key, full);
-                            is_reopened = true;
-                        }
-                        added
-                    }
-                    // An array that an index does not take fails the measurements that share its
-                    // bucket: they are written one by one.
-                    Err(error) if is_of_index(&error) && part.len() > 1 => {
-                        together = 1;
-                        continue;
-                    }
-                    // A measurement that fits into no bucket fails alone.
-                    Err(error) if is_of_document(&error) => {
-                        report.errors.push((first.position, error));
-                        rest = &rest[1..];
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                },
-            };
-            Counters::add(&open.counters.measurements, added);
-            report.inserted += added;
-            rest = &rest[added..];
+                open.opened(key, record);
+                (added, full)
+            }),
+        };
+        let (added, full) = outcome.inspect_err(|_| open.closed(key, None))?;
+        if added < rest.len() {
+            open.closed(key, full);
+            group.is_reopened = full.is_some();
         }
+        Counters::add(&open.counters.measurements, added);
+        report.inserted += added;
+        group.done += added;
         Ok(())
     }
 
@@ -183,7 +210,9 @@ impl WriteOp<'_> {
             Ok(Written::Changed) => Ok((added.get(), full.get())),
             Ok(_) => Ok((0, full.get())),
             // The document would be too large with all of them: they begin a new bucket.
-            Err(error) if is_of_document(&error) => Ok((0, Some(Full::Size))),
+            Err(error) if is_of_document(&error) && !is_of_index(&error) => {
+                Ok((0, Some(Full::Size)))
+            }
             Err(error) => Err(error),
         }
     }
@@ -230,7 +259,8 @@ impl<'d> Groups<'d> {
             Some(&place) => place,
             None => {
                 self.places.insert(meta.as_doc().as_bytes().to_vec(), self.list.len());
-                self.list.push(Group { meta, measurements: Vec::new() });
+                let measurements = Vec::new();
+                self.list.push(Group { meta, measurements, done: 0, is_reopened: false });
                 self.list.len() - 1
             }
         };
@@ -261,6 +291,37 @@ fn collator(state: &State) -> Option<&dyn Collator> {
 fn statements_of(measurements: &[Measurement<'_>], ids: &StatementIds) -> Vec<(i32, Done)> {
     let done = |measurement: &Measurement<'_>| (ids.at(measurement.position), Done::Inserted);
     measurements.iter().map(done).collect()
+}
+
+/// Checks that the indexes on measurements take one.
+///
+/// Errors: `measurement_array`.
+fn check_indexes(state: &State, options: &TimeSeries, measurement: &Measurement<'_>) -> Result<()> {
+    let mut indexes =
+        state.indexes.iter().filter(|index| index.spec.is_on_measurements()).peekable();
+    if indexes.peek().is_none() || !has_array(measurement.doc) {
+        return Ok(());
+    }
+    let mut bucket = Bucket::begin(options, None, measurement.time_ms);
+    fill(&mut bucket, options, std::slice::from_ref(measurement), collator(state));
+    let (mut document, mut keys) = (Vec::new(), KeySet::default());
+    bucket.write(&mut document);
+    indexes.try_for_each(|index| {
+        match KeyMaker::default().make(index, Doc::trusted(&document), &mut keys) {
+            Err(error) if is_of_index(&error) => Err(error),
+            // Of anything else the write itself decides.
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Returns whether there is an array anywhere in a document. The depth of documents is bounded.
+fn has_array(doc: Doc<'_>) -> bool {
+    doc.iter().any(|element| match element.value.get() {
+        Value::Array(_) => true,
+        Value::Document(inner) => has_array(inner),
+        _ => false,
+    })
 }
 
 /// Returns whether an index on measurements does not take an array of theirs.
