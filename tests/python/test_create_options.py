@@ -82,3 +82,12 @@ def test_a_change_of_options_keeps_the_order_of_the_list(db):
     db.command("create", "d", clusteredIndex={"key": {"_id": 1}, "unique": True})
     db.command("collMod", "d", validationLevel="off")
     assert list(options_of(db, "d")) == ["validationLevel", "validationAction", "clusteredIndex"]
+
+
+@pytest.mark.parametrize("options", [
+    {"capped": True, "size": 5, "max": 7}, {"validator": {"a": 1}}, {"validationLevel": "strict", "validationAction": "warn"},
+    {"storageEngine": {"wiredTiger": {}}}, {"autoIndexId": True},
+], ids=lambda options: next(iter(options)))
+def test_a_view_keeps_no_option_of_stored_documents(db, options):
+    db.command("create", "v", viewOn="c", **options)
+    assert options_of(db, "v") == {"viewOn": "c", "pipeline": []}

@@ -232,6 +232,14 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     let action = enumeration(request, "validationAction", &["error", "warn"])?;
     let mut options = Vec::new();
     let mut out = DocWriter::new(&mut options);
+    if let Some(on) = request.arg("viewOn") {
+        // The options of a collection that stores documents are checked, and not kept.
+        out.append("viewOn", on);
+        out.append("pipeline", request.arg("pipeline").unwrap_or(Value::Array(Doc::EMPTY)));
+        append_collation(request, &mut out);
+        out.finish();
+        return Ok(DocBuf::trusted(options));
+    }
     if is_capped {
         out.append("capped", true);
         append_number(request, "size", &mut out);
@@ -255,13 +263,7 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
             out.append(name, value);
         }
     }
-    if let Some(on) = request.arg("viewOn") {
-        out.append("viewOn", on);
-        out.append("pipeline", request.arg("pipeline").unwrap_or(Value::Array(Doc::EMPTY)));
-    }
-    if let Some(collation) = request.arg("collation") {
-        out.append("collation", collation);
-    }
+    append_collation(request, &mut out);
     if let Some(clustered) = &clustered {
         out.append("clusteredIndex", clustered);
     }
@@ -273,6 +275,12 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     }
     out.finish();
     Ok(DocBuf::trusted(options))
+}
+
+fn append_collation(request: &Request<'_>, out: &mut DocWriter<'_>) {
+    if let Some(collation) = request.arg("collation") {
+        out.append("collation", collation);
+    }
 }
 
 /// Checks the limits of a capped collection, which a clustered collection cannot have.
