@@ -1,7 +1,7 @@
 """Options of `find` and of other commands that generated commands found wrong: open ends of `min` and `max`, the read
 concern `available`."""
 import pytest
-from bson import MaxKey, MinKey
+from bson import Decimal128, MaxKey, MinKey
 from pymongo.errors import OperationFailure
 
 
@@ -58,3 +58,32 @@ def test_oplog_replay_of_a_wrong_type_has_a_text_of_its_own(db, value):
     with pytest.raises(OperationFailure, match="Expected field oplogReplayto be of type object") as failed:
         db.command({"find": "c", "oplogReplay": value})
     assert failed.value.code == 14
+
+
+@pytest.mark.parametrize("value, is_backward", [
+    (1, False), (-1, True), (-2.5, True), (-0.5, False), (Decimal128("-0.6"), True), (Decimal128("-0.5"), False),
+    (True, False), ("x", False), (None, False), ({"$meta": "textScore"}, False), (MinKey(), False),
+])
+def test_a_natural_order_is_backward_by_a_negative_whole_number(db, value, is_backward):
+    db.c.insert_many([{"_id": n} for n in range(3)])
+    expected = [2, 1, 0] if is_backward else [0, 1, 2]
+    for asked in ({"sort": {"$natural": value}}, {"hint": {"$natural": value}}):
+        found = db.command({"find": "c", **asked})["cursor"]["firstBatch"]
+        assert [doc["_id"] for doc in found] == expected
+        changed = db.command({"findAndModify": "c", "query": {}, "update": {"$set": {"a": 1}}, **asked})
+        assert changed["value"]["_id"] == expected[0]
+    with pytest.raises(OperationFailure, match="Cannot include '.natural' in compound sort"):
+        db.command({"find": "c", "sort": {"$natural": value, "a": 1}})
+    with pytest.raises(OperationFailure, match="in the same direction"):
+        db.command({"find": "c", "sort": {"$natural": value}, "hint": {"$natural": 1 if is_backward else -1}})
+
+
+def test_a_clustered_collection_checks_the_sort_of_a_single_document(db):
+    """Elsewhere the document of an `_id` is found without one."""
+    db.command("create", "k", clusteredIndex={"key": {"_id": 1}, "unique": True})
+    db.command("create", "c")
+    wrong = {"query": {"_id": 0}, "sort": {"d": True}, "update": {"$set": {"a": 1}}}
+    assert db.command({"findAndModify": "c", **wrong})["value"] is None
+    with pytest.raises(OperationFailure) as failure:
+        db.command({"findAndModify": "k", **wrong})
+    assert failure.value.code == 15974

@@ -24,6 +24,7 @@ errors! {
     /// A text search on a collection that does not exist.
     pub no_text_index(ns: &Namespace) = IndexNotFound, "text index required for $text query (no such collection '{ns}')";
     let_reads_document() = 4_890_500, "Command let Expression tried to access a field, but this is not allowed because Command let Expressions run before the query examines any documents.";
+    hint_against_natural_sort() = BadValue, "$natural hint must be in the same direction as $natural sort order";
     hint_with_natural_sort() = BadValue, "index hint not allowed with $natural sort order";
 }
 
@@ -145,8 +146,7 @@ fn hint_document(hint: Doc<'_>) -> Result<Option<Hint>> {
     }
     match hint.get("$natural") {
         Some(_) if hint.iter().count() > 1 => Err(natural_in_compound_hint(&hint)),
-        // A value that is not a number is not negative.
-        Some(_) => Ok(Some(natural(hint).unwrap_or(Hint::Natural { backward: false }))),
+        Some(_) => Ok(natural(hint).map(|backward| Hint::Natural { backward })),
         None => Ok(Some(Hint::Key(hint.to_buf()))),
     }
 }
@@ -185,7 +185,9 @@ impl Order {
         check_natural_sort(sort, hint.as_ref())?;
         let wants_score = text::asks_for(sort, "textScore");
         Ok(match natural(sort) {
-            Some(hint) => Order { hint: Some(hint), sort: None, wants_score },
+            Some(backward) => {
+                Order { hint: Some(Hint::Natural { backward }), sort: None, wants_score }
+            }
             None => Order { hint, sort: Some(SortPattern::parse(sort, context)?), wants_score },
         })
     }
@@ -209,23 +211,30 @@ impl Order {
     }
 }
 
-/// Checks that a sort in natural order has neither other fields nor an index hint.
+/// Checks that a sort in natural order has neither other fields nor a hint of an index or of the
+/// other direction.
 ///
-/// Errors: `natural_in_compound`, `hint_with_natural_sort`.
+/// Errors: `natural_in_compound`, `hint_with_natural_sort`, `hint_against_natural_sort`.
 pub fn check_natural_sort(sort: Doc<'_>, hint: Option<&Hint>) -> Result<()> {
     match natural(sort) {
         Some(_) if sort.iter().count() > 1 => Err(natural_in_compound(&sort.to_string())),
         Some(_) if matches!(hint, Some(Hint::Name(_) | Hint::Key(_))) => {
             Err(hint_with_natural_sort())
         }
+        Some(backward) if is_natural(hint, !backward) => Err(hint_against_natural_sort()),
         _ => Ok(()),
     }
 }
 
-/// Returns the scan that `{ $natural: <number> }` means: a negative number is the reverse order.
-fn natural(doc: Doc<'_>) -> Option<Hint> {
-    let number = doc.get("$natural")?.as_f64()?;
-    Some(Hint::Natural { backward: number < 0.0 })
+fn is_natural(hint: Option<&Hint>, asked: bool) -> bool {
+    matches!(hint, Some(Hint::Natural { backward }) if *backward == asked)
+}
+
+/// Returns whether the scan that `{ $natural: <value> }` means is backward: of a number that is
+/// negative as a whole one, not of anything else.
+fn natural(doc: Doc<'_>) -> Option<bool> {
+    let number = saturated_long(doc.get("$natural")?);
+    Some(number.is_some_and(|number| number < 0))
 }
 
 /// Refuses a text search of a collection that does not exist and so has no text index.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, Value};
 use marula_db::session::Done;
 use marula_db::write::Written;
-use marula_db::{Change, Collection, Namespace, RecordKey, WriteOp};
+use marula_db::{Change, Collection, Namespace, RecordKey, Shape, WriteOp};
 use marula_error::{Error, Result, codes, errors};
 use marula_plan::{Query, Wording, query};
 use marula_query::collation::Collation;
@@ -201,7 +201,8 @@ impl<'a> FindAndModifyOp<'a> {
         let draft = Filter::draft(self.query, purpose, &context)?;
         let is_found_by_id = query::id_equality(self.query).is_some()
             && !update.as_ref().is_some_and(Update::needs_position);
-        let is_plain = is_found_by_id && self.fields.is_empty() && hint.is_none();
+        let is_clustered = collection.is_some_and(|one| one.shape() == Shape::Clustered);
+        let is_plain = is_found_by_id && self.fields.is_empty() && hint.is_none() && !is_clustered;
         // The document of a single `_id` is not sorted, and nothing is read from a collection that
         // does not exist: then sort and projection are not parsed.
         let (sort, fields) = match collection {
