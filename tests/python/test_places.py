@@ -424,3 +424,27 @@ def test_places_in_a_document_are_in_the_index_and_in_no_search(db):
     near = {"$geoNear": {"near": [1, 1], "distanceField": "d", "key": "p"}}
     assert ids(db.c.aggregate([near])) == [4, 2]
     assert db.command("validate", "c")["keysPerIndex"]["p_2d"] == 3
+
+
+@pytest.mark.parametrize("key, filter, answer", [
+    # A condition on the first field is enough.
+    ({"p": 1, "q": 1, "g": "2dsphere"}, {"p": 1}, [2, 1]),
+    ({"p": 1, "q": 1, "g": "2dsphere"}, {"p": 1, "q": 7}, [1]),
+    ({"p": 1, "q": 1, "g": "2dsphere"}, {"$or": [{"p": 1}, {"p": 2}]}, [2, 1, 3]),
+    # An index that a condition names, but cannot bound, is one.
+    ({"p": 1, "g": "2dsphere"}, {"p": {"$geoWithin": {"$center": [[0, 0], 1]}}}, "No query solutions"),
+    ({"p": "2dsphere", "g": "2dsphere"}, {"p": {"$exists": True}}, "No query solutions"),
+    ({"p": 1, "q": 1, "g": "2dsphere"}, {"q": 7}, "unable to find index for .geoNear query"),
+    ({"p": 1, "g": "2dsphere"}, {}, "unable to find index for .geoNear query"),
+])
+def test_an_index_for_a_search_has_a_condition_on_its_first_field(c, key, filter, answer):
+    c.create_index(list(key.items()))
+    if "2dsphere" != key["p"]:
+        c.insert_many([{"_id": 1, "p": 1, "q": 7, "g": [1, 1]}, {"_id": 2, "p": 1, "g": [0, 0]}, {"_id": 3, "p": 2, "g": [2, 2]}])
+    search = {**filter, "g": {"$nearSphere": [0, 0]}}
+    if isinstance(answer, list):
+        assert ids(c.find(search)) == answer
+    else:
+        with pytest.raises(pymongo.errors.OperationFailure, match=answer) as failure:
+            c.find_one(search)
+        assert failure.value.code == 291

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use marula_bson::Value;
+use marula_bson::{FieldPath, Value};
+use marula_db::Index;
 use marula_db::collection::State;
 use marula_db::index::{Geography, IndexKind};
 use marula_error::Result;
@@ -10,32 +11,32 @@ use marula_query::filter::{Filter, Node as FilterNode, Predicate};
 use marula_query::geo::Unit;
 
 use super::access::Access;
-use super::{IndexView, conditions, find_hinted, finish, no_geo_index, partial};
+use super::{IndexView, conditions, find_hinted, finish, no_geo_index, no_solutions, partial};
 use crate::bounds::{Bounds, Exactness, Interval};
 use crate::plan::{GeoNear, Plan, Stage};
 use crate::query::Query;
 
 /// Returns the plan of a query with a search by distance.
 ///
-/// Errors: `no_geo_index`, `bad_hint`.
+/// Errors: `no_geo_index`, `no_solutions`, `bad_hint`.
 pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
-    let index = match &query.hint {
-        None => state.indexes.iter().find(|index| {
-            !index.spec.hidden && serves(index, query) && has_bounds_in_front(index, query)
-        }),
-        Some(hint) => Some(find_hinted(state, hint)?).filter(|index| serves(index, query)),
+    let hinted = query.hint.as_ref().map(|hint| find_hinted(state, hint)).transpose()?;
+    let is_candidate = |index: &&Arc<Index>| match hinted {
+        None => !index.spec.hidden,
+        Some(hinted) => index.ident == hinted.ident,
     };
-    let index = index.ok_or_else(no_geo_index)?;
+    let mut serving =
+        state.indexes.iter().filter(is_candidate).filter(|index| serves(index, query));
+    let is_asked = |index: &Arc<Index>| names(query.filter.root(), &index.spec.parts[0].path);
+    let has_relevant = serving.clone().any(is_asked);
+    let refused = || if has_relevant { no_solutions() } else { no_geo_index() };
+    let index = serving.find(|index| is_bounded_in_front(index, query)).ok_or_else(refused)?;
     let view = IndexView::new(index, query);
     let (path, test) = query.filter.near().ok_or_else(no_geo_index)?;
     let place = place_of(index, query).ok_or_else(no_geo_index)?;
     let mut conjuncts = Vec::new();
     partial::flatten(query.filter.root(), &mut conjuncts);
     let bounds = bounds_of_others(&view, &conjuncts, place);
-    // Without bounds on the fields before them, the locations are spread over the index.
-    if bounds[..place].iter().any(Option::is_none) {
-        return Err(no_geo_index());
-    }
     // Conditions that the bounds imply are not checked again.
     let is_left = |(number, node): &(usize, &&FilterNode)| {
         let is_search =
@@ -59,7 +60,7 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
 }
 
 /// Returns whether the index contains every document that the search can return.
-pub(super) fn serves(index: &marula_db::Index, query: &Query) -> bool {
+pub(super) fn serves(index: &Index, query: &Query) -> bool {
     let mut conjuncts = Vec::new();
     partial::flatten(query.filter.root(), &mut conjuncts);
     let spec = &index.spec;
@@ -67,18 +68,30 @@ pub(super) fn serves(index: &marula_db::Index, query: &Query) -> bool {
         && spec.partial.as_ref().is_none_or(|partial| partial::covers(partial.root(), &conjuncts))
 }
 
-/// Returns whether conditions bound each field before the locations: without bounds, the locations
-/// are in all parts of the index.
-fn has_bounds_in_front(index: &Arc<marula_db::Index>, query: &Query) -> bool {
+/// Returns whether a condition bounds the first field of an index, or the search does: otherwise
+/// the locations are in all parts of the index.
+fn is_bounded_in_front(index: &Arc<Index>, query: &Query) -> bool {
     let Some(place) = place_of(index, query) else { return false };
     let mut conjuncts = Vec::new();
     partial::flatten(query.filter.root(), &mut conjuncts);
     let bounds = bounds_of_others(&IndexView::new(index, query), &conjuncts, place);
-    bounds[..place].iter().all(Option::is_some)
+    place == 0 || bounds[0].is_some()
+}
+
+/// Returns whether a condition of the filter is on this path, or the search is.
+fn names(node: &FilterNode, path: &FieldPath) -> bool {
+    match node {
+        FilterNode::Path(at) => at.path == *path,
+        FilterNode::And(children) | FilterNode::Or(children) | FilterNode::Nor(children) => {
+            children.iter().any(|child| names(child, path))
+        }
+        FilterNode::Not(child) => names(child, path),
+        _ => false,
+    }
 }
 
 /// Returns the number of the index's part with the searched locations.
-fn place_of(index: &marula_db::Index, query: &Query) -> Option<usize> {
+fn place_of(index: &Index, query: &Query) -> Option<usize> {
     let (path, test) = query.filter.near()?;
     let IndexKind::Places(geography) = index.spec.kind else { return None };
     let can_measure = match geography {
