@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use marula_db::unit::{Examined, Tally};
 use marula_db::{Unit, current};
 use marula_error::{Error, Result, codes, errors};
 use marula_operation::targets;
@@ -32,6 +33,10 @@ use crate::write_lock::WriteLock;
 errors! {
     op_query_command(name: &str) = UnsupportedOpQueryCommand, "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
 }
+
+/// The units of work after which a plan of mongod lets others in.
+/// Source: its default of `internalQueryExecYieldIterations`.
+const YIELD_AFTER: u64 = 1_000;
 
 /// Runs the command of a request; returns the network's next step.
 ///
@@ -138,6 +143,10 @@ pub(super) fn run(
         None if current::take_postponed() && !on_pool => Ok(Outcome::ToPool),
         None => outcome,
     };
+    let outcome = match outcome {
+        Err(error) if begins_again(request, &operation.tally, &error) => Ok(pause(BUSY_STEP)),
+        outcome => outcome,
+    };
     let outcome = match must_repeat(server, request, on_pool) {
         Ok(false) => outcome,
         Ok(true) => Ok(pause(BUSY_STEP)),
@@ -218,6 +227,20 @@ pub(super) fn run(
         record_end(context, request, reply, began, is_refused);
     }
     step
+}
+
+/// Returns whether a request that failed must run again: its collection or an index was dropped
+/// between its plan and its first reads, which in mongod exclude a drop until the plan yields.
+fn begins_again(request: &Request<'_>, tally: &Tally, error: &Error) -> bool {
+    let command = request.command;
+    // A `getMore` goes on with a plan, and a command with several writes may have done some.
+    let may_begin_again = match command.name {
+        "getMore" => false,
+        "findAndModify" => true,
+        _ => !command.writes,
+    };
+    let Examined { keys, docs, .. } = tally.examined();
+    error.code() == codes::QueryPlanKilled && may_begin_again && keys + docs <= YIELD_AFTER
 }
 
 /// Returns whether a request that ran must run again, because another process has changed what it
