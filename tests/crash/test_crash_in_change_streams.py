@@ -15,6 +15,15 @@ from raw import Raw
 
 ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "3"))
 KEYS = 30
+# The inserted documents of so many rounds stay, so that a round costs the same however many were before it. For the
+# same reason the log keeps no more than this, which is that of many rounds.
+KEPT_ROUNDS, LOG_MB = 5, "64"
+WRITERS_MAX, WRITES_MAX = 100, 1_000_000
+
+
+def first_mark(round_):
+    """The mark of the first write of a round."""
+    return round_ * WRITERS_MAX * WRITES_MAX
 
 
 class Writer(threading.Thread):
@@ -29,8 +38,8 @@ class Writer(threading.Thread):
     def run(self):
         try:
             with Raw(self.port) as raw:
-                for turn in range(1, 1_000_000):
-                    self.write(raw, turn, self.number * 1_000_000 + turn)
+                for turn in range(1, WRITES_MAX):
+                    self.write(raw, turn, self.number * WRITES_MAX + turn)
         except (OSError, EOFError, PyMongoError):
             pass
         except AssertionError as error:
@@ -121,7 +130,7 @@ def test_a_mirror_becomes_the_collection():
     print("seed", seed)
     rng = random.Random(seed)
     options = "directConnection=true&serverSelectionTimeoutMS=10000&retryReads=false"
-    with server.Server("--replSet", "rs0") as own:
+    with server.Server("--replSet", "rs0", "--oplogSize", LOG_MB) as own:
         uri = "mongodb://127.0.0.1:%d/?%s" % (own.port, options)
         mirror, told, acknowledged = Mirror(), 0, set()
         with pymongo.MongoClient(uri) as client:
@@ -135,7 +144,7 @@ def test_a_mirror_becomes_the_collection():
                 client.mirror.c.insert_one({"_id": "first", "mark": 0})
                 mirror.follow(next(stream))
         for round_ in range(ROUNDS):
-            writers = [Writer(own.port, round_ * 100 + n, rng.random()) for n in range(4)]
+            writers = [Writer(own.port, round_ * WRITERS_MAX + n, rng.random()) for n in range(4)]
             follower_client = pymongo.MongoClient(uri)
             follower = threading.Thread(target=mirror.until_gone, args=(follower_client,), daemon=True)
             [thread.start() for thread in [*writers, follower]]
@@ -159,5 +168,9 @@ def test_a_mirror_becomes_the_collection():
                     if not (server.is_mongod() and db == "local"):
                         assert client[db].command("validate", collection)["valid"]
                 told += len(acknowledged)
+                kept = first_mark(round_ + 1 - KEPT_ROUNDS)
+                client.mirror.c.delete_many({"_id": {"$type": "string"}, "mark": {"$lt": kept}})
+            if ROUNDS > 10:
+                print("round", round_ + 1, "of", ROUNDS, flush=True)
         print("%d rounds, %d acknowledged writes, %d events" % (ROUNDS, told, len(mirror.tokens)))
         assert told > 0

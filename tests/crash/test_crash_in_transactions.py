@@ -15,6 +15,14 @@ from raw import Raw
 
 ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "3"))
 ACCOUNTS, BALANCE = 20, 1000
+# The transfers of so many rounds stay, so that a round costs the same however many were before it.
+KEPT_ROUNDS = 5
+TELLERS_MAX, TRANSFERS_MAX = 100, 1_000_000
+
+
+def first_number(round_):
+    """The number of the first transfer of a round."""
+    return round_ * TELLERS_MAX * TRANSFERS_MAX
 
 
 class Teller(threading.Thread):
@@ -29,7 +37,7 @@ class Teller(threading.Thread):
     def run(self):
         try:
             with Raw(self.port) as raw:
-                for turn in range(1, 1_000_000):
+                for turn in range(1, TRANSFERS_MAX):
                     self.transfer(raw, {"lsid": self.lsid, "txnNumber": Int64(turn), "autocommit": False}, turn)
         except (OSError, EOFError, AssertionError, PyMongoError) as error:
             if isinstance(error, AssertionError):
@@ -37,7 +45,7 @@ class Teller(threading.Thread):
 
     def transfer(self, raw, inside, turn):
         source, target = self.rng.sample(range(ACCOUNTS), 2)
-        amount, number = self.rng.randint(1, 50), self.number * 1_000_000 + turn
+        amount, number = self.rng.randint(1, 50), self.number * TRANSFERS_MAX + turn
         steps = [
             {"update": "left", "updates": [{"q": {"_id": source}, "u": {"$inc": {"balance": -amount}}}]},
             {"update": "right", "updates": [{"q": {"_id": target}, "u": {"$inc": {"balance": amount}}}]},
@@ -110,7 +118,7 @@ def test_transfers_are_whole_or_absent():
             client.bank.done.create_index("tags")
         done, count, aborted = set(), 0, 0
         for round_ in range(ROUNDS):
-            tellers = [Teller(own.port, round_ * 100 + n, rng.random()) for n in range(6)]
+            tellers = [Teller(own.port, round_ * TELLERS_MAX + n, rng.random()) for n in range(6)]
             [teller.start() for teller in tellers]
             time.sleep(rng.uniform(0.3, 1.0))
             own.kill()
@@ -127,5 +135,9 @@ def test_transfers_are_whole_or_absent():
                     retry(own.port, teller, before)
                 done = check(client, tellers, done)
                 assert done == before, "a commit that was sent again took effect twice"
+                client.bank.done.delete_many({"_id": {"$lt": first_number(round_ + 1 - KEPT_ROUNDS)}})
+                done = {number for number in done if number >= first_number(round_ + 1 - KEPT_ROUNDS)}
+            if ROUNDS > 10:
+                print("round", round_ + 1, "of", ROUNDS, flush=True)
         assert count and aborted, "transfers were neither made nor refused"
         print(count, "transfers acknowledged,", aborted, "aborted,", ROUNDS, "rounds")
