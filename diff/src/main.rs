@@ -37,7 +37,7 @@ use std::time::Instant;
 
 use marula_bson::DocBuf;
 
-use crate::accepted::{ACCEPTED, accepted_as};
+use crate::accepted::{accepted, accepted_as};
 use crate::case::{Case, KINDS};
 use crate::compare::{Difference, compare, is_same};
 use crate::rearranged::{REARRANGED, as_written};
@@ -280,7 +280,7 @@ impl Session {
                 }
             }
         }
-        let listed = accepted_as(ACCEPTED, case, difference);
+        let listed = accepted_as(accepted(), case, difference);
         if listed.is_some() {
             return listed;
         }
@@ -303,7 +303,7 @@ impl Session {
         let kept = as_written(case);
         let [ours, theirs] = self.answers(&kept)?;
         if let Some(left) = compare(&kept, [&ours, &theirs], self.options.loose) {
-            return Ok(accepted_as(ACCEPTED, &kept, &left).is_some());
+            return Ok(accepted_as(accepted(), &kept, &left).is_some());
         }
         let is_found = difference.class == "results";
         Ok(!is_found

@@ -7,7 +7,8 @@
 
 use std::rc::Rc;
 
-use crate::accepted::{Accepted, count, messages, names_a_place, pipelines, stages};
+use crate::accepted::Accepted;
+use crate::accepted::looks::{count, messages, names_a_place, pipelines, stages};
 use crate::case::{Case, failure};
 use crate::tree::Tree;
 

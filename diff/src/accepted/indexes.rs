@@ -1,0 +1,149 @@
+//! Differences of plans: documents that mongod misses, and indexes that are not used.
+
+use marula_bson::{Type, Value};
+
+use super::Accepted;
+use super::looks::{commands, count, has_symbol, holds, messages, names_a_place};
+use crate::case::key_of;
+use crate::tree::Tree;
+
+pub(super) const ROWS: &[Accepted] = &[
+    Accepted {
+        words: "A search by distance uses an index whose first field has a negated condition",
+        applies: |case, difference| {
+            let searches = ["$near", "$nearSphere", "$geoNear"];
+            difference.class == "code 0 for 291"
+                && count(&case.command, &|name| searches.contains(&name)) > 0
+                && count(&case.command, &|name| matches!(name, "$ne" | "$nin" | "$not")) > 0
+        },
+    },
+    Accepted {
+        words: "A symbol is sorted and indexed under a collation",
+        applies: |case, difference| {
+            let is_asked = difference.class.ends_with(" for 201") || difference.class == "results";
+            let is_sorted =
+                count(&case.command, &|name| matches!(name, "sort" | "$sort" | "sortBy")) > 0
+                    && count(&case.command, &|name| name == "collation") > 0;
+            let is_indexed = case.indexes.iter().any(|index| index.get("collation").is_some());
+            let creates = commands(case).any(|one| {
+                count(one, &|name| name == "create") > 0
+                    && count(one, &|name| name == "collation") > 0
+            });
+            (is_asked && (is_sorted || creates) || is_indexed)
+                && (holds(case, &|value| matches!(value, Value::Symbol(_)))
+                    || commands(case).any(has_symbol))
+        },
+    },
+    Accepted {
+        words: "A sort by `a.0` and by another path through `a` is not rejected for parallel arrays",
+        applies: |case, difference| {
+            let mut is_sorted = false;
+            case.command.walk(&mut |name, value| {
+                is_sorted |= matches!(name, "sort" | "$sort") && count(value, &names_a_place) > 0;
+            });
+            let is_told = difference.class.ends_with(" for 2");
+            is_told && messages(difference)[1].contains("parallel arrays") && is_sorted
+        },
+    },
+    Accepted {
+        words: "For an index on a field and on a part of it",
+        applies: |case, difference| {
+            let has_part = |index: &Tree| {
+                let paths = || key_of(index).fields().iter().map(|(path, _)| path.as_str());
+                paths().any(|path| {
+                    paths().any(|other| {
+                        other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
+                    })
+                })
+            };
+            case.kind == "indexed"
+                && difference.class == "results"
+                && case.command.get("projection").is_some()
+                && case.indexes.iter().any(has_part)
+        },
+    },
+    Accepted {
+        words: "The reason why a hinted wildcard index cannot be used",
+        applies: |case, difference| {
+            let is_wildcard =
+                |index: &Tree| count(index, &|name| name == "$**" || name.ends_with(".$**")) > 0;
+            matches!(&*difference.class, "message 291" | "code 0 for 291")
+                && case.command.get("hint").is_some()
+                && case.indexes.iter().any(is_wildcard)
+        },
+    },
+    Accepted {
+        words: "For an array in an array, a wildcard index on a part of documents",
+        applies: |case, difference| {
+            let is_on_part = |index: &Tree| count(index, &|name| name.ends_with(".$**")) > 0;
+            let is_list = |tree: &Tree| matches!(tree, Tree::Array(_));
+            let mut has_nested = false;
+            let mut look = |_: &str, value: &Tree| {
+                has_nested |= value.items().iter().any(is_list);
+            };
+            case.documents.iter().for_each(|doc| doc.walk(&mut look));
+            case.command.walk(&mut look);
+            difference.class == "results"
+                && difference.replies[0].get("keysPerIndex").is_some()
+                && case.indexes.iter().any(is_on_part)
+                && has_nested
+        },
+    },
+    Accepted {
+        words: "If mongod misses documents through a wildcard index, Marula does not use it",
+        applies: |case, difference| {
+            let is_wildcard =
+                |index: &Tree| count(index, &|name| name == "$**" || name.ends_with(".$**")) > 0;
+            let mut asks_for_ends = false;
+            case.command.walk(&mut |_, value| {
+                asks_for_ends |= matches!(value.kind(), Type::Null | Type::MinKey | Type::MaxKey);
+            });
+            let found = difference.replies.each_ref().map(|reply| {
+                let batch = reply.get("cursor").and_then(|cursor| cursor.get("firstBatch"));
+                batch.map_or(0, |batch| batch.items().len())
+            });
+            let mut names_place = false;
+            case.command.walk(&mut |name, _| names_place |= names_a_place(name));
+            let is_hinted = case.command.get("hint").is_some();
+            let is_refused = difference.class == "code 291 for 0" && is_hinted && names_place;
+            let is_missing = difference.class == "results" && asks_for_ends && found[0] > found[1];
+            case.kind == "indexed"
+                && case.indexes.iter().any(is_wildcard)
+                && (is_refused || is_missing)
+        },
+    },
+    Accepted {
+        words: "A number in an index's path is only an array index",
+        applies: |case, difference| {
+            let mut asks_for_none = count(&case.command, &|name| name == "$exists") > 0;
+            case.command.walk(&mut |_, value| {
+                asks_for_none |= matches!(value.kind(), Type::Null | Type::MinKey | Type::MaxKey);
+            });
+            let shown = case.command.get("projection");
+            let shows_place = shown.is_some_and(|shown| count(shown, &names_a_place) > 0);
+            case.kind == "indexed"
+                && difference.class == "results"
+                && (asks_for_none || shows_place)
+                && case.indexes.iter().any(|index| count(index, &names_a_place) > 0)
+        },
+    },
+    Accepted {
+        words: "Through an index that has a collation and arrays, mongod misses",
+        applies: |case, difference| {
+            let mut asks_for_least = false;
+            case.command.walk(&mut |name, value| {
+                asks_for_least |= name == "$gte" && value.kind() == Type::MinKey;
+            });
+            let has_collation = |index: &Tree| index.get("collation").is_some();
+            let found = difference.replies.each_ref().map(|reply| {
+                let batch = reply.get("cursor").and_then(|cursor| cursor.get("firstBatch"));
+                batch.map_or(0, |batch| batch.items().len())
+            });
+            case.kind == "indexed"
+                && difference.class == "results"
+                && asks_for_least
+                && case.indexes.iter().any(has_collation)
+                && found[0] > found[1]
+        },
+    },
+];

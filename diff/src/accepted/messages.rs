@@ -1,0 +1,164 @@
+//! Differences in the words of errors, and in which of several is reported.
+
+use super::Accepted;
+use super::looks::{count, messages};
+use crate::case::failure;
+use crate::tree::Tree;
+
+pub(super) const ROWS: &[Accepted] = &[
+    Accepted {
+        words: "The number of these prefixes depends on the stages that mongod has combined",
+        applies: |case, difference| {
+            let steps = ["Failed to optimize expression", "Failed to optimize pipeline"];
+            let without = |text: &String| {
+                let steps = steps.map(|step| format!("{step} :: caused by :: "));
+                steps.iter().fold(text.clone(), |text, step| text.replace(step, ""))
+            };
+            let [ours, theirs] = messages(difference);
+            difference.class.starts_with("message")
+                && ([&ours, &theirs]
+                    .iter()
+                    .all(|text| text.contains(steps[0]) || text.contains(steps[1]))
+                    || case.kind == "applyOps")
+                && without(&ours) == without(&theirs)
+        },
+    },
+    Accepted {
+        words: "The input document in an error of `$replaceRoot` contains the read fields as a whole",
+        applies: |_, difference| {
+            let [ours, theirs] = messages(difference);
+            let before = |text: &str| {
+                let text = text.replace("'replacement document'", "'newRoot' expression");
+                text.split("Input document: ").next().map(str::to_owned)
+            };
+            ours.contains("Input document: ") && before(&ours) == before(&theirs)
+        },
+    },
+    Accepted {
+        words: "A text with digits that is not a date is rejected in other words",
+        applies: |_, difference| {
+            let is_of_date = |text: &String| {
+                ["date/time string", "Error parsing date string"]
+                    .iter()
+                    .any(|part| text.contains(part))
+            };
+            difference.class == "message 241" && messages(difference).iter().all(is_of_date)
+        },
+    },
+    Accepted {
+        words: "Bytes that are not UTF-8 are shown as U+FFFD in the text of an error",
+        applies: |_, difference| {
+            let [ours, theirs] = messages(difference);
+            difference.class == "reply" && ours == theirs && ours.contains('\u{FFFD}')
+        },
+    },
+    Accepted {
+        words: "Of several constant expressions of a projection that fail, another may be reported",
+        applies: |case, difference| {
+            let shows = ["$project", "$addFields", "$set", "fields", "projection"];
+            let mut are_several = false;
+            let of_view = Tree::Array(case.view.to_vec());
+            for part in [&case.command, &of_view] {
+                part.walk(&mut |name, value| {
+                    let calls = count(value, &|name| name.starts_with('$'));
+                    are_several |= shows.contains(&name) && calls > 1;
+                });
+            }
+            let codes = [&difference.replies[0], &difference.replies[1]].map(failure);
+            let is_early = |(code, text): &(i32, String)| {
+                let is_of_constants =
+                    text.contains("Failed to optimize pipeline") || !text.contains("xecutor error");
+                *code != 0 && is_of_constants
+            };
+            // Both are reported after the same words.
+            let words = |text: &String| {
+                text.rsplit_once(" :: caused by :: ").map(|(words, _)| words.to_owned())
+            };
+            let [ours, theirs] = messages(difference);
+            let is_told = ["code", "message"].iter().any(|what| difference.class.starts_with(what));
+            is_told && are_several && codes.iter().all(is_early) && words(&ours) == words(&theirs)
+        },
+    },
+    Accepted {
+        words: "Of two arrays in which such a number is ambiguous (16746), the other may be reported",
+        applies: |_, difference| difference.class == "message 16746",
+    },
+    Accepted {
+        words: "An error next to a `$rename` shows the document without the moved field",
+        applies: |case, difference| {
+            difference.class == "message 28" && count(&case.command, &|name| name == "$rename") > 0
+        },
+    },
+    Accepted {
+        words: "The document in an upsert's error is shown without the `_id`",
+        applies: |_, difference| {
+            let [ours, theirs] = messages(difference);
+            difference.class.starts_with("message")
+                && ours.split("{no id}").next() == theirs.split("{_id: ").next()
+                && ours.contains("{no id}")
+        },
+    },
+    Accepted {
+        words: "mongod cuts the text of an error of `applyOps` at the first NUL",
+        applies: |case, difference| {
+            let [ours, theirs] = messages(difference);
+            case.kind == "applyOps"
+                && difference.class.starts_with("message")
+                && ours.split_once('\0').is_some_and(|(front, _)| front == theirs)
+        },
+    },
+    Accepted {
+        words: "An `_id` that is generated for an upsert differs between servers, in messages too",
+        applies: |case, difference| {
+            let without_ids = |text: &str| {
+                let words = text.split(' ').map(|word| match word.len() {
+                    24 if word.bytes().all(|byte| byte.is_ascii_hexdigit()) => "<id>",
+                    _ => word,
+                });
+                words.collect::<Vec<_>>().join(" ")
+            };
+            let [ours, theirs] = messages(difference);
+            count(&case.command, &|name| name == "upsert") > 0
+                && without_ids(&ours) == without_ids(&theirs)
+                && without_ids(&ours).contains("<id>")
+        },
+    },
+    Accepted {
+        words: "The message of a query that cannot be planned shows the filter in Marula's form",
+        applies: |_, difference| {
+            // The form stands between these words.
+            let around = |text: &String| {
+                let (front, rest) = text.split_once("Tree: ")?;
+                let (_, back) = rest.rsplit_once("Sort: {")?;
+                Some((front.to_owned(), back.to_owned()))
+            };
+            let [ours, theirs] = messages(difference);
+            difference.class.starts_with("message")
+                && ours.starts_with("error processing query: ")
+                && around(&ours).is_some()
+                && around(&ours) == around(&theirs)
+        },
+    },
+    Accepted {
+        words: "After a `$densify` it shows no projection",
+        applies: |case, difference| {
+            let without = |text: &String| {
+                let (front, rest) = text.split_once("\nProj: ")?;
+                let (_, back) = rest.split_once('\n')?;
+                Some((front.to_owned(), back.to_owned()))
+            };
+            let [ours, theirs] = messages(difference);
+            difference.class.starts_with("message")
+                && count(&case.command, &|name| name == "$densify") > 0
+                && without(&ours).is_some()
+                && without(&ours) == without(&theirs)
+        },
+    },
+    Accepted {
+        words: "A result that is nested more than 200 levels deep is returned",
+        applies: |_, difference| {
+            difference.class == "code 0 for 15"
+                && messages(difference)[1].contains("cannot convert document to BSON")
+        },
+    },
+];

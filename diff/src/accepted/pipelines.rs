@@ -1,0 +1,182 @@
+//! Differences of stages, and of the order of their results.
+
+use marula_bson::Value;
+
+use super::Accepted;
+use super::looks::{count, messages, pipelines, sorted, takes_id_away, unordered_tree};
+use crate::case::failure;
+use crate::tree::Tree;
+
+pub(super) const ROWS: &[Accepted] = &[
+    Accepted {
+        words: "A field that one stage removes and a later one sets again is at the end",
+        applies: |case, difference| {
+            let sets = [
+                "$set",
+                "$addFields",
+                "$project",
+                "$unset",
+                "$replaceRoot",
+                "$replaceWith",
+                "$fill",
+                "$setWindowFields",
+                "$lookup",
+                "$graphLookup",
+                "$unwind",
+                "$densify",
+                "$documents",
+                "$setField",
+                "includeArrayIndex",
+            ];
+            let of_view = Tree::Array(case.view.to_vec());
+            let changes =
+                [&case.command, &of_view].map(|part| count(part, &|name| sets.contains(&name)));
+            let changes: usize = changes.iter().sum();
+            let [ours, theirs] = difference.replies.clone().map(sorted);
+            difference.class == "results" && changes > 1 && ours == theirs
+        },
+    },
+    Accepted {
+        words: "A `$densify` that reaches the last date",
+        applies: |case, difference| {
+            difference.class == "code 0 for 159"
+                && count(&case.command, &|name| name == "$densify") > 0
+                && messages(difference)[1].contains("Overflow while adding")
+        },
+    },
+    Accepted {
+        words: "the sort field of a window with a `range` is the document's",
+        applies: |case, difference| {
+            let has = |wanted: &str| count(&case.command, &|name| name == wanted) > 0;
+            let is_told = difference.class == "results" || difference.class.contains("5429414");
+            is_told && ["CURRENT", "$setWindowFields", "range"].iter().all(|name| has(name))
+        },
+    },
+    Accepted {
+        words: "The documents of a `$sample` are random",
+        applies: |case, difference| {
+            let mut gives_some = false;
+            case.command.walk(&mut |name, value| {
+                let size = value.get("size").and_then(|size| match size {
+                    Tree::Leaf(size) => size.get().as_f64(),
+                    _ => None,
+                });
+                gives_some |= name == "$sample" && size.is_some_and(|size| size >= 1.0);
+            });
+            let errors = messages(difference);
+            let has_failed = |text: &String| text.contains("PlanExecutor error");
+            let is_other = errors.iter().all(|text| text.is_empty() || has_failed(text));
+            gives_some && is_other && errors.iter().any(has_failed)
+        },
+    },
+    Accepted {
+        words: "The size of a `$facet`'s result is counted in stored form",
+        applies: |case, difference| {
+            difference.class.ends_with(" for 4031700")
+                && count(&case.command, &|name| name == "$facet") > 0
+        },
+    },
+    Accepted {
+        words: "a computed partition that uses a variable of the outer `$lookup`",
+        applies: |case, difference| {
+            let mut is_computed = false;
+            case.command.walk(&mut |name, value| {
+                let names_one = |value: Value<'_>| {
+                    let text = value.as_str();
+                    text.is_some_and(|text| text.starts_with(b"$$")).then(|| Value::Null.to_buf())
+                };
+                if let ("partitionBy", Tree::Doc(_)) = (name, value) {
+                    let mut without = value.clone();
+                    without.map_leaves(&names_one);
+                    is_computed |= without != *value;
+                }
+            });
+            let is_told = difference.class == "results" || difference.class.ends_with(" for 0");
+            is_told && is_computed && count(&case.command, &|name| name == "let") > 0
+        },
+    },
+    Accepted {
+        words: "the partitions get their last documents in the order in which they first occurred",
+        applies: |case, difference| {
+            let [ours, theirs] = difference.replies.clone().map(unordered_tree);
+            difference.class == "results"
+                && count(&case.command, &|name| name == "$densify") > 0
+                && count(&case.command, &|name| name == "partitionByFields") > 0
+                && ours == theirs
+        },
+    },
+    Accepted {
+        words: "the constants inside a `$unionWith` of a view are computed before the later stages are parsed",
+        applies: |case, difference| {
+            let has = |stage: &str| count(&case.command, &|name| name == stage) > 0;
+            let [ours, theirs] = messages(difference);
+            let is_of_constants = |text: &String| text.contains("Failed to optimize pipeline");
+            let is_of_union =
+                has("$unionWith") && theirs.starts_with("Failed to optimize pipeline");
+            let is_of_join = has("$lookup") || has("$graphLookup");
+            !case.view.is_empty()
+                && (is_of_union || is_of_join && is_of_constants(&ours) && is_of_constants(&theirs))
+        },
+    },
+    Accepted {
+        words: "Documents with equal sort keys may come in another order",
+        applies: |case, difference| {
+            let has = |stage: &str| count(&case.command, &|name| name == stage) > 0;
+            let unordered = ["$group", "$sortByCount", "$bucket"].iter().any(|stage| has(stage));
+            // A part of a sorted result may end between equal documents.
+            let cuts = |names: &Vec<String>| {
+                let at = names.iter().position(|name| name == "$sort");
+                let is_part = |name: &String| matches!(&**name, "$limit" | "$skip");
+                at.is_some_and(|at| names[at..].iter().any(is_part))
+            };
+            // The same holds if a first batch ends between them.
+            let goes_on = |reply: &Tree| {
+                let id = reply.get("cursor").and_then(|cursor| cursor.get("id"));
+                matches!(id, Some(Tree::Leaf(id)) if id.get() != Value::Int64(0))
+            };
+            let is_cut = pipelines(case).iter().any(cuts) || difference.replies.iter().all(goes_on);
+            // Windows show the order of groups with equal sort keys.
+            let windows = has("$setWindowFields") || has("$fill");
+            let [ours, theirs] = difference.replies.clone().map(unordered_tree);
+            difference.class == "results"
+                && (has("$sort") && unordered && ours == theirs
+                    || has("$sort") && is_cut && takes_id_away(case)
+                    || windows && unordered)
+        },
+    },
+    Accepted {
+        words: "`n` of `$minN` and similar accumulators is a long",
+        applies: |_, difference| difference.class == "code 5787908 for 0",
+    },
+    Accepted {
+        words: "If several documents or fields of `$setWindowFields` and `$fill` fail, another failure may be reported",
+        applies: |case, difference| {
+            let windows =
+                count(&case.command, &|name| matches!(name, "$setWindowFields" | "$fill"));
+            let is_cut = count(&case.command, &|name| name == "$limit") > 0;
+            let [ours, theirs] = [0, 1].map(|side| failure(&difference.replies[side]));
+            let executes =
+                |(code, text): &(i32, String)| *code != 0 && text.starts_with("PlanExecutor error");
+            windows > 0 && executes(&ours) && (executes(&theirs) || is_cut && theirs.0 == 0)
+        },
+    },
+    Accepted {
+        words: "An `$expr` that fails on a document is not always evaluated if an index supports",
+        applies: |case, difference| {
+            // The errors of an update's statements do not contain their origin.
+            let is_update = case.kind == "update";
+            let executes = |reply: &Tree| {
+                let (code, text) = failure(reply);
+                text.contains("xecutor error")
+                    || text.contains("while multiplanner was")
+                    || is_update && code != 0 && !text.contains("Failed to optimize")
+            };
+            let names_id = count(&case.command, &|name| name == "_id") > 0;
+            (case.kind == "indexed" || names_id)
+                && (difference.class.starts_with("code")
+                    || messages(difference)[1].contains("while multiplanner was"))
+                && case.operators().contains("$expr")
+                && difference.replies.iter().any(executes)
+        },
+    },
+];

@@ -1,0 +1,116 @@
+//! Differences of filters, updates and writes.
+
+use super::Accepted;
+use super::looks::{count, messages, pipelines, without_record_ids};
+use crate::case::failure;
+use crate::tree::Tree;
+
+pub(super) const ROWS: &[Accepted] = &[
+    Accepted {
+        words: "A sort by an element's number (`a.0`) with a projection of the same field",
+        applies: |case, difference| {
+            let mut by_number = false;
+            case.command.walk(&mut |name, value| {
+                if let ("sort", Tree::Doc(fields)) = (name, value) {
+                    let is_number = |part: &str| part.parse::<u32>().is_ok();
+                    by_number |= fields.iter().any(|(path, _)| path.split('.').any(is_number));
+                }
+            });
+            difference.class == "results"
+                && by_number
+                && count(&case.command, &|name| name == "projection") > 0
+        },
+    },
+    Accepted {
+        words: "A single document found by `_id` is not sorted",
+        applies: |case, difference| {
+            let fails = |text: &String| {
+                text.ends_with("keys that are parallel arrays")
+                    || text.contains("Ambiguous field name")
+            };
+            let mut has_id = false;
+            case.command.walk(&mut |name, value| {
+                if matches!(name, "filter" | "query") {
+                    has_id |= count(value, &|name| name == "_id") > 0;
+                }
+            });
+            let is_told = matches!(&*difference.class, "code 0 for 2" | "code 0 for 16746");
+            is_told && has_id && fails(&messages(difference)[1])
+        },
+    },
+    Accepted {
+        words: "The negation of an inequality with a symbol",
+        applies: |_, difference| difference.class == "code 0 for 4457011",
+    },
+    Accepted {
+        words: "A filter that names `_id` twice is evaluated as a whole",
+        applies: |case, _| {
+            let is_id = |field: &&(String, Tree)| field.0 == "_id";
+            let mut is_twice = false;
+            case.command.walk(&mut |name, value| {
+                if let ("filter" | "query" | "q", Tree::Doc(fields)) = (name, value) {
+                    is_twice |= fields.iter().filter(is_id).count() > 1;
+                }
+            });
+            is_twice
+        },
+    },
+    Accepted {
+        words: "A `$jsonSchema` uses no index, and is evaluated before or after an `$expr`",
+        applies: |case, difference| {
+            let executes = |reply: &Tree| failure(reply).1.contains("xecutor error");
+            (case.kind == "indexed" || case.operators().contains("$expr"))
+                && case.operators().contains("$jsonSchema")
+                && difference.replies.iter().any(executes)
+        },
+    },
+    Accepted {
+        words: "An inclusion leaves an empty array of an array of scalars",
+        applies: |case, difference| {
+            let mut is_deep = count(&case.command, &|name| name.contains('.')) > 0;
+            case.command.walk(&mut |name, value| {
+                let is_inner = |(_, shown): &(String, Tree)| matches!(shown, Tree::Doc(inner) if inner.iter().any(|(name, _)| !name.starts_with('$')));
+                is_deep |= name == "$project" && value.fields().iter().any(is_inner);
+            });
+            let is_told =
+                difference.class == "results" || difference.class.starts_with("code 0 for");
+            let kinds: Vec<String> = pipelines(case).concat();
+            let projects = kinds.iter().filter(|name| *name == "$project").count();
+            let asking =
+                ["$addFields", "$set", "$group", "$sortByCount", "$bucket", "$unwind", "$lookup"];
+            let asks = kinds.iter().any(|name| asking.contains(&name.as_str()));
+            let is_asked = projects > 1 || projects > 0 && asks;
+            // A message may print such an array.
+            let is_shown = messages(difference)[1].contains("MISSING");
+            is_told && (is_deep || !case.view.is_empty()) && is_asked || is_shown && projects > 0
+        },
+    },
+    Accepted {
+        words: "An upsert whose `$push` cuts `_id` to no elements fails with 53, not 54",
+        applies: |case, difference| {
+            difference.class == "code 53 for 54" && case.operators().contains("$slice")
+        },
+    },
+    Accepted {
+        words: "Inserts that were rejected have used up record ids in mongod",
+        applies: |case, difference| {
+            let [ours, theirs] = difference.replies.clone().map(without_record_ids);
+            difference.class == "results"
+                && case.command.get("showRecordId").is_some()
+                && ours == theirs
+        },
+    },
+    Accepted {
+        words: "An update path of more than 250 parts",
+        applies: |case, difference| {
+            let is_long = |name: &str| name.split('.').count() > 250;
+            let mut has_long = count(&case.command, &is_long) > 0;
+            case.command.walk(&mut |_, value| {
+                has_long |= value.text().is_some_and(|text| is_long(&text));
+            });
+            matches!(case.kind, "update" | "findAndModify")
+                && has_long
+                && difference.class.starts_with("code 15 for")
+        },
+    },
+];
