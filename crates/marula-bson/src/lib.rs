@@ -41,5 +41,5 @@ pub use key_string::{KeyStringReader, KeyStringWriter};
 pub use object_id::ObjectId;
 pub use order::Collator;
 pub use path::FieldPath;
-pub use value::{Binary, RawValue, Type, Value, ValueBuf};
+pub use value::{Binary, RawValue, Type, Value, ValueBuf, long};
 pub use writer::{ArrayWriter, DocWriter};

@@ -154,6 +154,11 @@ pub enum Value<'a> {
     MaxKey,
 }
 
+/// A count, a size or a time as a long: the largest one if it is larger.
+pub fn long(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
 impl<'a> Value<'a> {
     /// A whole number in the type that mongod returns: an int if it fits, else a long.
     pub fn whole(number: i64) -> Value<'static> {

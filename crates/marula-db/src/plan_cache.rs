@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use marula_bson::{DocBuf, Value};
+use marula_bson::{DocBuf, Value, long};
 use parking_lot::Mutex;
 
 use crate::collection::State;
@@ -242,7 +242,6 @@ impl Entry {
     }
 
     fn describe(&self, shape: QueryShape) -> DocBuf {
-        let long = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let made = self.made.duration_since(UNIX_EPOCH).map_or(0, |made| made.as_millis() as u64);
         let learned = &self.learned;
         DocBuf::build(|out| {

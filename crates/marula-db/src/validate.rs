@@ -3,7 +3,7 @@
 //! tests call this function.
 
 use marula_bson::validate::{Limits, validate as validate_bson};
-use marula_bson::{Doc, directory};
+use marula_bson::{Doc, directory, long};
 use marula_error::Result;
 use marula_storage::{Direction, KeyRange, Space, View};
 
@@ -201,7 +201,7 @@ impl Check<'_> {
                 ));
             }
             // As in mongod, whose wildcard indexes have an entry for each such path.
-            let paths = i64::try_from(index.array_path_count()).unwrap_or(i64::MAX);
+            let paths = long(index.array_path_count());
             let keys = found.unwrap_or(0).saturating_add(paths);
             self.report.keys_per_index.push((index.spec.name.clone(), keys));
         }

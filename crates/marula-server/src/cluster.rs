@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use marula_bson::object_id::ObjectId;
-use marula_bson::{Binary, DocBuf, DocWriter, Value, doc_fields};
+use marula_bson::{Binary, DocBuf, DocWriter, Value, doc_fields, long};
 use marula_db::Collection;
 use marula_db::collection::Sharding;
 use marula_error::Result;
@@ -143,7 +143,7 @@ fn routers(server: &Server, now_ms: i64) -> Result<Vec<DocBuf>> {
         })
     };
     if !server.db.is_shared() {
-        let up_ms = i64::try_from(server.started.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let up_ms = long(server.started.elapsed().as_millis());
         let (host, version) = (&server.options.host, env!("CARGO_PKG_VERSION"));
         return Ok(vec![router(host, version, now_ms.saturating_sub(up_ms), now_ms)]);
     }
@@ -257,8 +257,4 @@ fn id_of(collection: &Collection) -> ObjectId {
 
 fn timestamp(at_ms: i64) -> Value<'static> {
     Value::Timestamp(u64::try_from(at_ms / 1_000).unwrap_or(0) << 32 | 1)
-}
-
-fn long(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use marula_bson::{Value, uuid};
+use marula_bson::{Value, long, uuid};
 use marula_wire::message::MESSAGE_BYTES_MAX;
 use marula_wire::{Message, ReplyBuffer};
 
@@ -213,7 +213,7 @@ impl Frame {
     fn connection_attributes(&self, connection: &Connection) -> String {
         let counters = self.0.network.get().map(|counters| counters.connections());
         let count = counters.map_or(0, |counters| counters.current);
-        let number = |number| Value::whole(i64::try_from(number).unwrap_or(i64::MAX));
+        let number = |number| Value::whole(long(number));
         attributes(|out| {
             out.append("remote", address_text(connection.peer.remote).as_str());
             out.append("uuid", uuid::text(&connection.uuid).as_str());

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, doc, long};
 use marula_db::plan_cache::hash_text;
 use marula_db::unit::{Detail, Examined, KeyChanges, PlanReport, Tally};
 use marula_error::codes::Code;
@@ -341,7 +341,7 @@ impl Ended<'_, '_> {
 }
 
 fn append_examined(examined: Examined, out: &mut DocWriter<'_>) {
-    out.append("keysExamined", number(examined.keys)).append("docsExamined", number(examined.docs));
+    out.append("keysExamined", long(examined.keys)).append("docsExamined", long(examined.docs));
 }
 
 fn append_trial(report: Option<&PlanReport>, out: &mut DocWriter<'_>) {
@@ -353,7 +353,7 @@ fn append_trial(report: Option<&PlanReport>, out: &mut DocWriter<'_>) {
 fn append_changes(changed: KeyChanges, out: &mut DocWriter<'_>) {
     for (name, count) in [("keysInserted", changed.inserted), ("keysDeleted", changed.deleted)] {
         if let Some(count) = count {
-            out.append(name, number(count));
+            out.append(name, long(count));
         }
     }
 }
@@ -392,10 +392,6 @@ fn int(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-fn number(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
 fn millis(took: Duration) -> i64 {
-    i64::try_from(took.as_millis()).unwrap_or(i64::MAX)
+    long(took.as_millis())
 }

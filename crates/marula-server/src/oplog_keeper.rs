@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use marula_bson::{Doc, DocBuf, doc};
+use marula_bson::{Doc, DocBuf, doc, long};
 use marula_db::oplog::Retention;
 use marula_db::{Db, Namespace};
 use marula_error::Result;
@@ -107,7 +107,7 @@ impl OplogKeeper {
     /// know how far they are.
     fn note_time(&self, server: &Server) -> Result<()> {
         let quiet_ms = 1000 * server.parameters.number("periodicNoopIntervalSecs");
-        let newest_ms = 1000 * i64::try_from(server.db.oplog().newest() >> 32).unwrap_or(i64::MAX);
+        let newest_ms = 1000 * long(server.db.oplog().newest() >> 32);
         let is_wanted = server.options.repl_set.is_some()
             && server.parameters.flag("writePeriodicNoops")
             && server.now_ms() - newest_ms >= quiet_ms;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use marula_bson::{DocBuf, doc};
+use marula_bson::{DocBuf, doc, long};
 use marula_db::catalog::options::CollectionOptions;
 use marula_db::write::InsertReport;
 use marula_db::{Namespace, Unit, WriteOp};
@@ -113,7 +113,7 @@ impl Profiling {
     /// Returns whether an operation of this duration needs to be judged at all.
     #[inline]
     pub fn concerns(&self, took: Duration) -> bool {
-        let took_us = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
+        let took_us = long(took.as_micros());
         self.is_on.load(Ordering::Relaxed)
             || took_us >= self.slow_us.load(Ordering::Relaxed)
             || logs_all()
@@ -121,7 +121,7 @@ impl Profiling {
 
     /// Returns whether a transaction that was open for this time is logged.
     pub fn is_slow(&self, took: Duration) -> bool {
-        let took_us = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
+        let took_us = long(took.as_micros());
         let is_sampled = || {
             let rate = self.settings().sample_rate;
             rate >= 1.0 || rand::random::<f64>() < rate
@@ -139,7 +139,7 @@ impl Profiling {
             // A filter that fails on a record rejects it.
             Some(filter) => filter.matches(entry().as_doc()).unwrap_or(false),
             None => {
-                let took_ms = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
+                let took_ms = long(took.as_millis());
                 took_ms >= i64::from(slow_ms)
                     && (sample_rate >= 1.0 || rand::random::<f64>() < sample_rate)
             }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use marula_bson::{Binary, DocBuf, DocWriter, Value, doc_fields};
+use marula_bson::{Binary, DocBuf, DocWriter, Value, doc_fields, long};
 use marula_db::latencies::Latencies;
 use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Result, errors};
@@ -170,7 +170,7 @@ fn indexes(server: &Arc<Server>, ns: &Namespace) -> Vec<DocBuf> {
             out.append("key", &index.spec.key);
             out.append("host", host.as_str());
             let mut accesses = out.begin_doc("accesses");
-            accesses.append("ops", i64::try_from(uses).unwrap_or(i64::MAX));
+            accesses.append("ops", long(uses));
             accesses.append("since", Value::DateTime(unix_ms(since)));
             accesses.finish();
             out.append("spec", &index.spec.document);
@@ -243,7 +243,7 @@ fn catalog_entry(collection: &Arc<Collection>) -> DocBuf {
 
 fn unix_ms(moment: SystemTime) -> i64 {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    long(since.as_millis())
 }
 
 fn sessions(server: &Server, is_shown: &dyn Fn(&Lsid) -> bool) -> Vec<DocBuf> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use marula_bson::{DocBuf, DocWriter, ObjectId, Value};
+use marula_bson::{DocBuf, DocWriter, ObjectId, Value, long};
 use marula_db::Db;
 use marula_error::Result;
 use marula_query::spill::Disk;
@@ -283,7 +283,7 @@ fn or_default<T: Default>(what: &str, loaded: Result<T>) -> T {
 /// Returns the time in milliseconds since 1970.
 fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    long(since.as_millis())
 }
 
 /// The server's end: requested by a signal or a command, awaited by the binary.

@@ -1,5 +1,6 @@
 //! The size of collections and indexes on disk.
 
+use marula_bson::long;
 use marula_db::{Collection, Db};
 use marula_error::Result;
 use marula_storage::Space;
@@ -50,5 +51,5 @@ pub(crate) fn of_database(db: &Db, name: &str) -> Result<i64> {
 
 fn of_range(db: &Db, space: Space, ident: marula_db::keys::Ident) -> Result<i64> {
     let stats = db.range_stats(space, ident)?;
-    Ok(i64::try_from(stats.disk_bytes).unwrap_or(i64::MAX))
+    Ok(long(stats.disk_bytes))
 }

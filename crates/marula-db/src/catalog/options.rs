@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use marula_bson::{ByteSlice, Doc, DocBuf, Value};
+use marula_bson::{ByteSlice, Doc, DocBuf, Value, long};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
 use marula_query::context::Context;
@@ -208,7 +208,7 @@ fn parse_validator(
     };
     // As in mongod, `$$NOW` is the time when the validator was parsed.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+    let now_ms = long(now.as_millis());
     let context = Context { collation: collation.cloned(), now_ms, ..context };
     validation::allowed::check(filter)?;
     let parsed = Filter::parse_validator(filter, &context)?;

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use marula_bson::directory::write_record;
-use marula_bson::{Doc, doc};
+use marula_bson::{Doc, doc, long};
 use marula_error::{Result, errors};
 use marula_storage::{KeyRange, Space, Stamp, Txn};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -218,7 +218,7 @@ pub(crate) fn record_key(collection: &Collection, time: u64) -> [u8; 12] {
 
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    long(since.as_millis())
 }
 
 /// The options of the collection.

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::bucket::Full;
 use crate::keys::RecordKey;
+use marula_bson::long;
 
 /// The maximum number of open buckets; beyond it, all are forgotten.
 const OPEN_MAX: usize = 100_000;
@@ -44,7 +45,7 @@ pub struct Counters {
 impl Counters {
     /// Adds to a counter.
     pub fn add(counter: &AtomicI64, count: usize) {
-        counter.fetch_add(i64::try_from(count).unwrap_or(i64::MAX), Ordering::Relaxed);
+        counter.fetch_add(long(count), Ordering::Relaxed);
     }
 }
 

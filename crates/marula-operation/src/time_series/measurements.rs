@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use marula_bson::Doc;
+use marula_bson::{Doc, long};
 use marula_db::session::Done;
 use marula_db::time_series::bucket::Bucket;
 use marula_db::{Change, Collection, RecordKey, WriteOp};
@@ -45,7 +45,7 @@ pub(super) fn delete(
     let mut deleted = 0;
     for_each_record(env, &mut execution, |record| {
         let removed = removal.remove_from(record, op)?;
-        deleted += i64::try_from(removed).unwrap_or(i64::MAX);
+        deleted += long(removed);
         let is_enough = deleted > 0 && !statement.multi;
         Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;

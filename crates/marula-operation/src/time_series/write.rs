@@ -9,7 +9,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use marula_bson::{ByteSlice, Doc, DocBuf, Element, Value};
+use marula_bson::{ByteSlice, Doc, DocBuf, Element, Value, long};
 use marula_db::time_series::{TimeSeries, bucket};
 use marula_db::write::Written;
 use marula_db::{Collection, WriteOp};
@@ -84,7 +84,7 @@ pub(crate) fn update(
         let mut measurements = 0;
         let unit = op.unit;
         let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
-            measurements = i64::try_from(bucket::count(options, doc)).unwrap_or(i64::MAX);
+            measurements = long(bucket::count(options, doc));
             change_if_matching(unit, &filter, &update, &context, doc, out)
         };
         match op.update(buckets, record, &mut change, None)? {
@@ -123,7 +123,7 @@ pub(crate) fn delete(
     for_each_record(env, &mut execution, |record| {
         let mut measurements = 0;
         let mut is_wanted = |doc: Doc<'_>| {
-            measurements = i64::try_from(bucket::count(options, doc)).unwrap_or(i64::MAX);
+            measurements = long(bucket::count(options, doc));
             filter.matches(doc)
         };
         if op.delete(buckets, record, &mut is_wanted, None)? {

@@ -81,7 +81,10 @@ fn is_bounded_in_front(index: &Arc<Index>, query: &Query) -> bool {
 /// Returns whether a condition of the filter is on this path, or the search is.
 fn names(node: &FilterNode, path: &FieldPath) -> bool {
     match node {
-        FilterNode::Path(at) => at.path == *path,
+        // The conditions within an `$elemMatch` are on longer paths.
+        FilterNode::Path(at) => {
+            at.path == *path && !matches!(at.predicate, Predicate::ElemMatchObject(_))
+        }
         FilterNode::And(children) | FilterNode::Or(children) | FilterNode::Nor(children) => {
             children.iter().any(|child| names(child, path))
         }

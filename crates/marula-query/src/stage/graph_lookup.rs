@@ -6,7 +6,7 @@ mod unwinding;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
-use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf, long};
 use marula_error::{Result, errors};
 
 use super::fields::write_with;
@@ -238,7 +238,7 @@ impl GraphLookup {
             out.append("depthField", path.text().as_bstr());
         }
         if let Some(depth) = self.depth_max {
-            out.append("maxDepth", i64::try_from(depth).unwrap_or(i64::MAX));
+            out.append("maxDepth", long(depth));
         }
         if let Some(restrict) = &self.restrict {
             out.append("restrictSearchWithMatch", restrict);
@@ -336,7 +336,7 @@ impl GraphLookup {
             return Ok(doc.to_buf());
         };
         deep_path::check(path)?;
-        let depth = Value::Int64(i64::try_from(depth).unwrap_or(i64::MAX));
+        let depth = Value::Int64(long(depth));
         Ok(DocBuf::build(|out| write_with(doc, path.parts(), Some(depth), out)))
     }
 }

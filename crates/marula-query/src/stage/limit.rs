@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, Type, Value, ValueBuf};
+use marula_bson::{Doc, Type, Value, ValueBuf, long};
 use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
@@ -57,7 +57,7 @@ impl Stage for Limit {
     }
 
     fn print(&self) -> ValueBuf {
-        Value::Int64(i64::try_from(self.0).unwrap_or(i64::MAX)).to_buf()
+        Value::Int64(long(self.0)).to_buf()
     }
 
     fn kind(&self) -> Kind<'_> {

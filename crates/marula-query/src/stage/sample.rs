@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, Value, ValueBuf};
+use marula_bson::{Doc, Value, ValueBuf, long};
 use marula_error::{Result, errors};
 use rand::Rng;
 use rand::SeedableRng;
@@ -53,7 +53,7 @@ impl Stage for Sample {
 
     fn print(&self) -> ValueBuf {
         super::pipeline::printed(|out| {
-            out.append("size", i64::try_from(self.0).unwrap_or(i64::MAX));
+            out.append("size", long(self.0));
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, Value, ValueBuf};
+use marula_bson::{Doc, Value, ValueBuf, long};
 use marula_error::{Result, errors};
 
 use super::limit::read_count;
@@ -35,7 +35,7 @@ impl Stage for Skip {
     }
 
     fn print(&self) -> ValueBuf {
-        Value::Int64(i64::try_from(self.0).unwrap_or(i64::MAX)).to_buf()
+        Value::Int64(long(self.0)).to_buf()
     }
 
     fn kind(&self) -> Kind<'_> {

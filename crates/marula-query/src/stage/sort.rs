@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, Value, ValueBuf, long};
 use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
@@ -84,7 +84,7 @@ impl Stage for Sort {
         super::pipeline::printed(|out| {
             out.append("sortKey", &self.spec);
             if let Some(limit) = self.limit {
-                out.append("limit", i64::try_from(limit).unwrap_or(i64::MAX));
+                out.append("limit", long(limit));
             }
         })
     }

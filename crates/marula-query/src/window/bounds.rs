@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use marula_bson::{Doc, DocWriter, Value, ValueBuf, order};
+use marula_bson::{Doc, DocWriter, Value, ValueBuf, long, order};
 use marula_error::{Result, errors};
 
 use super::{Partition, SortBy};
@@ -168,7 +168,7 @@ fn position(bound: &Bound<i64>, at: usize, past: i64, count: usize) -> usize {
         Bound::Current => 0,
         Bound::At(offset) => *offset,
     };
-    let at = i64::try_from(at).unwrap_or(i64::MAX);
+    let at = long(at);
     let position = at.saturating_add(offset).saturating_add(past).max(0);
     usize::try_from(position).unwrap_or(usize::MAX).min(count)
 }

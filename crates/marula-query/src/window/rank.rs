@@ -1,6 +1,6 @@
 //! Window functions of position: ranks, `$documentNumber`, `$shift`.
 
-use marula_bson::{Doc, DocWriter, Type, Value, ValueBuf, order};
+use marula_bson::{Doc, DocWriter, Type, Value, ValueBuf, long, order};
 use marula_error::{Result, errors};
 
 use super::function::{Function, FunctionRow, Part, Spec, only_sort_field, shown};
@@ -84,7 +84,7 @@ impl Function for Rank {
         let (mut rank, mut dense) = (0, 0);
         for (at, value) in sorted.iter().enumerate() {
             meter::spend(meter::CALL)?;
-            let number = i64::try_from(at).unwrap_or(i64::MAX).saturating_add(1);
+            let number = long(at).saturating_add(1);
             let before = at.checked_sub(1).and_then(|before| sorted.get(before));
             let is_tie = before.is_some_and(|before| match (before, value) {
                 (Some(before), Some(value)) => order::equal(before.get(), value.get(), collator),

@@ -5,7 +5,7 @@
 //! disconnects, the backup is cancelled.
 //! Source: Marula's own commands; mongod does not have them.
 
-use marula_bson::{DocWriter, Value, doc_fields};
+use marula_bson::{DocWriter, Value, doc_fields, long};
 use marula_error::{Result, errors};
 
 use super::{Auth, Command, CommandPlace, Field, Fields, Outcome, Types};
@@ -77,15 +77,14 @@ fn create(
             BackupFailure::Failed(reason) => backup_failed(&reason),
         })?;
     let BackupMade { id, target, moment_ms, files, bytes, sent_bytes, sent_objects } = &made;
-    let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     doc_fields!(reply;
         "id": id.as_str(),
         "to": target.as_str(),
         "moment": Value::DateTime(*moment_ms),
-        "files": whole(*files),
-        "bytes": whole(*bytes),
-        "sentBytes": whole(*sent_bytes),
-        "sentObjects": whole(*sent_objects),
+        "files": long(*files),
+        "bytes": long(*bytes),
+        "sentBytes": long(*sent_bytes),
+        "sentObjects": long(*sent_objects),
     );
     Ok(Outcome::Done)
 }

@@ -7,7 +7,7 @@
 
 use std::mem;
 
-use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf, long};
 use marula_db::session::{Done, StatementIds};
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
@@ -356,7 +356,7 @@ impl Results {
 fn entry(index: usize, verb: Verb, outcome: &Result<OperationResult>) -> DocBuf {
     DocBuf::build(|entry| {
         entry.append("ok", f64::from(u8::from(outcome.is_ok())));
-        entry.append("idx", clamp(i64::try_from(index).unwrap_or(i64::MAX)));
+        entry.append("idx", clamp(long(index)));
         match outcome {
             Ok(OperationResult::Inserted) => {
                 entry.append("n", 1);

@@ -1,6 +1,6 @@
 //! `currentOp` and `killOp`: list the running operations, and kill one.
 
-use marula_bson::{ByteSlice, DocBuf, DocWriter, Value};
+use marula_bson::{ByteSlice, DocBuf, DocWriter, Value, long};
 use marula_error::{Result, errors};
 use marula_query::filter::Filter;
 
@@ -94,13 +94,13 @@ pub(crate) enum Long {
 }
 
 /// Returns an operation in the form of `currentOp`.
-pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long) -> DocBuf {
+pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, texts: Long) -> DocBuf {
     let is_active = report.op_id != 0;
     DocBuf::build(|out| {
         out.append("type", "op");
         out.append("host", host::name_and_port(server).as_str());
         out.append("desc", format!("conn{}", report.connection_id).as_str());
-        out.append("connectionId", i64::try_from(report.connection_id).unwrap_or(i64::MAX));
+        out.append("connectionId", long(report.connection_id));
         out.append("client", dispatch::address_text(report.peer.remote).as_str());
         write_client(report, out);
         out.append("active", is_active);
@@ -127,7 +127,7 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long
         out.append("microsecs_running", running_us);
         out.append("op", detail.command.kind.name());
         out.append("ns", detail.ns.as_str());
-        match long {
+        match texts {
             Long::Whole => out.append("command", &detail.body),
             Long::Cut => out.append("command", &shown_command::cut(&detail.body)),
         };
@@ -138,7 +138,7 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, long: Long
             let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100);
             out.append("msg", format!("{what} {what}: {done}/{total} {percent}%").as_str());
             let mut progress = out.begin_doc("progress");
-            progress.append("done", whole(done)).append("total", whole(total));
+            progress.append("done", long(done)).append("total", long(total));
         }
         if report.is_killed {
             out.append("killPending", true);
@@ -178,7 +178,7 @@ pub(crate) fn idle_sessions(server: &Server) -> Vec<(Report, DocBuf)> {
             out.append("host", host::name_and_port(server).as_str());
             out.append("desc", "inactive transaction");
             out.append("client", dispatch::address_text(report.peer.remote).as_str());
-            out.append("connectionId", whole(report.connection_id));
+            out.append("connectionId", long(report.connection_id));
             write_client(&report, out);
             open.lsid.write(&mut out.begin_doc("lsid"));
             open.write(&mut out.begin_doc("transaction"));
@@ -197,10 +197,6 @@ fn is_own(context: &Context<'_>, access: &Access, id: i64) -> bool {
     let reports = context.server.operations.reports();
     let user = reports.into_iter().find(|report| i64::from(report.op_id) == id);
     user.is_some_and(|report| report.user.as_ref() == Some(&access.user))
-}
-
-fn whole(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn kill(

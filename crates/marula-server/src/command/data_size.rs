@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use marula_bson::{Doc, DocWriter, Value};
+use marula_bson::{Doc, DocWriter, Value, long};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
 use marula_operation::targets;
@@ -74,7 +74,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let mut execution = Execution::new(collection.clone(), plan, query);
             let mut is_reached = false;
             execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
-                total.bytes += i64::try_from(found.doc.as_bytes().len()).unwrap_or(i64::MAX);
+                total.bytes += long(found.doc.as_bytes().len());
                 total.documents += 1;
                 is_reached = total.bytes > bounds.bytes || total.documents > bounds.documents;
                 Ok(if is_reached { Emit::Enough } else { Emit::Taken })
@@ -86,10 +86,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     reply.append("size", Value::whole(total.bytes));
     reply.append("numObjects", Value::whole(total.documents));
-    reply.append(
-        "millis",
-        Value::whole(i64::try_from(started.elapsed().as_millis()).unwrap_or(i64::MAX)),
-    );
+    reply.append("millis", Value::whole(long(started.elapsed().as_millis())));
     Ok(Outcome::Done)
 }
 

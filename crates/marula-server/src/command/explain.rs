@@ -7,7 +7,7 @@
 mod output;
 mod query;
 
-use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, doc, doc_fields};
+use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, doc, doc_fields, long};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_operation::args;
@@ -407,7 +407,7 @@ fn pipeline(
         let mut one = out.begin_doc();
         one.append_elements(stage.elements_bytes());
         if let Some(count) = count {
-            one.append("nReturned", i64::try_from(count).unwrap_or(i64::MAX));
+            one.append("nReturned", long(count));
             // Time is not measured per document.
             one.append("executionTimeMillisEstimate", 0_i64);
         }

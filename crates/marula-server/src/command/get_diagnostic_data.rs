@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use marula_bson::{DocWriter, Value};
+use marula_bson::{DocWriter, Value, long};
 use marula_error::Result;
 
 use super::{Auth, Command, Outcome, replication, server_status};
@@ -69,7 +69,6 @@ fn write_machine(ctx: &Context<'_>, out: &mut DocWriter<'_>) {
     let path = ctx.server.options.dbpath.as_deref().unwrap_or(".");
     if let Some((used, total)) = host::file_system(path) {
         let mut mount = mounts.begin_doc(path);
-        let long = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         mount.append("capacity", long(total)).append("available", long(total.saturating_sub(used)));
         mount.append("free", long(total.saturating_sub(used)));
     }

@@ -17,7 +17,7 @@ mod storage;
 
 use std::sync::Arc;
 
-use marula_bson::{DocWriter, Value};
+use marula_bson::{DocWriter, Value, long};
 use marula_error::Result;
 
 use super::build_info::compatible_version;
@@ -51,7 +51,7 @@ impl Section<'_> {
     /// The time at which the server started, in milliseconds since 1970.
     fn started_ms(&self) -> i64 {
         let uptime = self.server.started.elapsed().as_millis();
-        self.now_ms.saturating_sub(i64::try_from(uptime).unwrap_or(i64::MAX))
+        self.now_ms.saturating_sub(long(uptime))
     }
 }
 
@@ -107,7 +107,7 @@ fn run(
 pub(super) fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) {
     let server = context.server;
     let uptime = server.started.elapsed();
-    let uptime_ms = i64::try_from(uptime.as_millis()).unwrap_or(i64::MAX);
+    let uptime_ms = long(uptime.as_millis());
     reply.append("host", host::name_and_port(server).as_str());
     let (version, _) = compatible_version(request.version);
     reply.append("version", version);
@@ -132,10 +132,6 @@ pub(super) fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut Do
         }
         write(&section, &mut reply.begin_doc(name));
     }
-}
-
-fn long(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn int(number: u64) -> i32 {

@@ -7,7 +7,7 @@
 //!
 //! Source: manual "Sharding Commands".
 
-use marula_bson::{DocWriter, Value, doc_fields};
+use marula_bson::{DocWriter, Value, doc_fields, long};
 use marula_db::Namespace;
 use marula_db::namespace::is_database_name;
 use marula_error::{Result, errors};
@@ -273,7 +273,7 @@ fn balancer_status(
             doc_fields!(reply;
                 "mode": cluster::balancer_mode(true),
                 "inBalancerRound": moving_bytes > 0,
-                "movingBytes": i64::try_from(moving_bytes).unwrap_or(i64::MAX),
+                "movingBytes": long(moving_bytes),
             );
         }
     }

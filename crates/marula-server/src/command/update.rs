@@ -1,6 +1,6 @@
 //! `update`: updates documents, or inserts one if none matches and the statement has `upsert`.
 
-use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value, ValueBuf, long};
 use marula_db::session::Done;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
@@ -224,7 +224,7 @@ fn run<'r>(
         let mut list = reply.begin_array("upserted");
         for (index, id) in &upserted {
             let mut item = list.begin_doc();
-            item.append("index", clamp(i64::try_from(*index).unwrap_or(i64::MAX)));
+            item.append("index", clamp(long(*index)));
             item.append("_id", id);
         }
     }

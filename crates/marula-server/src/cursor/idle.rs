@@ -1,6 +1,6 @@
 //! Cursors between two commands, as `{ $currentOp: { idleCursors: true } }` shows them.
 
-use marula_bson::{Doc, DocBuf, Value};
+use marula_bson::{Doc, DocBuf, Value, long};
 
 use super::{Cursors, Entry, Parked};
 use crate::auth::name::Name;
@@ -64,8 +64,8 @@ fn describe(id: i64, cursor: &Parked, last_use_ms: i64, host: &str) -> DocBuf {
         section.append("cursorId", id);
         section.append("createdDate", Value::DateTime(history.created_ms));
         section.append("lastAccessDate", Value::DateTime(last_use_ms));
-        section.append("nDocsReturned", i64::try_from(history.documents).unwrap_or(i64::MAX));
-        section.append("nBatchesReturned", i64::try_from(history.batches).unwrap_or(i64::MAX));
+        section.append("nDocsReturned", long(history.documents));
+        section.append("nBatchesReturned", long(history.batches));
         section.append("noCursorTimeout", cursor.no_timeout);
         section.append("tailable", is_set("tailable")).append("awaitData", is_set("awaitData"));
         section.append("originatingCommand", origin);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use marula_bson::{DocBuf, DocWriter, Value};
+use marula_bson::{DocBuf, DocWriter, Value, long};
 
 use crate::concern::ReadConcern;
 use crate::operation::Operation;
@@ -61,9 +61,9 @@ pub struct OpenTransaction {
 impl OpenTransaction {
     /// Writes the section `transaction` of an operation.
     pub fn write(&self, out: &mut DocWriter<'_>) {
-        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        let micros = |time: Duration| long(time.as_micros());
         let (open, active) = (self.clock.began.elapsed(), self.clock.active());
-        let lifetime_ms = i64::try_from(self.lifetime.as_millis()).unwrap_or(i64::MAX);
+        let lifetime_ms = long(self.lifetime.as_millis());
         let expires_ms = self.clock.began_ms.saturating_add(lifetime_ms);
         write_parameters(self.number, &self.read_concern, &mut out.begin_doc("parameters"));
         out.append("readTimestamp", Value::Timestamp(self.read_time));

@@ -5,7 +5,7 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use marula_bson::{Doc, DocWriter};
+use marula_bson::{Doc, DocWriter, long};
 use marula_db::unit::{Examined, KeyChanges};
 
 use super::Entry;
@@ -51,16 +51,15 @@ impl Work {
         reply: Doc<'_>,
     ) -> Self {
         let mut work = Work::default();
-        let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        work.set("keysInserted", changed.inserted.map(whole));
-        work.set("keysDeleted", changed.deleted.map(whole));
+        work.set("keysInserted", changed.inserted.map(long));
+        work.set("keysDeleted", changed.deleted.map(long));
         let reads = request.command.kind != Kind::Insert;
         if reads && !matches!(request.command.name, "commitTransaction" | "abortTransaction") {
-            work.set("keysExamined", Some(whole(examined.keys)));
-            work.set("docsExamined", Some(whole(examined.docs)));
+            work.set("keysExamined", Some(long(examined.keys)));
+            work.set("docsExamined", Some(long(examined.docs)));
         }
         let number = |name: &str| reply.get(name).and_then(|value| value.as_exact_i64());
-        let count = |list: Option<Doc<'_>>| list.map(|list| whole(list.iter().count() as u64));
+        let count = |list: Option<Doc<'_>>| list.map(|list| long(list.iter().count() as u64));
         match request.command.name {
             "insert" => work.set("ninserted", number("n")),
             "delete" => work.set("ndeleted", number("n")),
@@ -98,7 +97,7 @@ impl Work {
 
 /// Writes the line of a transaction that has ended; `cause` is the kind of end.
 pub(super) fn log(lsid: &Lsid, entry: &Entry, cause: &str) {
-    let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    let micros = |time: Duration| long(time.as_micros());
     let (open, active) = (micros(entry.clock.began.elapsed()), micros(entry.clock.active()));
     let time = entry.read_time;
     let attr = attributes(|out| {

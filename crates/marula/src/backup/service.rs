@@ -13,7 +13,7 @@ use marula_backup::create::{Extent, Known};
 use marula_backup::manifest::{LogStart, Moment};
 use marula_backup::prune::Retention;
 use marula_backup::{Error, Manifest, Progress, Repository};
-use marula_bson::{DocWriter, Value, doc_fields};
+use marula_bson::{DocWriter, Value, doc_fields, long};
 use marula_embedded::Embedded;
 use marula_server::backup::{BackupFailure, BackupMade, BackupRequest, Backups};
 use parking_lot::{Condvar, Mutex};
@@ -191,10 +191,7 @@ impl Service {
         let progress = self.begin(repository.shown())?;
         let _running = Ending(self);
         let manifest = self.make(&repository, Extent::Incremental, known, true, &progress)?;
-        let retention = Retention {
-            window_us: i64::try_from(self.schedule.keep.as_micros()).unwrap_or(i64::MAX),
-            count_min: 1,
-        };
+        let retention = Retention { window_us: long(self.schedule.keep.as_micros()), count_min: 1 };
         let now_us = self.store.log_position().0;
         match marula_backup::prune(&repository, retention, now_us, false, &progress) {
             Ok(pruned) if pruned.backups.is_empty() => {}
@@ -327,21 +324,20 @@ impl Backups for Service {
     }
 
     fn status(&self, out: &mut DocWriter<'_>) {
-        let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         if let Some(Running { target, progress }) = self.running.lock().clone() {
             let mut running = out.begin_doc("running");
             doc_fields!(&mut running;
                 "to": target.as_str(),
-                "bytes": whole(progress.total()),
-                "doneBytes": whole(progress.done()),
-                "sentBytes": whole(progress.sent()),
-                "sentObjects": whole(progress.objects()),
+                "bytes": long(progress.total()),
+                "doneBytes": long(progress.done()),
+                "sentBytes": long(progress.sent()),
+                "sentObjects": long(progress.objects()),
             );
         }
         let Some(to) = &self.schedule.to else { return };
         let state = self.state.lock();
         let mut schedule = out.begin_doc("schedule");
-        let seconds = |duration: Duration| whole(duration.as_secs());
+        let seconds = |duration: Duration| long(duration.as_secs());
         doc_fields!(&mut schedule;
             "to": marula_backup::target::shown(to).as_str(),
             "everySecs": seconds(self.schedule.every),

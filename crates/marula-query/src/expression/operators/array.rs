@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use marula_bson::{Collator, Doc, Value, order};
+use marula_bson::{Collator, Doc, Value, long, order};
 use marula_error::{Result, errors};
 
 use super::{kind, known};
@@ -392,7 +392,7 @@ fn slice<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
         return Err(slice_second_not_number(second.kind().alias()));
     }
     let second = exact_i32(second).ok_or_else(|| slice_second_not_int(&number_text(second)))?;
-    let length = i64::try_from(items.iter().count()).unwrap_or(i64::MAX);
+    let length = long(items.iter().count());
     let second = i64::from(second);
     let (start, count) = match args.get(2) {
         None if second < 0 => ((length + second).max(0), -second),

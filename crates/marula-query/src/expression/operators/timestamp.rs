@@ -1,6 +1,6 @@
 //! The halves of a timestamp: `$tsSecond`, `$tsIncrement`.
 
-use marula_bson::Value;
+use marula_bson::{Value, long};
 use marula_error::{Result, errors};
 
 use super::known;
@@ -28,9 +28,7 @@ fn timestamp_part<'a>(
 ) -> Result<Option<Value<'a>>> {
     match known(&args[0], frame)? {
         None => Ok(Some(Value::Null)),
-        Some(Value::Timestamp(bits)) => {
-            Ok(Some(i64::try_from(part(bits)).unwrap_or(i64::MAX).into()))
-        }
+        Some(Value::Timestamp(bits)) => Ok(Some(long(part(bits)).into())),
         Some(value) => Err(error(value.kind().alias())),
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn running(section: &Section<'_>) -> Running {
 }
 
 pub(super) fn global_lock(section: &Section<'_>, out: &mut DocWriter<'_>) {
-    let uptime_us = i64::try_from(section.server.started.elapsed().as_micros()).unwrap_or(i64::MAX);
+    let uptime_us = long(section.server.started.elapsed().as_micros());
     let Running { readers, writers } = running(section);
     doc_fields!(out;
         "totalTime": uptime_us,
@@ -126,17 +126,16 @@ pub(super) fn opcounters(section: &Section<'_>, out: &mut DocWriter<'_>) {
 
 pub(super) fn transactions(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let found = section.server.transactions.statistics();
-    let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     doc_fields!(out;
-        "retriedCommandsCount": count(found.retried_commands),
-        "retriedStatementsCount": count(found.retried_statements),
-        "transactionsCollectionWriteCount": count(found.numbered_writes + found.committed_writes),
+        "retriedCommandsCount": long(found.retried_commands),
+        "retriedStatementsCount": long(found.retried_statements),
+        "transactionsCollectionWriteCount": long(found.numbered_writes + found.committed_writes),
         "currentActive": found.active,
         "currentInactive": found.inactive,
         "currentOpen": found.active + found.inactive,
-        "totalAborted": count(found.aborted),
-        "totalCommitted": count(found.committed),
-        "totalStarted": count(found.started),
+        "totalAborted": long(found.aborted),
+        "totalCommitted": long(found.committed),
+        "totalStarted": long(found.started),
         "totalPrepared": 0_i64,
         "totalPreparedThenCommitted": 0_i64,
         "totalPreparedThenAborted": 0_i64,
@@ -145,8 +144,8 @@ pub(super) fn transactions(section: &Section<'_>, out: &mut DocWriter<'_>) {
     if let Some(last) = section.server.transactions.last_committed() {
         let mut out = out.begin_doc("lastCommittedTransaction");
         doc_fields!(out;
-            "operationCount": count(last.operations),
-            "oplogOperationBytes": count(last.bytes),
+            "operationCount": long(last.operations),
+            "oplogOperationBytes": long(last.bytes),
             "writeConcern": &last.write_concern,
         );
     }
