@@ -117,11 +117,12 @@ class Mirror:
             pass
 
     def to_the_end(self, client):
-        client.mirror.c.insert_one({"_id": "end %d" % len(self.tokens), "mark": -1})
+        end = "end %d" % len(self.tokens)
+        client.mirror.c.insert_one({"_id": end, "mark": -1})
         with client.mirror.c.watch(resume_after=self.token, max_await_time_ms=20) as stream:
             for event in stream:
                 self.follow(event)
-                if str(event["documentKey"]["_id"]).startswith("end"):
+                if event["documentKey"]["_id"] == end:
                     return
 
 
