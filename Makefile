@@ -57,8 +57,8 @@ sweep: build ## each field of each command with values of each type, as mongod a
 python: build ## black box through pymongo, crash rounds included (ARGS="-k cursor")
 	@"$$(tools/setup python)" -m pytest -q tests/python tests/crash $(ARGS)
 
-unified: build ## MongoDB's unified driver tests, by pymongo's own suite (ARGS="--as set --files test_session.py")
-	@"$$(tools/setup python)" tests/unified/run.py --suite "$$(tools/setup unified)" $(ARGS)
+unified: build ## MongoDB's unified driver tests, by pymongo and by Node (ARGS="--as set --drivers node --areas sessions")
+	@NODE_PATH="$$(tools/setup node)" "$$(tools/setup python)" tests/unified/run.py --suite "$$(tools/setup unified)" $(ARGS)
 
 java: build ## black box through Debezium's embedded engine, where there is Java 17 and Maven
 	@"$$(tools/setup python)" -m pytest -q -rs tests/java $(ARGS)

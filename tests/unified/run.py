@@ -1,13 +1,19 @@
-"""MongoDB's public driver tests, through pymongo's own suite, against a server of our own.
+"""MongoDB's public driver tests, through pymongo and the Node driver, against a server of our own.
 
 The suite is that of pymongo's source distribution (`tools/setup unified`); it holds the unified tests of the driver
-specifications as JSON. It runs once for each way in which the server presents itself: as a replica set of one node, and as a
-`mongos`. Every test must pass, or be one that the suite itself leaves out for such a server, or stand in `LEFT_OUT` below
-with its reason. `$MARULA_SERVE` with a mongod proves the list.
+specifications as JSON. Pymongo runs its own suite; for the Node driver, `node/run.js` reads the JSON. Each runs once per
+way in which the server presents itself: as a replica set of one node, and as a `mongos`; the Node driver also as a
+replica set with the features of 8.0. Every test must pass, or be one that the suite itself leaves out for such a server,
+or be in `left_out.json` with its reason. `$MARULA_SERVE` with a mongod proves the list.
 
-    python tests/unified/run.py --suite "$(tools/setup unified)" [--as set,mongos] [--files test_session.py,…] [-k words]
+    python tests/unified/run.py --suite "$(tools/setup unified)" [--as set,mongos,8.0] [--drivers pymongo,node]
+        [--files test_session.py,…] [--areas sessions,…] [-k words] [--prove-list]
+
+`--files` are pymongo's. `--areas`, folders of JSON, and `--prove-list`, which also runs the tests of the list and reports
+each that passes, are for the Node driver; `$NODE_PATH` has its packages (`tools/setup node`).
 """
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -34,34 +40,31 @@ FILES = {
     ],
 }
 
+# The ways of running the server, with the drivers that test it: a replica set, a `mongos`, and a
+# replica set with the feature compatibility version 8.0, for the tests of features added after 6.0.
+DRIVERS = {"set": ["pymongo", "node"], "mongos": ["pymongo", "node"], "8.0": ["node"]}
+
 # The least that must have passed: a server that the suite takes for another leaves most of it out.
 PASSED_AT_LEAST = {"set": 1000, "mongos": 430}
 
-ONE_MEMBER = "waits for a second member; a mongod of one node fails it too"
-CLUSTER = "is about several routers, or about shards"
-# Parts of test names, and why they are not asked for.
-LEFT_OUT = {
-    "test_run_command_fails_with_explicit_secondary_read_preference": ONE_MEMBER,
-    "test_run_command_fails_with_secondary_read_preference_from_transaction_options": ONE_MEMBER,
-    "TestUnifiedReadPref::test_secondary_readPreference": ONE_MEMBER,
-    "TestErrorPropagationAfterEncounteringMultipleErrors": ONE_MEMBER,
-    "shardCollection_events_are_reported": CLUSTER,
-    "TestUnifiedMongosRecoveryToken": CLUSTER,
-    "TestUnifiedPinMongos": CLUSTER,
-    "TestUnifiedMongosPinAuto": CLUSTER,
-    "test_batch_splitting_retry_fails": "its fail point skips documents; Marula's skips commands (docs/differences.md)",
-    "test_Running_a_command_that_is_not_part_of_the_versioned_API": "sends `testVersion2`, a command for this test alone",
-}
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def left_out(way):
+    """Parts of the names of tests that are not asked for; the file has the reasons."""
+    with open(os.path.join(HERE, "left_out.json")) as file:
+        return [part for entry in json.load(file) if way in entry.get("as", [way]) for part in entry["pymongo"]]
 
 
 class Filter:
     """A plugin of pytest's that takes out what is not asked for, and counts."""
 
-    def __init__(self):
+    def __init__(self, not_asked_for):
+        self.not_asked_for = not_asked_for
         self.passed, self.left_out = 0, 0
 
     def pytest_collection_modifyitems(self, config, items):
-        kept = [item for item in items if not any(part in item.nodeid for part in LEFT_OUT)]
+        kept = [item for item in items if not any(part in item.nodeid for part in self.not_asked_for)]
         self.left_out = len(items) - len(kept)
         items[:] = kept
 
@@ -70,16 +73,22 @@ class Filter:
             self.passed += 1
 
 
-def run(suite, way, port, files, words):
+def run_pymongo(suite, way, port, files, words):
     """Runs the suite in a process of its own, for it keeps what it knows of the server; returns its exit status."""
     environment = {**os.environ, "DB_IP": "127.0.0.1", "DB_PORT": str(port)}
     command = [sys.executable, os.path.abspath(__file__), "--suite", suite, "--inside", way, "--files", files]
     return subprocess.call(command + (["-k", words] if words else []), env=environment, cwd=suite)
 
 
+def run_node(suite, way, port, areas, words, prove_list):
+    command = ["node", os.path.join(HERE, "node", "run.js"), "--suite", suite, "--way", way,
+               "--uri", "mongodb://127.0.0.1:%d/" % port, "--areas", areas, "-k", words]
+    return subprocess.call(command + (["--prove-list"] if prove_list else []))
+
+
 def inside(suite, way, files, words):
     """The suite itself, in the process that was made for it."""
-    kept = Filter()
+    kept = Filter(left_out(way))
     markers = ["-m", "default", "-W", "ignore::pytest.PytestUnknownMarkWarning"]
     sys.path.insert(0, suite)
     args = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", suite, "--tb=short", "-rfE", *markers,
@@ -96,8 +105,11 @@ def inside(suite, way, files, words):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--suite", required=True)
-    parser.add_argument("--as", dest="ways", default="set,mongos")
+    parser.add_argument("--as", dest="ways", default="set,mongos,8.0")
+    parser.add_argument("--drivers", default="pymongo,node")
     parser.add_argument("--files", default="")
+    parser.add_argument("--areas", default="")
+    parser.add_argument("--prove-list", action="store_true")
     parser.add_argument("-k", default="")
     parser.add_argument("--inside", metavar="WAY", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -105,17 +117,26 @@ def main():
         return inside(args.suite, args.inside, args.files.split(","), args.k)
     failed = []
     for way in args.ways.split(","):
-        options = ["--replSet", "rs0"] if way == "set" else []
+        drivers = [driver for driver in args.drivers.split(",") if driver in DRIVERS[way]]
+        if not drivers or way == "8.0" and server.is_mongod():
+            continue
+        options = [] if way == "mongos" else ["--replSet", "rs0"]
         with server.Server(*options, "--setParameter", "enableTestCommands=1") as own:
-            if way == "set":
+            if way != "mongos":
                 initiate(own)
-            print("as %s:" % way, flush=True)
-            files = args.files or ",".join(FILES[way])
-            if run(args.suite, way, own.port, files, args.k) != 0:
-                failed.append(way)
+            if way == "8.0":
+                offer_later_features(own)
+            for driver in drivers:
+                print("as %s, by %s:" % (way, driver), flush=True)
+                if driver == "pymongo":
+                    status = run_pymongo(args.suite, way, own.port, args.files or ",".join(FILES[way]), args.k)
+                else:
+                    status = run_node(args.suite, way, own.port, args.areas, args.k, args.prove_list)
+                if status != 0:
+                    failed.append((way, driver))
             if own.process.poll() is not None:
                 print("the server ended:\n" + own.tail())
-                failed.append(way)
+                failed.append((way, "the server"))
     return 1 if failed else 0
 
 
@@ -127,6 +148,12 @@ def initiate(own):
         client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
         while not client.admin.command("hello")["isWritablePrimary"]:
             pass
+
+
+def offer_later_features(own):
+    import pymongo
+    with pymongo.MongoClient(own.uri) as client:
+        client.admin.command({"setFeatureCompatibilityVersion": "8.0", "confirm": True})
 
 
 if __name__ == "__main__":
