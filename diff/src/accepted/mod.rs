@@ -59,5 +59,6 @@ mod tests {
         }
         assert!(flat(page).contains(two_mistakes::WORDS));
         assert!(flat(page).contains(crate::CONSEQUENCE));
+        assert!(flat(page).contains(crate::ENDS_MONGOD));
     }
 }

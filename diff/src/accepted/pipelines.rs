@@ -3,7 +3,7 @@
 use marula_bson::Value;
 
 use super::Accepted;
-use super::looks::{count, messages, pipelines, sorted, takes_id_away, unordered_tree};
+use super::looks::{commands, count, messages, pipelines, sorted, takes_id_away, unordered_tree};
 use crate::case::failure;
 use crate::tree::Tree;
 
@@ -29,9 +29,9 @@ pub(super) const ROWS: &[Accepted] = &[
                 "includeArrayIndex",
             ];
             let of_view = Tree::Array(case.view.to_vec());
-            let changes =
-                [&case.command, &of_view].map(|part| count(part, &|name| sets.contains(&name)));
-            let changes: usize = changes.iter().sum();
+            let changes = commands(case).chain([&of_view]);
+            let changes: usize =
+                changes.map(|part| count(part, &|name| sets.contains(&name))).sum();
             let [ours, theirs] = difference.replies.clone().map(sorted);
             difference.class == "results" && changes > 1 && ours == theirs
         },
