@@ -21,6 +21,7 @@ mod wait;
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use marula_bson::{Value, long, uuid};
@@ -37,7 +38,7 @@ use crate::inline;
 use crate::log::attributes;
 use crate::log::worker::{self, Worker};
 use crate::net::service::{Call, CallThread, Peer, Reason, Service, Step};
-use crate::request::{Request, no_such_command};
+use crate::request::{Request, api_version_required, no_such_command};
 use crate::server::Server;
 use crate::transactions;
 use entry::begin_moment;
@@ -113,6 +114,12 @@ impl Service for Frame {
                 return Step::Reply;
             }
         };
+        if !request.api.is_version_1 && server.requires_api_version.load(Ordering::Relaxed) {
+            let error = api_version_required();
+            server.count_rejected(message, &error);
+            answer_error(server, Some(&request), &error, reply);
+            return Step::Reply;
+        }
         request.resolve(&server.db);
         if is_controlled {
             check::own_session(connection, &mut request);

@@ -10,6 +10,7 @@ mod without_effect;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
 
 use marula_bson::{Doc, DocBuf, Value, ValueBuf, doc};
 use marula_error::{Error, Result, errors};
@@ -206,6 +207,10 @@ impl Server {
             }
             fail_point::PARAMETER => {
                 self.fail_points.set_enabled(self.parameters.flag(row.name));
+            }
+            "requireApiVersion" => {
+                let is_required = self.parameters.flag(row.name);
+                self.requires_api_version.store(is_required, Ordering::Relaxed);
             }
             "notablescan" => self.db.set_must_use_indexes(self.parameters.flag(row.name)),
             _ => {}

@@ -48,6 +48,9 @@ errors! {
     no_explained_concern() = FailedToParse, "Aggregation explain does not support the'writeConcern' option";
     no_write_concern() = InvalidOptions, "Command does not support writeConcern";
     api_version(version: &BStr) = APIVersionError, "Cannot accept API version {version}";
+    api_version_unknown() = APIVersionError, "API version must be \"1\"";
+    /// A command without a version of the API, while `requireApiVersion` is set.
+    pub(crate) api_version_required() = 498_870, "The apiVersion parameter is required, please configure your MongoClient's API version";
     api_without_version() = 4_886_600, "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion";
     api_strict(name: &str) = APIStrictError, "Provided apiStrict:true, but the command {name} is not in API Version 1. Information on supported commands and migrations in API Version 1 can be found at https://dochub.mongodb.org/core/manual-versioned-api";
     txn_number_without_session() = InvalidOptions, "Transaction number requires a session ID to also be specified";
@@ -364,7 +367,10 @@ impl<'a> Request<'a> {
     fn read_api(&mut self, name: &BStr, value: Value<'a>) -> Result<()> {
         match value {
             Value::String(version) if version == "1" => self.api.is_version_1 = true,
-            Value::String(version) => return Err(api_version(version)),
+            Value::String(version) if version.to_string().parse::<i32>().is_ok() => {
+                return Err(api_version(version));
+            }
+            Value::String(_) => return Err(api_version_unknown()),
             other if name == "apiStrict" => self.api.is_strict = other.is_truthy(),
             other => self.api.deprecation_errors = other.is_truthy(),
         }

@@ -113,6 +113,8 @@ pub struct Server {
     pub write_lock: WriteLock,
     /// Whether users' writes are blocked.
     pub user_write_block: UserWriteBlock,
+    /// Whether every request must name its version of the Stable API: `requireApiVersion`.
+    pub requires_api_version: AtomicBool,
     /// The default read and write concern.
     pub default_concerns: DefaultConcerns,
     /// The configuration of the replica set whose only member this is.
@@ -160,6 +162,7 @@ impl Server {
         let set = options.repl_set.clone().unwrap_or_default();
         let profiling = Arc::new(Profiling::default());
         Server {
+            requires_api_version: AtomicBool::new(false),
             user_write_block: or_default("the mode of users' writes", UserWriteBlock::load(&db)),
             default_concerns: or_default("default concerns", DefaultConcerns::load(&db, now_ms)),
             replica_set: or_default("the replica set", ReplicaSet::load(&db, &set)),

@@ -16,16 +16,7 @@ class Server {
     server.parameters = await server.admin.command({ getParameter: '*' });
     const hello = await server.admin.command({ hello: 1 });
     server.topology = hello.setName ? 'replicaset' : hello.msg === 'isdbgrid' ? 'sharded' : 'single';
-    // Without `--replSet`, replies have an `operationTime` only from the first change stream on. A
-    // mongos always sends it, and tests of causal consistency need it.
-    if (server.topology === 'sharded') await server.openFirstStream();
     return server;
-  }
-
-  async openFirstStream() {
-    const stream = this.client.watch();
-    await stream.tryNext();
-    await stream.close();
   }
 
   /** A failed test may leave a transaction open, which would block the next one's `drop`. */

@@ -41,7 +41,7 @@ pub(super) fn fail(
         Some(Ending::Error(error)) => {
             let mut body = reply.body();
             failure.write_error(server, request, error, &mut body);
-            append_cluster_time(server, &mut body);
+            append_cluster_time(server, Some(request), &mut body);
             drop(body);
             Step::Reply
         }

@@ -57,7 +57,7 @@ pub(super) fn finish(
     if let Some(failure) = failure {
         failure.label_concern(request, &mut body);
     }
-    append_cluster_time(server, &mut body);
+    append_cluster_time(server, Some(request), &mut body);
     drop(body);
     let stamp = server.db.moment();
     match concern {
@@ -85,16 +85,22 @@ fn wait_for_sync(server: Arc<Server>, stamp: Stamp) -> Arm {
 }
 
 /// Appends the common end of all successful replies.
-pub(super) fn append_tail(server: &Server, body: &mut DocWriter<'_>) {
+pub(super) fn append_tail(server: &Server, request: &Request<'_>, body: &mut DocWriter<'_>) {
     body.append("ok", 1.0);
-    append_cluster_time(server, body);
+    append_cluster_time(server, Some(request), body);
 }
 
-/// Appends the times of a replica set's member, at which a change stream can start; also if an
-/// oplog is written without a set.
-pub(super) fn append_cluster_time(server: &Server, body: &mut DocWriter<'_>) {
+/// Appends the times of a replica set's member, or of a router: those at which a change stream can
+/// start, and after which a session reads. A router without an oplog tells them only to sessions,
+/// for others have no use for them.
+pub(super) fn append_cluster_time(
+    server: &Server,
+    request: Option<&Request<'_>>,
+    body: &mut DocWriter<'_>,
+) {
     const NO_KEY: [u8; 20] = [0; 20];
-    if server.options.repl_set.is_none() && !server.db.oplog().is_on() {
+    let is_of_session = request.is_some_and(|request| request.lsid.is_some());
+    if !is_of_session && server.options.repl_set.is_none() && !server.db.oplog().is_on() {
         return;
     }
     let timestamp = Value::Timestamp(server.db.newest_timestamp(server.now_ms()));
@@ -127,5 +133,5 @@ pub(super) fn answer_error(
         concern.write_error(&error, &mut body);
     }
     write_error(&mut body, labelled.as_ref().unwrap_or(error));
-    append_cluster_time(server, &mut body);
+    append_cluster_time(server, request, &mut body);
 }

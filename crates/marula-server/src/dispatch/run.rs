@@ -171,19 +171,19 @@ pub(super) fn run(
         }
         Ok(Outcome::DoneOnView) => {
             body.append("ok", 1);
-            append_cluster_time(server, &mut body);
+            append_cluster_time(server, Some(request), &mut body);
             drop(body);
             Step::Reply
         }
         Ok(Outcome::Failed(message)) => {
             server.counters.of(request.index).failed.add(1);
             body.append("ok", 0.0).append("errmsg", message.as_str());
-            append_cluster_time(server, &mut body);
+            append_cluster_time(server, Some(request), &mut body);
             drop(body);
             Step::Reply
         }
         Ok(Outcome::Stream) => {
-            append_tail(server, &mut body);
+            append_tail(server, request, &mut body);
             drop(body);
             Step::Stream(lane(request))
         }

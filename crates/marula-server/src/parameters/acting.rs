@@ -192,6 +192,12 @@ pub(super) static ROWS: &[ParameterRow] = &[
          machine's memory. Marula's own",
     ),
     row("quiet", Bool(false), Always, "whether the log omits messages about single connections"),
+    row(
+        "requireApiVersion",
+        Bool(false),
+        Always,
+        "whether requests without a version of the Stable API are rejected",
+    ),
     row("saslHostName", Made(host_name), Never, "the host name of the machine"),
     row(
         "scramIterationCount",
