@@ -343,3 +343,23 @@ def test_a_driver_offers_what_8_0_has(options):
             assert newer.versions.e.count_documents({}) == 1
             # With an end of its own, as the application that waits for each result has it.
             assert newer.bulk_write([pymongo.DeleteMany({}, namespace="versions.e")]).deleted_count == 1
+
+
+def test_change_streams_tell_names_from_numbers(own):
+    with connect(own) as client:
+        c = client.t.c
+        with c.watch(show_expanded_events=True) as stream:
+            stream.try_next()
+            c.insert_one({"_id": 1, "a": {"1": 1}, "b": [{"0": 1}]})
+            c.update_one({"_id": 1}, {"$set": {"a.1": 2}})
+            assert "disambiguatedPaths" not in [next(stream) for _ in range(3)][-1]["updateDescription"]
+        client.admin.command("setFeatureCompatibilityVersion", "7.0", confirm=True)
+        with c.watch(show_expanded_events=True) as stream, c.watch() as plain:
+            plain.try_next()
+            stream.try_next()
+            c.update_one({"_id": 1}, {"$set": {"a.1": 3, "b.0.0": 2}})
+            c.update_one({"_id": 1}, {"$set": {"x": 1}})
+            described = next(stream)["updateDescription"]
+            assert described["disambiguatedPaths"] == {"a.1": ["a", "1"], "b.0.0": ["b", 0, "0"]}
+            assert next(stream)["updateDescription"]["disambiguatedPaths"] == {}
+            assert "disambiguatedPaths" not in next(plain)["updateDescription"]

@@ -99,6 +99,8 @@ pub struct ChangeStream {
     pub is_of_cluster: bool,
     /// Whether changes of the catalogue are shown, and events have more fields.
     pub is_expanded: bool,
+    /// Whether updates tell the names of fields from the numbers of elements.
+    pub disambiguates_paths: bool,
     /// Whether changes of the server's own collections are shown.
     pub shows_system: bool,
     /// Whether an update is shown in the form of the oplog.
@@ -144,6 +146,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         (Some(token), ..) => Start::Resume(token),
         (_, Some(token), _) => Start::After(token),
     };
+    stream.disambiguates_paths =
+        stream.is_expanded && parser.context.version >= FeatureVersion::V7_0;
     if let Some(subject) = &parser.context.subject {
         stream.check_subject(subject)?;
     }

@@ -2,13 +2,14 @@
 //!
 //! Source: manual "Change Events"; order of fields and forms as mongod 6.0 has them.
 
-use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Element, Value, doc};
+use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Value, doc};
 use marula_db::oplog::{PreImage, Scope};
 use marula_error::{Result, errors};
 use marula_query::context::Context as QueryContext;
 use marula_query::stage::{ChangeStream, Shows};
 use marula_query::update::{Matched, Origin, Update, UpdateOptions};
 
+use super::description;
 use super::token::{Position, Token, Version};
 
 errors! {
@@ -257,7 +258,12 @@ impl Maker<'_> {
                 }
                 "update" => {
                     let diff = o.get("diff").and_then(|diff| diff.as_doc()).unwrap_or(Doc::EMPTY);
-                    describe(diff, &mut out.begin_doc("updateDescription"));
+                    let disambiguates = self.stream.disambiguates_paths;
+                    description::write(
+                        diff,
+                        disambiguates,
+                        &mut out.begin_doc("updateDescription"),
+                    );
                 }
                 _ => {}
             }
@@ -444,86 +450,4 @@ fn updated(before: Doc<'_>, update: Doc<'_>) -> Result<Option<DocBuf>> {
     let mut out = Vec::new();
     let applied = update.apply(before, &Matched::default(), &context, &mut out)?;
     Ok(Some(if applied.changed { DocBuf::trusted(out) } else { before.to_buf() }))
-}
-
-/// Writes the description of an update, from the difference in the oplog.
-fn describe(diff: Doc<'_>, out: &mut DocWriter<'_>) {
-    let mut description = Description::default();
-    description.document(diff, &mut String::new());
-    let Description { updated, removed, truncated } = description;
-    let mut fields = out.begin_doc("updatedFields");
-    for (path, value) in &updated {
-        fields.append(path.as_str(), *value);
-    }
-    drop(fields);
-    let mut list = out.begin_array("removedFields");
-    for path in &removed {
-        list.push(path.as_str());
-    }
-    drop(list);
-    let mut list = out.begin_array("truncatedArrays");
-    for (path, length) in &truncated {
-        let mut array = list.begin_doc();
-        array.append("field", path.as_str()).append("newSize", *length);
-    }
-}
-
-#[derive(Default)]
-struct Description<'d> {
-    updated: Vec<(String, Value<'d>)>,
-    removed: Vec<String>,
-    truncated: Vec<(String, Value<'d>)>,
-}
-
-impl<'d> Description<'d> {
-    fn document(&mut self, diff: Doc<'d>, path: &mut String) {
-        if diff.get("a") == Some(Value::Boolean(true)) {
-            return self.array(diff, path);
-        }
-        for Element { name, value } in diff {
-            let fields = value.get().as_doc().unwrap_or(Doc::EMPTY);
-            match &**name {
-                b"d" => self
-                    .removed
-                    .extend(fields.iter().map(|it| joined(path, &it.name.to_str_lossy()))),
-                b"u" | b"i" => {
-                    let fields = fields.iter();
-                    self.updated.extend(
-                        fields.map(|it| (joined(path, &it.name.to_str_lossy()), it.value.get())),
-                    );
-                }
-                [b's', inner @ ..] => self.inside(fields, path, &inner.to_str_lossy()),
-                _ => {}
-            }
-        }
-    }
-
-    fn array(&mut self, diff: Doc<'d>, path: &mut String) {
-        for Element { name, value } in diff {
-            match (&**name, value.get()) {
-                (b"l", length) => self.truncated.push((path.clone(), length)),
-                ([b'u', place @ ..], value) => {
-                    self.updated.push((joined(path, &place.to_str_lossy()), value));
-                }
-                ([b's', place @ ..], Value::Document(inner)) => {
-                    self.inside(inner, path, &place.to_str_lossy());
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn inside(&mut self, diff: Doc<'d>, path: &mut String, name: &str) {
-        let length = path.len();
-        if length > 0 {
-            path.push('.');
-        }
-        path.push_str(name);
-        self.document(diff, path);
-        path.truncate(length);
-    }
-}
-
-fn joined(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }

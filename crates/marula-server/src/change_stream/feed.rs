@@ -41,6 +41,7 @@ struct Key {
     scope: Scope,
     version: Version,
     is_expanded: bool,
+    disambiguates_paths: bool,
     shows_system: bool,
     is_raw: bool,
 }
@@ -56,6 +57,7 @@ impl Feeds {
             scope: reading.scope.clone(),
             version: reading.version,
             is_expanded: stream.is_expanded,
+            disambiguates_paths: stream.disambiguates_paths,
             shows_system: stream.shows_system,
             is_raw: stream.is_raw,
         };

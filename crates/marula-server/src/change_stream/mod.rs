@@ -11,6 +11,7 @@
 //! that are woken, the first reads the oplog for all of them ([`feed`]). The reply has the position
 //! as `postBatchResumeToken`.
 
+mod description;
 mod event;
 mod feed;
 mod reading;
