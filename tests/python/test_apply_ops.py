@@ -344,3 +344,18 @@ def test_nobody_sees_half_of_a_list(db, c):
     reader.join()
     assert torn == []
     assert db.command("validate", c.name)["valid"]
+
+
+def test_a_list_with_a_command_goes_on_after_an_insert_that_is_not_valid(db):
+    db.create_collection("c", validator={"a": {"$exists": True}})
+    insert = [{"op": "i", "ns": db.name + ".c", "o": doc} for doc in ({"_id": 1}, {"_id": 2, "a": 1})]
+    command = {"op": "c", "ns": db.name + ".$cmd", "o": {"create": "other"}}
+    with pytest.raises(OperationFailure) as failure:
+        db.client.admin.command("applyOps", [command, *insert])
+    assert failure.value.code == 8 and failure.value.details["results"] == [True, False, True]
+    assert [doc["_id"] for doc in db.c.find()] == [2]
+    # A list of changes is atomic, and tells its error.
+    with pytest.raises(OperationFailure) as failure:
+        db.client.admin.command("applyOps", [{"op": "i", "ns": db.name + ".c", "o": doc} for doc in ({"_id": 3}, {"_id": 4, "a": 1})])
+    assert failure.value.code == 121 and failure.value.details["results"] == [False]
+    assert [doc["_id"] for doc in db.c.find()] == [2]

@@ -170,3 +170,11 @@ def test_a_clustered_target_has_no_index_for_on(source):
     with pytest.raises(OperationFailure) as failed:
         source.aggregate([{"$merge": {"into": target.name, "on": "_id"}}])
     assert failed.value.code == 51183
+
+
+@pytest.mark.parametrize("unmatched, is_created", [("insert", True), ("discard", False)])
+def test_merge_creates_its_collection_before_it_reads_the_update(db, unmatched, is_created):
+    db.c.insert_one({"_id": 1})
+    with pytest.raises(OperationFailure):
+        db.c.aggregate([{"$merge": {"into": "m", "whenMatched": [{"$set": "$$new"}], "whenNotMatched": unmatched}}])
+    assert ("m" in db.list_collection_names()) == is_created

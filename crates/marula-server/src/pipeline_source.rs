@@ -176,9 +176,10 @@ impl World for Surroundings {
         filter: Doc<'_>,
         update: Value<'_>,
         variables: Doc<'_>,
+        creates: bool,
     ) -> Result<bool> {
         let ns = Namespace::new(database, collection)?;
-        self.writer.update_one(&ns, filter, update, variables)
+        self.writer.update_one(&ns, filter, update, variables, creates)
     }
 
     fn upsert_one(

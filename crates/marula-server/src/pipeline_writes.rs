@@ -159,14 +159,20 @@ impl Writer {
             || (is_id && is_view && state.options.collation == self.context.collation)
     }
 
-    /// Updates the single document that matches `filter`; returns whether there was one.
+    /// Updates the single document that matches `filter`; returns whether there was one. With
+    /// `creates` the collection is created first if it does not exist.
     pub(crate) fn update_one(
         &self,
         ns: &Namespace,
         filter: Doc<'_>,
         update: Value<'_>,
         variables: Doc<'_>,
+        creates: bool,
     ) -> Result<bool> {
+        if creates {
+            self.user_writes.check(ns.db())?;
+            self.db.collection_or_create(ns)?;
+        }
         let constants = Some(variables).filter(|variables| !variables.is_empty());
         let statement = UpdateOp { constants, ..UpdateOp::of_one(filter, update) };
         let parsed = statement.parse_within(&self.context, EmptyTimestamps::default())?;
@@ -186,9 +192,9 @@ impl Writer {
         update: Value<'_>,
     ) -> Result<()> {
         let statement = UpdateOp { upsert: true, ..UpdateOp::of_one(filter, update) };
-        let parsed = statement.parse_within(&self.context, EmptyTimestamps::default())?;
         self.user_writes.check(ns.db())?;
         let collection = self.db.collection_or_create(ns)?;
+        let parsed = statement.parse_within(&self.context, EmptyTimestamps::default())?;
         self.run(&statement, &parsed, &collection).map(drop)
     }
 

@@ -475,9 +475,10 @@ impl Merge {
         variables: &DocBuf,
         env: &Env,
     ) -> Result<bool> {
-        let variables = variables.as_doc();
+        let (update, variables) = (update.get(), variables.as_doc());
+        let creates = self.when_not_matched == WhenNotMatched::Insert;
         env.world
-            .update_one(&self.database, &self.collection, filter, update.get(), variables)
+            .update_one(&self.database, &self.collection, filter, update, variables, creates)
             .map_err(explained_update)
     }
 

@@ -61,7 +61,7 @@ pub trait World: Send + Sync {
     /// Updates the one document that matches `filter`. Returns whether there was one.
     ///
     /// `update` has the form of an update command's: a document or a pipeline; `variables` is its
-    /// `let`.
+    /// `let`. With `creates` the collection exists after this, even if the update fails.
     fn update_one(
         &self,
         _database: &str,
@@ -69,6 +69,7 @@ pub trait World: Send + Sync {
         _filter: Doc<'_>,
         _update: Value<'_>,
         _variables: Doc<'_>,
+        _creates: bool,
     ) -> Result<bool> {
         Err(writes_nothing("$merge"))
     }

@@ -338,6 +338,12 @@ fn check_entry(entry: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Returns whether a list goes on after an entry of this kind failed, and only says so at its end.
+fn is_only_counted(kind: &str, error: &Error) -> bool {
+    error.code() == codes::UpdateOperationFailed
+        || kind == "i" && error.code() == codes::DocumentValidationFailure
+}
+
 impl<'r> Job<'r> {
     /// Applies the entries, atomically if all of them change documents.
     fn run(&self, ctx: &mut Context<'_>, request: &Request<'r>) -> Result<Applied> {
@@ -394,7 +400,7 @@ impl<'r> Job<'r> {
         }
     }
 
-    /// Applies the entries in order, up to the first that fails.
+    /// Applies the entries in order, up to the first that fails and is not only counted.
     fn run_each(
         &self,
         ctx: &mut Context<'_>,
@@ -413,8 +419,7 @@ impl<'r> Job<'r> {
             match outcome {
                 Ok(()) => {}
                 Err(error)
-                    if error.code() == codes::UpdateOperationFailed
-                        && atomicity == Atomicity::OneByOne =>
+                    if atomicity == Atomicity::OneByOne && is_only_counted(&kind, &error) =>
                 {
                     applied.failure = Some(had_errors());
                 }

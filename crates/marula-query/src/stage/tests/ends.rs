@@ -88,7 +88,15 @@ impl World for EndlessWorld {
         Ok(true)
     }
 
-    fn update_one(&self, _: &str, _: &str, _: Doc<'_>, _: Value<'_>, _: Doc<'_>) -> Result<bool> {
+    fn update_one(
+        &self,
+        _: &str,
+        _: &str,
+        _: Doc<'_>,
+        _: Value<'_>,
+        _: Doc<'_>,
+        _: bool,
+    ) -> Result<bool> {
         Ok(true)
     }
 
