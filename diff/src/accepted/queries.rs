@@ -7,6 +7,18 @@ use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
     Accepted {
+        words: "A shape that touches the edge of another in a single point intersects it",
+        applies: |case, difference| {
+            let [ours, theirs] = difference.replies.each_ref().map(|reply| {
+                let batch = reply.get("cursor").and_then(|cursor| cursor.get("firstBatch"));
+                batch.map_or(&[][..], Tree::items)
+            });
+            let intersects = count(&case.command, &|name| name == "$geoIntersects") > 0;
+            let is_part = theirs.iter().all(|doc| ours.contains(doc));
+            difference.class == "results" && intersects && is_part
+        },
+    },
+    Accepted {
         words: "A sort by an element's number (`a.0`) with a projection of the same field",
         applies: |case, difference| {
             let mut by_number = false;
