@@ -15,8 +15,8 @@ from raw import Raw
 
 ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "3"))
 KEYS = 30
-# The inserted documents of so many rounds stay, so that a round costs the same however many were before it. For the
-# same reason the log keeps no more than this, which is that of many rounds.
+# The inserted documents of so many rounds stay, so that a round costs the same however many were
+# before it. For the same reason the log keeps no more than this, which is that of many rounds.
 KEPT_ROUNDS, LOG_MB = 5, "64"
 WRITERS_MAX, WRITES_MAX = 100, 1_000_000
 

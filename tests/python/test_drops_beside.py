@@ -12,7 +12,8 @@ from pymongo.errors import OperationFailure
 pytestmark = pytest.mark.skipif(server.is_mongod(), reason="a mongod tells some of a drop")
 
 SECONDS = 1.5
-# A read of several batches may meet a drop between them, and a write of several documents between these.
+# A read of several batches may meet a drop between them, and a write of several documents between
+# these.
 OPERATIONS = {
     "find": lambda c: list(c.find({"a": {"$gte": 0}})),
     "find by _id": lambda c: c.find_one({"_id": 1}),

@@ -236,8 +236,8 @@ def test_an_index_on_a_measurement_takes_no_array(db, m):
     # In order it is as if they came one by one.
     (True, [None, [1], 3], 1, [1], [None]),
     (True, [[1], 3], 0, [0], []),
-    # Otherwise those fail together that share a bucket's document, and those of later documents. A number and an array
-    # share none.
+    # Otherwise those fail together that share a bucket's document, and those of later documents.
+    # A number and an array share none.
     (False, [None, [1], 3], 0, [0, 1, 2], []),
     (False, [2, [1], 3], 1, [1, 2], [2]),
     (False, [3, 4, [1]], 2, [2], [3, 4]),

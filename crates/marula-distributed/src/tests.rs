@@ -652,7 +652,7 @@ mod nodes {
         b.end_operation();
     }
 
-    /// What it has taken from memory may be older than what memory is when it ends.
+    /// It may have taken from memory what is older than memory is at its end.
     #[test]
     fn an_operation_that_began_by_older_memory_is_repeated() {
         let sim = sim(Faults::default());

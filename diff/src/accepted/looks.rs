@@ -1,4 +1,4 @@
-//! What a case and the replies to it contain, as the reasons for differences ask it.
+//! Looks at a case and the replies to it, for the reasons of differences.
 
 use marula_bson::Value;
 
