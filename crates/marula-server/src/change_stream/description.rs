@@ -1,15 +1,14 @@
 //! The description of an update: what the difference in its entry of the oplog changes, by path.
 //!
 //! A path is a text, in which a number is an element of an array or a field of a document, and a
-//! dot separates parts or belongs to a name. Since 6.1 `disambiguatedPaths` tells which, for the
+//! dot separates parts or belongs to a name. Since 6.1 `disambiguatedPaths` has the parts of the
 //! paths with such names: names are strings there, and numbers of elements ints.
 //!
 //! Source: manual "Change Events", `update`.
 
 use marula_bson::{BStr, ByteSlice, Doc, DocWriter, Element, Value};
 
-/// Writes the description into `out`; with the paths of names that are ambiguous if that is asked
-/// for.
+/// Writes the description into `out`; with `disambiguates` also the parts of ambiguous paths.
 pub(super) fn write(diff: Doc<'_>, disambiguates: bool, out: &mut DocWriter<'_>) {
     let mut description = Description::default();
     description.document(diff, &mut Path::default());

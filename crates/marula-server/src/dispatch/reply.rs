@@ -91,8 +91,8 @@ pub(super) fn append_tail(server: &Server, request: &Request<'_>, body: &mut Doc
 }
 
 /// Appends the times of a replica set's member, or of a router: those at which a change stream can
-/// start, and after which a session reads. A router without an oplog tells them only to sessions,
-/// for others have no use for them.
+/// start, and after which a session reads. A router without an oplog appends them only for
+/// sessions: other clients have no use for them.
 pub(super) fn append_cluster_time(
     server: &Server,
     request: Option<&Request<'_>>,
