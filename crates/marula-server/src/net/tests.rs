@@ -298,8 +298,10 @@ fn what_finds_too_many_waiting_is_refused() {
     }
     let mut second = net.client();
     second.send("t", doc! { "pool": 2 }.as_doc(), &[], Flags(0)).unwrap();
+    // If the third came first, the second would be refused.
+    wait_until(|| net.handle.network().requests > 4);
+    thread::sleep(Duration::from_millis(50));
     let mut third = net.client();
-    // The second may still be on its way to the queue when the third arrives.
     wait_until(|| {
         third.send("t", doc! { "late": 0 }.as_doc(), &[], Flags(0)).unwrap();
         third.receive().unwrap().1.get("code") == Some(Value::Int32(462))
