@@ -190,7 +190,8 @@ def test_a_certificate_is_a_user(files):
             fails(18, "There is no x.509 client certificate matching the user.", anna, user="CN=otto")
             fails(17, "X.509 authentication must always use the $external database.", anna, db="admin")
             one["$external"].command("createUser", SUBJECT, roles=[{"role": "root", "db": "admin"}])
-            assert authenticate(anna) == {"dbname": "$external", "user": SUBJECT, "ok": 1}
+            said = authenticate(anna)
+            assert said["dbname"] == "$external" and said["user"] == SUBJECT and said["ok"] == 1
             said = anna.admin.command("hello", speculativeAuthenticate={
                 "authenticate": 1, "mechanism": "MONGODB-X509", "db": "$external"})
             assert said["speculativeAuthenticate"] == {"dbname": "$external", "user": SUBJECT}

@@ -15,8 +15,11 @@ use parking_lot::Mutex;
 /// The timeout for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The timeout for a reply: etcd itself gives up a request after about seven seconds.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The timeout for a reply. While etcd has no leader it holds a request for about seven seconds,
+/// and a server that hangs never replies. After one of each, a third server must still be reached
+/// before the other nodes take this one for dead (`LeaseOptions::expiry`, ten seconds). The effect
+/// of a request without a reply is looked up, so that a short timeout costs time only.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Idle connections that are kept.
 const IDLE_MAX: usize = 256;
