@@ -161,7 +161,8 @@ pub fn long(number: impl TryInto<i64>) -> i64 {
 
 impl<'a> Value<'a> {
     /// A whole number in the type that mongod returns: an int if it fits, else a long.
-    pub fn whole(number: i64) -> Value<'static> {
+    pub fn whole(number: impl TryInto<i64>) -> Value<'static> {
+        let number = long(number);
         i32::try_from(number).map_or(Value::Int64(number), Value::Int32)
     }
 

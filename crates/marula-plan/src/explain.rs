@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use marula_bson::{
-    ArrayWriter, Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value, ValueBuf, doc, hex, long,
+    ArrayWriter, Collator, Doc, DocBuf, DocWriter, FieldPath, Type, Value, ValueBuf, doc, hex,
 };
 use marula_db::Index;
 use marula_db::index::{Geography, IndexKind, component_bit};
@@ -72,7 +72,7 @@ pub fn above(
 
 /// Appends a count: an int, or a long if it does not fit.
 pub fn append_count(out: &mut DocWriter<'_>, name: &str, count: u64) {
-    out.append(name, Value::whole(long(count)));
+    out.append(name, Value::whole(count));
 }
 
 /// Appends the statistics of a stage that ran, and whether it failed.

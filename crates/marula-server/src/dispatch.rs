@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use marula_bson::{Value, long, uuid};
+use marula_bson::{Value, uuid};
 use marula_wire::message::MESSAGE_BYTES_MAX;
 use marula_wire::{Message, ReplyBuffer};
 
@@ -220,7 +220,7 @@ impl Frame {
     fn connection_attributes(&self, connection: &Connection) -> String {
         let counters = self.0.network.get().map(|counters| counters.connections());
         let count = counters.map_or(0, |counters| counters.current);
-        let number = |number| Value::whole(long(number));
+        let number = |number| Value::whole(number);
         attributes(|out| {
             out.append("remote", address_text(connection.peer.remote).as_str());
             out.append("uuid", uuid::text(&connection.uuid).as_str());

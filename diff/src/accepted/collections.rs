@@ -1,7 +1,7 @@
 //! Differences of collections with options, and of the errors of their unique keys.
 
 use super::Accepted;
-use super::looks::{commands, count, messages, without_id_version};
+use super::looks::{commands, mentions, messages, without_id_version};
 use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
@@ -15,35 +15,31 @@ pub(super) const ROWS: &[Accepted] = &[
     Accepted {
         words: "A measurement within the first minute, hour or day of the range of dates is stored",
         applies: |case, difference| {
-            let is_series = commands(case).any(|one| count(one, &|name| name == "timeseries") > 0);
+            let is_series = mentions(case, "timeseries");
             difference.class == "code 0 for 159" && is_series
         },
     },
     Accepted {
         words: "A condition on a field that is neither the time nor the meta value is not evaluated on buckets",
         applies: |case, difference| {
-            let has =
-                |wanted: &str| commands(case).any(|one| count(one, &|name| name == wanted) > 0);
             // It fails on a measurement that mongod does not unpack, or on a bucket.
             let is_failure =
                 difference.class.ends_with(" for 0") || difference.class.starts_with("code 0 for");
-            is_failure && has("timeseries") && has("$expr")
+            is_failure && mentions(case, "timeseries") && mentions(case, "$expr")
         },
     },
     Accepted {
         words: "A condition on measurements may name a path that is none of an expression",
         applies: |case, difference| {
-            let is_series = commands(case).any(|one| count(one, &|name| name == "timeseries") > 0);
+            let is_series = mentions(case, "timeseries");
             difference.class == "code 0 for 40353" && is_series
         },
     },
     Accepted {
         words: "A `$jsonSchema` within an `$elemMatch` of an update or delete of measurements",
         applies: |case, difference| {
-            let has =
-                |wanted: &str| commands(case).any(|one| count(one, &|name| name == wanted) > 0);
-            let is_schema = has("$jsonSchema") && has("$elemMatch");
-            difference.class == "code 0 for 72" && has("timeseries") && is_schema
+            let is_schema = mentions(case, "$jsonSchema") && mentions(case, "$elemMatch");
+            difference.class == "code 0 for 72" && mentions(case, "timeseries") && is_schema
         },
     },
     Accepted {
@@ -86,7 +82,7 @@ pub(super) const ROWS: &[Accepted] = &[
     Accepted {
         words: "A field that a measurement has twice has its first value",
         applies: |case, difference| {
-            let is_series = commands(case).any(|one| count(one, &|name| name == "timeseries") > 0);
+            let is_series = mentions(case, "timeseries");
             let is_told = matches!(&*difference.class, "results" | "code 0 for 4728000");
             is_told && is_series && commands(case).any(has_twice)
         },
@@ -94,15 +90,14 @@ pub(super) const ROWS: &[Accepted] = &[
     Accepted {
         words: "mongod cannot run `$out` to a clustered collection that has a collation",
         applies: |case, difference| {
-            let is_out = commands(case).any(|one| count(one, &|name| name == "$out") > 0);
+            let is_out = mentions(case, "$out");
             difference.class.ends_with(" for 197") && is_out
         },
     },
     Accepted {
         words: "A duplicate `_id` of a clustered collection is shown as it was inserted",
         applies: |case, difference| {
-            let is_clustered =
-                commands(case).any(|one| count(one, &|name| name == "clusteredIndex") > 0);
+            let is_clustered = mentions(case, "clusteredIndex");
             let [ours, theirs] = messages(difference);
             let is_shown = matches!(&*difference.class, "message 11000" | "reply");
             is_clustered

@@ -3,7 +3,7 @@
 use marula_bson::{Type, Value};
 
 use super::Accepted;
-use super::looks::{commands, count, has_symbol, holds, messages, names_a_place};
+use super::looks::{commands, count, first_batch, has_symbol, holds, messages, names_a_place};
 use crate::case::key_of;
 use crate::tree::Tree;
 
@@ -98,10 +98,7 @@ pub(super) const ROWS: &[Accepted] = &[
             case.command.walk(&mut |_, value| {
                 asks_for_ends |= matches!(value.kind(), Type::Null | Type::MinKey | Type::MaxKey);
             });
-            let found = difference.replies.each_ref().map(|reply| {
-                let batch = reply.get("cursor").and_then(|cursor| cursor.get("firstBatch"));
-                batch.map_or(0, |batch| batch.items().len())
-            });
+            let found = difference.replies.each_ref().map(|reply| first_batch(reply).len());
             let mut names_place = false;
             case.command.walk(&mut |name, _| names_place |= names_a_place(name));
             let is_hinted = case.command.get("hint").is_some();
@@ -135,10 +132,7 @@ pub(super) const ROWS: &[Accepted] = &[
                 asks_for_least |= name == "$gte" && value.kind() == Type::MinKey;
             });
             let has_collation = |index: &Tree| index.get("collation").is_some();
-            let found = difference.replies.each_ref().map(|reply| {
-                let batch = reply.get("cursor").and_then(|cursor| cursor.get("firstBatch"));
-                batch.map_or(0, |batch| batch.items().len())
-            });
+            let found = difference.replies.each_ref().map(|reply| first_batch(reply).len());
             case.kind == "indexed"
                 && difference.class == "results"
                 && asks_for_least

@@ -141,6 +141,17 @@ pub(crate) fn commands(case: &Case) -> impl Iterator<Item = &Tree> {
     std::iter::once(&case.command).chain(case.steps.iter())
 }
 
+/// Returns whether a field of this name is in a command of a case.
+pub(crate) fn mentions(case: &Case, wanted: &str) -> bool {
+    commands(case).any(|one| count(one, &|name| name == wanted) > 0)
+}
+
+/// Returns the documents of a reply's first batch.
+pub(crate) fn first_batch(reply: &Tree) -> &[Tree] {
+    let batch = reply.get("cursor").and_then(|cursor| cursor.get("firstBatch"));
+    batch.map_or(&[], Tree::items)
+}
+
 /// Returns whether a symbol is somewhere in the tree.
 pub(crate) fn has_symbol(tree: &Tree) -> bool {
     match tree {

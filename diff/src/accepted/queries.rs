@@ -1,7 +1,7 @@
 //! Differences of filters, updates and writes.
 
 use super::Accepted;
-use super::looks::{count, messages, pipelines, without_record_ids};
+use super::looks::{count, first_batch, messages, pipelines, without_record_ids};
 use crate::case::failure;
 use crate::tree::Tree;
 
@@ -9,10 +9,7 @@ pub(super) const ROWS: &[Accepted] = &[
     Accepted {
         words: "A shape that touches the edge of another in a single point intersects it",
         applies: |case, difference| {
-            let [ours, theirs] = difference.replies.each_ref().map(|reply| {
-                let batch = reply.get("cursor").and_then(|cursor| cursor.get("firstBatch"));
-                batch.map_or(&[][..], Tree::items)
-            });
+            let [ours, theirs] = difference.replies.each_ref().map(first_batch);
             let intersects = count(&case.command, &|name| name == "$geoIntersects") > 0;
             let is_part = theirs.iter().all(|doc| ours.contains(doc));
             difference.class == "results" && intersects && is_part

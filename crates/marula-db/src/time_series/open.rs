@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use marula_bson::long;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::bucket::Full;
 use crate::keys::RecordKey;
-use marula_bson::long;
 
 /// The maximum number of open buckets; beyond it, all are forgotten.
 const OPEN_MAX: usize = 100_000;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, BStr, Doc, DocBuf, DocWriter, Type, Value, long};
+use marula_bson::{ArrayWriter, BStr, Doc, DocBuf, DocWriter, Type, Value};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_operation::args;
@@ -364,7 +364,7 @@ pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     let sort = if sort.get("$natural").is_some() { Doc::EMPTY } else { sort };
     let skip = args::count_or_zero("skip", request.arg("skip"))?;
     let limit = args::count_or_zero("limit", request.arg("limit"))?;
-    let count = |count: u64| Value::whole(long(count));
+    let count = |count: u64| Value::whole(count);
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);
     let mut stage = |name: &str, argument: Option<Value<'_>>| {

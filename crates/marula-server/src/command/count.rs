@@ -1,6 +1,6 @@
 //! `count`: the number of documents that match.
 
-use marula_bson::{ArrayWriter, DocBuf, DocWriter, Value, long};
+use marula_bson::{ArrayWriter, DocBuf, DocWriter, Value};
 use marula_error::Result;
 use marula_operation::Progress;
 use marula_operation::count::{ACTIONS, CountOp};
@@ -57,7 +57,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
 
 /// Appends `n`: an int, or a long if it does not fit.
 pub(super) fn append_count(counted: u64, reply: &mut DocWriter<'_>) {
-    reply.append("n", Value::whole(long(counted)));
+    reply.append("n", Value::whole(counted));
 }
 
 /// The field of the result of [`stages_of_count`] that contains the number.
@@ -65,7 +65,7 @@ pub(super) const COUNTED: &str = "count";
 
 /// Returns the pipeline, an array of stages, that is equivalent to a `count`; it runs on a view.
 pub(super) fn stages_of_count(op: &CountOp<'_>) -> DocBuf {
-    let number = |number: u64| Value::whole(long(number));
+    let number = |number: u64| Value::whole(number);
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);
     if !op.filter.is_empty() {

@@ -86,7 +86,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     reply.append("size", Value::whole(total.bytes));
     reply.append("numObjects", Value::whole(total.documents));
-    reply.append("millis", Value::whole(long(started.elapsed().as_millis())));
+    reply.append("millis", Value::whole(started.elapsed().as_millis()));
     Ok(Outcome::Done)
 }
 

@@ -1,6 +1,6 @@
 //! `dbStats`: the number and the size of a database's collections, documents and indexes.
 
-use marula_bson::{BStr, DocWriter, Value, long};
+use marula_bson::{BStr, DocWriter, Value};
 use marula_error::{Result, errors};
 
 use super::{Auth, Command, CommandPlace, Outcome};
@@ -80,7 +80,7 @@ fn run(
     if asks_free {
         reply.append("freeStorageSize", 0.0);
     }
-    reply.append("indexes", Value::whole(long(indexes)));
+    reply.append("indexes", Value::whole(indexes));
     reply.append("indexSize", scaled(index_size));
     if asks_free {
         reply.append("indexFreeStorageSize", 0.0);

@@ -4,7 +4,7 @@
 //!
 //! Tools and the tests of drivers send them. Most report that a feature of a cluster is absent.
 
-use marula_bson::{Doc, DocWriter, Value, doc_fields, long};
+use marula_bson::{Doc, DocWriter, Value, doc_fields};
 use marula_error::{Result, errors};
 use marula_query::javascript;
 use marula_storage::cluster::Connections;
@@ -190,7 +190,7 @@ fn conn_pool_stats(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let hosts = context.server.db.store_connections();
-    let long = |number: u64| Value::whole(long(number));
+    let long = |number: u64| Value::whole(number);
     let sum = |part: fn(&Connections) -> u64| hosts.iter().map(part).sum();
     let all = Connections {
         address: String::new(),

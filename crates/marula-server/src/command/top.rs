@@ -1,7 +1,7 @@
 //! `top`: the number and the duration of the uses of each collection since the start of the server,
 //! by kind of use.
 
-use marula_bson::{DocWriter, Value, long};
+use marula_bson::{DocWriter, Value};
 use marula_db::usage::Use;
 use marula_error::Result;
 
@@ -58,5 +58,5 @@ fn run(ctx: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) -> Res
 }
 
 fn whole(number: u64) -> Value<'static> {
-    Value::whole(long(number))
+    Value::whole(number)
 }
