@@ -114,6 +114,12 @@ impl Locks {
         if self.any() { self.find_held(keys) } else { None }
     }
 
+    /// Adds those of `keys`, whose latches the caller holds, that transactions have locked.
+    pub(crate) fn note_held_of(&self, keys: &[(Space, &[u8])], held: &mut Vec<LockedKey>) {
+        let locked = keys.iter().filter(|&&key| self.owner(key).is_some());
+        held.extend(locked.map(|&(space, key)| (space, Arc::from(key))));
+    }
+
     fn find_held(&self, keys: &[(Space, &[u8])]) -> Option<LockedKey> {
         let held = keys.iter().find(|&&key| self.owner(key).is_some());
         held.map(|&(space, key)| (space, Arc::from(key)))

@@ -194,9 +194,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// Returns whether another transaction has locked a key.
-    pub(crate) fn is_anothers(&self, key: (Space, &[u8])) -> bool {
-        self.db.locks.is_anothers(self.id, key)
+    /// Checks that no other open transaction has locked a key.
+    ///
+    /// Errors: a conflict.
+    pub(crate) fn check_not_anothers(&self, key: (Space, &[u8])) -> Result<()> {
+        match self.db.locks.is_anothers(self.id, key) {
+            true => Err(client_error(StorageError::Conflict)),
+            false => Ok(()),
+        }
     }
 
     /// Takes over the effects of a statement's change.

@@ -21,11 +21,14 @@ use crate::keys;
 use crate::oplog::Entries;
 use crate::session::{Done, NumberedWrite};
 use crate::storage_error::{ForClient, client_error};
+use crate::transaction::locks::LockedKey;
 
 /// A change in progress.
 pub(crate) struct Write<'u> {
     txn: Box<dyn Txn + 'u>,
     unit: Unit<'u>,
+    /// Those of the latched keys that open transactions held when they were latched, in order.
+    locked: Vec<LockedKey>,
     effects: Effects<'u>,
 }
 
@@ -70,6 +73,14 @@ impl Growth {
     }
 }
 
+/// The conflict with the open transaction that holds a key, for whose release the operation may
+/// wait.
+#[cold]
+fn locked_by_another(key: LockedKey) -> Result<()> {
+    current::note_locked(key);
+    Err(client_error(marula_storage::Error::Conflict))
+}
+
 impl<'u> Write<'u> {
     #[inline]
     pub(super) fn new(unit: Unit<'u>) -> Self {
@@ -77,7 +88,7 @@ impl<'u> Write<'u> {
             None => unit.db.store().begin(),
             Some(transaction) => transaction.begin_statement(),
         };
-        Write { txn, unit, effects: Effects::default() }
+        Write { txn, unit, locked: Vec::new(), effects: Effects::default() }
     }
 
     /// Claims keys until the change ends, or until the client's transaction ends.
@@ -86,51 +97,47 @@ impl<'u> Write<'u> {
     /// transaction holds one.
     #[inline]
     pub(crate) fn guard(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
-        self.latch(keys, timeout)?;
-        self.check_unlocked(keys)
-    }
-
-    /// The first half of [`Write::guard`]: excludes ordinary writers of these keys, but not open
-    /// transactions.
-    ///
-    /// Errors: as [`Write::guard`], except for open transactions.
-    #[inline]
-    pub(crate) fn latch(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
-        self.txn.guard_within(keys, timeout).for_client()
-    }
-
-    /// The second half of [`Write::guard`], for latched keys.
-    ///
-    /// Errors: a conflict if an open transaction holds one of them.
-    #[inline]
-    pub(crate) fn check_unlocked(&self, keys: &[(Space, &[u8])]) -> Result<()> {
-        if self.unit.transaction.is_none()
-            && let Some(locked) = self.unit.db.locks.held_of(keys)
-        {
-            current::note_locked(locked);
-            return Err(client_error(marula_storage::Error::Conflict));
-        }
-        Ok(())
-    }
-
-    /// Checks that no other open transaction has written this key. For ordinary changes the key
-    /// must be latched.
-    ///
-    /// Errors: a conflict.
-    pub(crate) fn check_not_put(&self, key: (Space, &[u8])) -> Result<()> {
+        self.txn.guard_within(keys, timeout).for_client()?;
         match self.unit.transaction {
-            None => self.check_unlocked(&[key]),
-            Some(transaction) if transaction.is_anothers(key) => {
-                Err(client_error(marula_storage::Error::Conflict))
-            }
+            None => self.unit.db.locks.held_of(keys).map_or(Ok(()), locked_by_another),
             Some(_) => Ok(()),
         }
     }
 
-    /// Returns whether no open transaction holds any of these keys.
+    /// The first half of [`Write::guard`] for an ordinary change: excludes other ordinary writers
+    /// of these keys, and notes which of them open transactions hold.
+    ///
+    /// Such a transaction may commit at any time, also between a read of the key and
+    /// [`Write::check_unlocked`], so the latter checks what is noted here, before all reads. A
+    /// transaction that does not hold a latched key cannot lock it any more.
+    ///
+    /// Errors: as [`Write::guard`], except for open transactions.
     #[inline]
-    pub(crate) fn are_unlocked(&self, keys: &[(Space, &[u8])]) -> bool {
-        self.unit.db.locks.held_of(keys).is_none()
+    pub(crate) fn latch(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
+        assert!(self.unit.transaction.is_none(), "a statement locks its keys");
+        self.txn.guard_within(keys, timeout).for_client()?;
+        if self.unit.db.locks.any() {
+            self.unit.db.locks.note_held_of(keys, &mut self.locked);
+            self.locked.sort_unstable();
+        }
+        Ok(())
+    }
+
+    /// The second half of [`Write::guard`], for a key that was latched before it was read.
+    ///
+    /// Errors: a conflict if an open transaction held it at that time.
+    #[inline]
+    pub(crate) fn check_unlocked(&self, (space, key): (Space, &[u8])) -> Result<()> {
+        let place = self.locked.binary_search_by(|(its_space, its_key)| {
+            (*its_space, &**its_key).cmp(&(space, key))
+        });
+        place.map_or(Ok(()), |place| locked_by_another(self.locked[place].clone()))
+    }
+
+    /// Returns whether open transactions held none of the latched keys.
+    #[inline]
+    pub(crate) fn are_unlocked(&self) -> bool {
+        self.locked.is_empty()
     }
 
     /// The view that the change reads: guarded keys do not change in it until the change ends.
@@ -241,7 +248,7 @@ impl<'u> Write<'u> {
     ///
     /// Errors: those of the store; nothing is committed then.
     pub(crate) fn commit(self) -> Result<()> {
-        let Write { txn, unit, mut effects } = self;
+        let Write { txn, unit, mut effects, .. } = self;
         let entries = effects.entries.take();
         match &entries {
             Some(entries) if unit.transaction.is_none() => {

@@ -12,6 +12,7 @@ use crate::catalog::options::Capped;
 use crate::collection::{Collection, State};
 use crate::index::KeySet;
 use crate::keys::{self, RecordKey};
+use crate::storage_error::ForClient;
 use crate::unit::Write;
 use crate::validate::counter;
 
@@ -83,13 +84,25 @@ pub(super) fn trim(
         removed.bytes += size;
         is_over(rest)
     };
+    let mut key = Vec::new();
     if !db.is_shared() {
+        let mut doc = Vec::new();
         let mut cursor = collection.scan(db.store(), Direction::Forward)?;
         let mut is_more = true;
         while is_more && cursor.advance()? {
-            let doc = cursor.doc();
-            remove(op, write, collection, state, cursor.record(), doc)?;
-            is_more = take(doc.as_bytes().len());
+            // An update that has read the document must not write it back, and one that was
+            // committed since it was passed here may have changed its keys.
+            keys::record_key(collection.ident(), cursor.record(), &mut key);
+            write.latch(&[(Space::Records, &key)], op.guard_timeout())?;
+            let mut read = |stored: &[u8]| {
+                doc.clear();
+                doc.extend_from_slice(stored);
+            };
+            if write.view().get(Space::Records, &key, &mut read).for_client()? {
+                let doc = Doc::trusted(&doc);
+                remove(op, write, collection, state, cursor.record(), doc)?;
+                is_more = take(doc.as_bytes().len());
+            }
         }
         return Ok(removed);
     }
@@ -102,7 +115,6 @@ pub(super) fn trim(
         }
     }
     drop(cursor);
-    let mut key = Vec::new();
     for (record, doc) in &oldest {
         // An update of another node must not leave entries of a document that goes.
         keys::record_key(collection.ident(), record, &mut key);

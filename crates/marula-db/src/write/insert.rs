@@ -461,7 +461,7 @@ impl WriteOp<'_> {
             Some(_) => write.guard(&guards, timeout).is_ok(),
             None => {
                 write.latch(&guards, timeout)?;
-                write.are_unlocked(&guards)
+                write.are_unlocked()
             }
         };
         let is_logged = write.is_logged(collection);
@@ -477,12 +477,12 @@ impl WriteOp<'_> {
                 _ if are_new => None,
                 _ if is_free => unique_keys.find_taken(view, own, taken, &mut |_, _| Ok(()))?,
                 None => {
-                    let mut claim = |_, key: (Space, &[u8])| write.check_unlocked(&[key]);
+                    let mut claim = |_, key: (Space, &[u8])| write.check_unlocked(key);
                     unique_keys.find_taken(view, own, taken, &mut claim)?
                 }
-                Some(_) => {
+                Some(transaction) => {
                     let mut claim = |when, key: (Space, &[u8])| match when {
-                        When::Before => write.check_not_put(key),
+                        When::Before => transaction.check_not_anothers(key),
                         When::After => write.guard(&[key], timeout),
                     };
                     unique_keys.find_taken(self.unit.view(), own, taken, &mut claim)?

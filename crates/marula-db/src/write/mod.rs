@@ -256,10 +256,10 @@ impl<'a> WriteOp<'a> {
 
     /// Claims the document with this key, which changes.
     fn claim_changed(&self, write: &mut Write<'a>, key: &[u8]) -> Result<()> {
-        let keys = [(Space::Records, key)];
+        let key = (Space::Records, key);
         match self.unit.transaction() {
-            None => write.check_unlocked(&keys),
-            Some(_) => write.guard(&keys, self.guard_timeout()),
+            None => write.check_unlocked(key),
+            Some(_) => write.guard(&[key], self.guard_timeout()),
         }
     }
 

@@ -1,8 +1,10 @@
 //! Writes against the in-memory store; after each test the collection must be sound.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use marula_bson::{Doc, DocBuf, Value, doc};
+use marula_error::codes;
 use marula_query::update::Touched;
 use marula_storage::memory::Memory;
 
@@ -14,7 +16,14 @@ use crate::db::Db;
 use crate::index::IndexSpec;
 use crate::keys::RecordKey;
 use crate::namespace::Namespace;
+use crate::transaction::{Limits, Transaction};
 use crate::unit::Unit;
+
+const LIMITS: Limits = Limits {
+    lock_timeout: Duration::from_millis(5),
+    bytes_max: 1 << 20,
+    total_bytes_max: 1 << 30,
+};
 
 fn open() -> Db {
     Db::open(Arc::new(Memory::new())).unwrap()
@@ -261,6 +270,85 @@ fn a_capped_collection_forgets_its_oldest_documents() {
 }
 
 #[test]
+fn a_document_that_a_capped_collection_removes_is_not_written_back() {
+    let db = Arc::new(open());
+    let collection = create(&db, &doc! { "capped": true, "size": 4096, "max": 2 });
+    index(&db, &collection, &doc! { "key": { "a": 1 }, "name": "a" }).unwrap();
+    insert(&db, &collection, &[doc! { "_id": 1, "a": 1 }, doc! { "_id": 2, "a": 2 }], true);
+    let (shared_db, shared) = (db.clone(), collection.clone());
+    let mut other = None;
+    let mut change = |_: Doc<'_>, out: &mut Vec<u8>| {
+        let (db, collection) = (shared_db.clone(), shared.clone());
+        let inserting =
+            std::thread::spawn(move || insert(&db, &collection, &[doc! { "_id": 3 }], true));
+        // Long enough for an insert that nothing holds up.
+        std::thread::sleep(Duration::from_millis(50));
+        other = Some(inserting);
+        out.extend_from_slice(&doc! { "_id": 1, "a": 7 });
+        Ok(Change::Replace(Touched::All))
+    };
+    let oldest = record(&db, &collection, 1);
+    let mut op = WriteOp::new(Unit::new(&db), 0);
+    op.update(&collection, &oldest, &mut change, None).unwrap();
+    assert_eq!(other.expect("an insert was started").join().unwrap().inserted, 1);
+    assert_eq!(ids(&db, &collection), ["2", "3"]);
+    assert_sound(&db, &collection);
+}
+
+#[test]
+fn a_write_sees_the_transaction_that_was_committed_while_it_was_computed() {
+    let db = Arc::new(open());
+    let collection = create(&db, &doc! {});
+    insert(&db, &collection, &[doc! { "_id": 1, "n": 0 }, doc! { "_id": 2, "n": 0 }], true);
+    let increment = |old: Doc<'_>, out: &mut Vec<u8>| {
+        let Some(Value::Int32(n)) = old.get("n") else { panic!("n is a number") };
+        let id = old.get("_id").expect("documents have ids");
+        out.extend_from_slice(&doc! { "_id": id, "n": n + 1, "s": "longer" });
+        Ok(Change::Replace(Touched::All))
+    };
+    let begin = |id: i32| {
+        let transaction = Transaction::begin(&db, LIMITS).unwrap();
+        let mut op = WriteOp::new(Unit::new(&db).within(&transaction), 0);
+        op.update(&collection, &record(&db, &collection, id), &mut { increment }, None).unwrap();
+        transaction
+    };
+
+    let transaction = begin(1);
+    let mut calls = 0;
+    let mut change = |old: Doc<'_>, out: &mut Vec<u8>| {
+        calls += 1;
+        if calls == 1 {
+            transaction.commit(None).unwrap();
+        }
+        increment(old, out)
+    };
+    let mut op = WriteOp::new(Unit::new(&db), 0);
+    op.update(&collection, &record(&db, &collection, 1), &mut change, None).unwrap();
+    assert_eq!(calls, 2);
+    let mut found = DocBuf::default();
+    collection
+        .get(db.store(), record(&db, &collection, 1).as_bytes(), &mut Vec::new(), &mut |doc| {
+            found = doc.to_buf();
+        })
+        .unwrap();
+    assert_eq!(found, doc! { "_id": 1, "n": 2, "s": "longer" });
+
+    let transaction = begin(2);
+    let mut calls = 0;
+    let mut is_wanted = |_: Doc<'_>| {
+        calls += 1;
+        if calls == 1 {
+            transaction.commit(None).unwrap();
+        }
+        Ok(true)
+    };
+    let mut op = WriteOp::new(Unit::new(&db), 0);
+    op.delete(&collection, &record(&db, &collection, 2), &mut is_wanted, None).unwrap();
+    assert_eq!((calls, ids(&db, &collection)), (2, vec!["1".to_owned()]));
+    assert_sound(&db, &collection);
+}
+
+#[test]
 fn a_clustered_collection_is_in_the_order_of_its_ids() {
     let db = open();
     let collection =
@@ -318,29 +406,51 @@ fn random_writes_by_several_threads_leave_a_sound_collection() {
     assert_sound(&db, &collection);
 }
 
-fn write_at_random(db: &Db, collection: &Collection, seed: u64) {
+/// Every second write is one of a client's transaction.
+fn write_at_random(db: &Arc<Db>, collection: &Collection, seed: u64) {
     use rand::{Rng, SeedableRng};
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
-    for _ in 0..500 {
-        let id = random.random_range(0..50);
-        let a = random.random_range(0..50);
-        let given = doc! { "_id": id, "a": a, "t": [a, id, "x"] };
-        if random.random_bool(0.4) {
-            insert(db, collection, &[given], true);
-            continue;
+    for _ in 0..250 {
+        write_one(Unit::new(db), collection, &mut random).unwrap();
+        let transaction = Transaction::begin(db, LIMITS).unwrap();
+        let mut outcome = Ok(());
+        for _ in 0..random.random_range(1..4) {
+            outcome = outcome.and_then(|()| {
+                write_one(Unit::new(db).within(&transaction), collection, &mut random)
+            });
         }
-        let found = collection.find_id(db.store(), Value::Int32(id), &mut Vec::new()).unwrap();
-        let Some(record) = found else { continue };
-        let mut op = WriteOp::new(Unit::new(db), 0);
-        if random.random_bool(0.7) {
-            let mut change = |_: Doc<'_>, out: &mut Vec<u8>| {
-                out.extend_from_slice(&given);
-                Ok(Change::Replace(Touched::All))
-            };
-            // A duplicate key is a valid outcome here.
-            let _ = op.update(collection, &record, &mut change, None);
-        } else {
-            op.delete(collection, &record, &mut |_| Ok(true), None).unwrap();
+        match outcome {
+            Ok(()) => transaction.commit(None).unwrap(),
+            Err(error) => assert_eq!(error.code(), codes::WriteConflict),
         }
+    }
+}
+
+/// Inserts, replaces or deletes a document. A duplicate key is a valid outcome.
+fn write_one(
+    unit: Unit<'_>,
+    collection: &Collection,
+    random: &mut impl rand::Rng,
+) -> marula_error::Result<()> {
+    let id = random.random_range(0..50);
+    let a = random.random_range(0..50);
+    let given = doc! { "_id": id, "a": a, "t": [a, id, "x"] };
+    let mut op = WriteOp::new(unit, 0);
+    if random.random_bool(0.4) {
+        let mut report = InsertReport::default();
+        return op.insert(collection, &mut [given.as_doc()].into_iter(), true, &mut report);
+    }
+    let found = collection.find_id(unit.view(), Value::Int32(id), &mut Vec::new())?;
+    let Some(record) = found else { return Ok(()) };
+    if random.random_bool(0.3) {
+        return op.delete(collection, &record, &mut |_| Ok(true), None).map(drop);
+    }
+    let mut change = |_: Doc<'_>, out: &mut Vec<u8>| {
+        out.extend_from_slice(&given);
+        Ok(Change::Replace(Touched::All))
+    };
+    match op.update(collection, &record, &mut change, None) {
+        Err(error) if error.code() == codes::DuplicateKey => Ok(()),
+        other => other.map(drop),
     }
 }

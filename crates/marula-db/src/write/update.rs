@@ -213,10 +213,10 @@ impl WriteOp<'_> {
                 for (key, type_bits) in after.iter().filter(is_new) {
                     let store_key = [&index.ident.bytes()[..], key].concat();
                     let guarded = [(Space::Indexes, store_key.as_slice())];
-                    let is_inside = self.unit.transaction().is_some();
-                    match is_inside {
-                        true => write.check_not_put(guarded[0])?,
-                        false => write.guard(&guarded, timeout)?,
+                    let transaction = self.unit.transaction();
+                    match transaction {
+                        Some(transaction) => transaction.check_not_anothers(guarded[0])?,
+                        None => write.guard(&guarded, timeout)?,
                     }
                     // A key that is taken in the transaction's view is taken, whatever has happened
                     // since.
@@ -224,7 +224,7 @@ impl WriteOp<'_> {
                         let entry = Entry { key_string: key, record: &[], type_bits };
                         return Err(duplicate::error(&collection.namespace(), index, &entry));
                     }
-                    if is_inside {
+                    if transaction.is_some() {
                         write.guard(&guarded, timeout)?;
                     }
                 }

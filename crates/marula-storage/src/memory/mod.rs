@@ -122,12 +122,8 @@ impl State {
         &mut self.trees[space as usize]
     }
 
-    fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> bool {
-        let value = self.tree(space).get(key);
-        if let Some(value) = value {
-            visit(value);
-        }
-        value.is_some()
+    fn get(&self, space: Space, key: &[u8]) -> Option<&Bytes> {
+        self.tree(space).get(key)
     }
 
     fn get_many(&self, space: Space, keys: &[&[u8]]) -> MemoryValues {
@@ -161,9 +157,7 @@ impl Values for MemoryValues {
 
 impl View for Memory {
     fn moment(&self) -> Stamp {
-        // Also called while an entry is visited under the read lock, so it must not wait for a
-        // waiting writer.
-        self.state.read_recursive().newest
+        self.state.read().newest
     }
 
     fn is_fixed(&self) -> bool {
@@ -173,7 +167,12 @@ impl View for Memory {
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let state = self.state.read();
         state.check_open()?;
-        Ok(state.get(space, key, visit))
+        // Visited without the lock: the caller may wait for a writer meanwhile.
+        let value = state.get(space, key).cloned();
+        drop(state);
+        let value = value.as_deref();
+        value.into_iter().for_each(visit);
+        Ok(value.is_some())
     }
 
     fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
@@ -204,7 +203,9 @@ impl View for Snapshot {
     }
 
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        Ok(self.state.get(space, key, visit))
+        let value = self.state.get(space, key).map(|value| &**value);
+        value.into_iter().for_each(visit);
+        Ok(value.is_some())
     }
 
     fn get_many<'r>(&'r self, space: Space, keys: &[&[u8]]) -> Result<Box<dyn Values + 'r>> {
