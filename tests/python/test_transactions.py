@@ -545,7 +545,8 @@ def test_a_large_transaction(rs):
 
 
 def test_histories_of_lists_have_no_anomalies(rs):
-    """Random transactions append numbers to lists in two collections and read them, by `_id`, by an index, in pipelines."""
+    """Random transactions append numbers to lists in two collections and read them, by `_id`, by an index, in pipelines,
+    and beside them single writes append to the same lists."""
     keys = list(range(8))
     collections = [rs.tx.c, rs.tx.d]
     for collection in collections:
@@ -568,11 +569,23 @@ def test_histories_of_lists_have_no_anomalies(rs):
             found = next(collection.aggregate([{"$match": {"k": key}}, {"$project": {"list": 1}}], session=session))
         return "read", key, found["list"]
 
+    def append_alone(key, number):
+        """By a pipeline that takes milliseconds, so that transactions begin and end between its read and its write."""
+        long = {"$size": {"$filter": {"input": {"$range": [0, {"$add": [10_000, {"$size": "$list"}]}]}, "cond": {"$mod": ["$$this", 2]}}}}
+        change = [{"$set": {"list": {"$concatArrays": ["$list", [number]]}, "n": long}}]
+        after = collections[key % 2].find_one_and_update({"_id": key}, change, return_document=True)
+        return [("append", key, number), ("read", key, after["list"])]
+
     def work(worker):
         rng = random.Random(worker)
         with rs.start_session() as session:
             for turn in range(60):
                 operations, state, number = [], ABORTED, (worker * 1000 + turn) * 10
+                if rng.random() < 0.3:
+                    operations = append_alone(rng.choice(keys), number)
+                    with lock:
+                        history.append(Transaction((worker, turn), operations))
+                    continue
                 try:
                     session.start_transaction(read_concern=ReadConcern(rng.choice(["snapshot", "majority", "local"])))
                     for position in range(rng.randrange(1, 6)):
