@@ -42,6 +42,8 @@ errors! {
     positional_object() = 31271, "positional projection cannot be used with an expression or sub object";
     /// `a.$: "text"`.
     positional_literal() = 31308, "positional projection cannot be used with a literal";
+    /// `.$: 1`, without a path.
+    positional_nothing(name: &BStr) = 5_392_900, "Projection on field {name} is invalid";
     /// Two positional paths.
     positional_twice() = 31276, "Cannot specify more than one positional projection per query.";
     /// `$elemMatch` after a positional path.
@@ -168,17 +170,16 @@ impl Parser<'_> {
             _ if value.kind().is_number() || is_positional => None,
             literal => Some(Expression::parse(literal, &mut self.scope)?),
         };
+        if is_positional {
+            check_positional(element.name, value)?;
+        }
         let path = Path::parse(text)?;
         Path::check_length(prefix.len() + path.parts().len())?;
         let at = ProjectionPath { prefix, parts: path.parts() };
         match (value, literal) {
             (_, Some(expression)) => self.literal(&at, expression, element),
-            (Value::Document(_), _) if is_positional => Err(positional_object()),
             (Value::Document(doc), _) => self.object(&at, doc, element),
-            (choice, _) if choice.kind().is_number() || choice.kind() == Type::Boolean => {
-                self.choice(&at, choice.is_truthy(), is_positional, element.name)
-            }
-            _ => Err(positional_literal()),
+            (choice, _) => self.choice(&at, choice.is_truthy(), is_positional, element.name),
         }
     }
 
@@ -219,9 +220,6 @@ impl Parser<'_> {
         name: &BStr,
     ) -> Result<()> {
         let is_id = at.prefix.is_empty() && matches!(at.parts, [only] if **only == *b"_id");
-        if is_positional && !include {
-            return Err(positional_exclusion());
-        }
         // The error of a query without array positions is reported at the positional path.
         if let Some(query) = self.query.filter(|_| is_positional) {
             Filter::draft(query, Purpose::Positional, self.context)?;
@@ -258,7 +256,7 @@ impl Parser<'_> {
     ) -> Result<()> {
         let mut fields = doc.iter();
         let Some(first) = fields.next() else { return Err(empty_object()) };
-        let is_operator = first.name.starts_with(b"$") && !is_of_reference(first.name);
+        let is_operator = first.name.starts_with(b"$") && !begins_in_reference(first.name);
         if !is_operator || fields.next().is_some() {
             self.node(at.prefix)?.below(at.parts).map_err(|collision| at.collides(&collision))?;
             let prefix = at.full();
@@ -375,6 +373,28 @@ impl ProjectionPath<'_> {
             Collision::Above => collision_above(&text(self.parts)),
             Collision::Below => collision_below(&text(self.parts), &text(&self.parts[1..])),
         }
+    }
+}
+
+/// Checks the value of a positional field: its errors come before those of the path.
+fn check_positional(name: &BStr, value: Value<'_>) -> Result<()> {
+    match value {
+        Value::Document(_) => Err(positional_object()),
+        _ if !value.kind().is_number() && value.kind() != Type::Boolean => {
+            Err(positional_literal())
+        }
+        _ if !value.is_truthy() => Err(positional_exclusion()),
+        _ if name == ".$" => Err(positional_nothing(name)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns whether a name that begins with a dollar sign is not an operator but a path into a
+/// reference: `$id`, `$id.a`.
+fn begins_in_reference(name: &BStr) -> bool {
+    match name.split_once_str(".") {
+        None => is_of_reference(name),
+        Some((first, rest)) => is_of_reference(first) && !rest.is_empty(),
     }
 }
 

@@ -145,21 +145,30 @@ impl Terms {
     /// Returns the term of a word; `None` for a stop word.
     pub(super) fn term<'w>(&self, word: &'w str) -> Option<Cow<'w, str>> {
         let lower = self.reading.lower(word);
-        if self.reading.is_stop_word(&lower) {
-            return None;
+        match self.reading.is_stop_word(&lower) {
+            true => None,
+            false => Some(self.stem(word, lower)),
         }
+    }
+
+    /// Returns what the term of a word is or, for a stop word, would be.
+    pub(super) fn term_of_any<'w>(&self, word: &'w str) -> Cow<'w, str> {
+        self.stem(word, self.reading.lower(word))
+    }
+
+    fn stem<'w>(&self, word: &'w str, lower: Cow<'w, str>) -> Cow<'w, str> {
         let cased = if self.is_case_sensitive { Cow::Borrowed(word) } else { lower };
         let stem = match &self.stemmer {
             Some(stemmer) => Cow::Owned(stem(self.reading.language, stemmer, &cased)),
             None => cased,
         };
         if self.is_diacritic_sensitive {
-            return Some(stem);
+            return stem;
         }
-        Some(match stem {
+        match stem {
             Cow::Borrowed(stem) => self.reading.strip(stem),
             Cow::Owned(stem) => Cow::Owned(self.reading.strip(&stem).into_owned()),
-        })
+        }
     }
 }
 

@@ -88,6 +88,8 @@ impl TextMatcher {
         Ok(true)
     }
 
+    /// Returns whether a text has a word of one of these terms. Stop words count here: a search in
+    /// another language may ask for them.
     fn has_a_term(&self, doc: Doc<'_>, wanted: &BTreeSet<String>) -> Result<bool> {
         if wanted.is_empty() {
             return Ok(false);
@@ -97,7 +99,7 @@ impl TextMatcher {
             let terms =
                 Terms::new(text.reading, self.is_case_sensitive, self.is_diacritic_sensitive);
             is_found = words(text.text, text.reading)
-                .any(|word| terms.term(word).is_some_and(|term| wanted.contains(&*term)));
+                .any(|word| wanted.contains(&*terms.term_of_any(word)));
             Ok(!is_found)
         })?;
         Ok(is_found)
@@ -133,6 +135,11 @@ mod tests {
 
     #[track_caller]
     fn check(search: &str, sensitive: (bool, bool), texts: &[(&str, bool)]) {
+        check_in("", search, sensitive, texts);
+    }
+
+    #[track_caller]
+    fn check_in(language: &str, search: &str, sensitive: (bool, bool), texts: &[(&str, bool)]) {
         let fields = Arc::new(TextFields {
             weights: [(b"a".to_vec(), 1.0)].into_iter().collect(),
             wildcard: None,
@@ -141,7 +148,7 @@ mod tests {
         });
         let query = TextQuery {
             search: search.to_owned(),
-            language: String::new(),
+            language: language.to_owned(),
             is_case_sensitive: sensitive.0,
             is_diacritic_sensitive: sensitive.1,
         };
@@ -167,5 +174,7 @@ mod tests {
         check("Coffee", (true, false), &[("Coffee", true), ("coffee", false)]);
         check("café", (false, true), &[("Café", true), ("cafe", false)]);
         check("The", (true, true), &[("The", false)]);
+        check_in("none", "cafe -the", any, &[("the cafe", false), ("cafe", true)]);
+        check_in("none", "CAFE the", (true, false), &[("the cafe", true), ("cafe", false)]);
     }
 }
