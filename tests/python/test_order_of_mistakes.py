@@ -361,3 +361,40 @@ def test_how_many_statements_there_are_is_told_before_where_they_go(db, name, co
     assert told == (16, "Write batch sizes must be between 1 and 100000. Got 0 operations.")
     number, text = failure(db, {command: name, field: [statement], "stmtIds": [1, 2]})
     assert number == 16 and text.startswith("Number of statement ids must match the number of batch entries. Got 2")
+
+
+POSITIONAL_VALUES = [({}, 31271), ({"x": 1}, 31271), ("text", 31308), (None, 31308), ([], 31308), (0, 31395), (False, 31395)]
+
+
+@pytest.mark.parametrize("name", ["a..0.$", ".$", "..$", "$.$", "a.$b.$"])
+@pytest.mark.parametrize("value, told", POSITIONAL_VALUES)
+def test_the_value_of_a_positional_field_is_read_before_its_path(db, name, value, told):
+    assert code(db, {"find": "c", "projection": {name: value}}) == told
+    assert code(db, {"find": "c", "projection": {"k": {name: value}}}) in (told, 31325)
+
+
+def test_a_path_into_a_reference_is_no_operator(db):
+    db.c.insert_one({"_id": 1, "k": {"a": 1, "b": 2}})
+    assert failure(db, {"find": "c", "projection": {".$": 1}}) == (5392900, "Projection on field .$ is invalid")
+    assert list(db.c.aggregate([{"$project": {"k": {"$id.a": 1}}}])) == [{"_id": 1, "k": {}}]
+    assert code(db, {"find": "c", "projection": {"k": {"$id.": 1}}}) == 31325
+
+
+@pytest.mark.parametrize("key, told", [
+    ("$a", 16410), ("", 40352), ("a..b", 15998), ("a.", 40353), (".$", 5392900), ("a.$.b", 31394), ("a.$", 224),
+])
+@pytest.mark.parametrize("name", ["c", "gone", "view"])
+def test_the_key_of_a_distinct_is_read_before_constants_are_computed(db, name, key, told):
+    db.c.insert_one({"_id": 1})
+    db.create_collection("view", viewOn="c", pipeline=[])
+    for wrong in ({"$tsSecond": 1}, {"$ln": -1}):
+        assert code(db, {"distinct": name, "key": key, "query": {"$expr": wrong}}) == told
+    assert code(db, {"distinct": name, "key": key, "query": {"$text": {"$search": "x"}}}) == 27
+    assert code(db, {"distinct": name, "key": key, "query": {"$bad": 1}}) == 2
+
+
+def test_what_a_difference_adds_is_compared_with_the_rest_last(db):
+    db.c.insert_one({"_id": 1})
+    diff = {"u": {"c": 1, "a": 1}, "i": {"a": 1, "b": 1}, "sb": {"u": {"x": 1}}}
+    entry = {"op": "u", "ns": f"{db.name}.c", "o2": {"_id": 1}, "o": {"$v": 2, "diff": diff}}
+    assert failure(db, {"applyOps": [entry]}) == (4728000, "duplicate field name in diff: a")

@@ -119,6 +119,30 @@ def test_geo_near_adds_distances(db):
         2 * 0.024682056391766433, 2 * 0.03490658503988659]
 
 
+def test_the_point_of_geo_near_is_an_expression(db):
+    """Without fields of documents; inside a $lookup it may be one of its variables."""
+    db.c.create_index([("at", "2dsphere")])
+    db.c.insert_many([{"_id": 1, "at": [1, 1], "from": point(5, 5)}, {"_id": 2, "at": [6, 6], "from": [1, 1]}])
+
+    def near(place):
+        return {"$geoNear": {"near": place, "distanceField": "d", "spherical": True}}
+
+    for place, variables in (([{"$add": [1, 5]}, 6], {}), ({"$literal": [6, 6]}, {}), ("$$p", {"p": [6, 6]})):
+        assert [doc["_id"] for doc in db.c.aggregate([near(place)], let=variables)] == [2, 1]
+    found = db.c.aggregate([
+        {"$lookup": {"from": "c", "let": {"p": "$from"}, "pipeline": [near("$$p"), {"$project": {"d": 1}}], "as": "near"}},
+        {"$sort": {"_id": 1}}])
+    assert [[(other["_id"], round(other["d"], 3)) for other in doc["near"]] for doc in found] == [
+        [(2, 157065.624), (1, 629218.605)], [(1, 0.0), (2, 0.123)]]
+    for place, code in (
+        ("$from", 5860402), (["$x", 1], 5860402), ([{"$rand": {}}, 1], 5860402), ("text", 5860401), ({"$add": [1]}, 5860401),
+        ("$$unknown", 17276), ({"$ln": -1}, 28766), ([1, "$"], 16872),
+    ):
+        with pytest.raises(pymongo.errors.OperationFailure) as error:
+            list(db.c.aggregate([near(place)]))
+        assert error.value.code == code, place
+
+
 @pytest.mark.parametrize("pipeline, code", [
     ([{"$geoNear": {"distanceField": "d"}}], 5860400),
     ([{"$geoNear": {"near": [0, 0]}}], 16606),

@@ -231,3 +231,17 @@ def test_a_missing_index_is_the_first_mistake(db, c):
             with pytest.raises(OperationFailure) as error:
                 list(c.find(filter).sort([("$natural", 1)]))
             assert error.value.code == 27, filter
+
+
+def test_a_search_in_another_language_asks_for_stop_words(c):
+    """Of English documents: the index leaves "the" out, the documents have it."""
+    c.create_index([("text", "text")])
+    c.insert_many([{"_id": 1, "text": "the cafe"}, {"_id": 2, "text": "cafe"}, {"_id": 3, "text": "CAFE the"}])
+
+    def found(search, **options):
+        asked = {"$text": {"$search": search, "$language": "none", **options}}
+        return sorted(doc["_id"] for doc in c.find(asked))
+
+    assert found("cafe -the") == [2]
+    assert found("cafe the", **{"$caseSensitive": True}) == [1, 2, 3]
+    assert found("the") == []

@@ -10,13 +10,15 @@ use marula_bson::{
 };
 use marula_db::collection::State;
 use marula_db::index::IndexKind;
-use marula_db::{Collection, Index};
+use marula_db::{Collection, Index, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::planner::ValueLocation;
+use marula_plan::planner::{ValueLocation, has_text_index, index_required};
 use marula_plan::{Emit, Execution, Found, Query, Shown, TimeBudget, Wording, choice, planner};
+use marula_query::context::Context as QueryContext;
 use marula_query::expression::path::Path;
-use marula_query::projection::positional_in_the_middle;
-use marula_query::values_at_path;
+use marula_query::filter::{Filter, Purpose};
+use marula_query::projection::Projection;
+use marula_query::{text, values_at_path};
 
 use crate::args::{self, Arguments};
 use crate::env::{Env, Progress};
@@ -75,15 +77,41 @@ impl<'a> DistinctOp<'a> {
 
     /// Makes the query; `None` is a collection that does not exist.
     ///
-    /// Errors: those of the collation, the filter, the hint and the key, in this order.
-    pub fn query(&self, env: &Env<'_>, collection: Option<&Collection>) -> Result<Query> {
-        let context = env
+    /// Errors: those of the collation, the filter, the hint, the key and the filter's constants, in
+    /// this order.
+    pub fn query(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        collection: Option<&Collection>,
+    ) -> Result<Query> {
+        let mut context = env
             .context(collection, self.collation, None)
             .map_err(|error| error.caused_by("unable to parse collation"))?;
-        let mut query = args::parse_query(self.filter, context)?;
-        query.hint = args::parse_hint(self.hint)?;
-        check_key(self.key.as_bytes(), self.is_of_view)?;
-        Ok(query)
+        if text::has_search(self.filter) {
+            let error = match collection.filter(|_| !self.is_of_view) {
+                None => Some(args::no_text_index(ns)),
+                Some(found) => (!has_text_index(&found.state())).then(index_required),
+            };
+            context.text_search_error = error.map(Arc::new);
+        }
+        let draft = Filter::draft(self.filter, Purpose::Any, &context)?;
+        let hint = args::parse_hint(self.hint)?;
+        self.check_key(&context)?;
+        let filter = draft.finish(&context)?;
+        Ok(Query { hint, ..Query::new(filter, context) })
+    }
+
+    /// Checks the path of the values. It must be a path of a projection, which may end in `$`: here
+    /// that is the name of a field. On a view it must also be a path of an expression, which may
+    /// not.
+    fn check_key(&self, context: &QueryContext) -> Result<()> {
+        let key = self.key.as_bytes();
+        let shown = DocBuf::build(|out| {
+            out.append(if self.is_of_view { key } else { up_to_place(key) }, 1);
+        });
+        Projection::draft_for(shown.as_doc(), self.filter, context)?;
+        if self.is_of_view { Path::parse(key).map(drop) } else { Ok(()) }
     }
 
     /// The query as the client wrote it.
@@ -157,21 +185,6 @@ fn up_to_place(key: &[u8]) -> &[u8] {
         end += part.len() + 1;
     }
     key
-}
-
-/// Checks the path of the values. It must be a path of a projection, which may end in `$`: here
-/// that is the name of a field. On a view it must also be a path of an expression, which may not.
-fn check_key(key: &[u8], is_of_view: bool) -> Result<()> {
-    let key = if is_of_view { key } else { up_to_place(key) };
-    let (front, is_positional) = match key.strip_suffix(b".$") {
-        Some(front) => (front, true),
-        None => (key, false),
-    };
-    let mut middle = front.split(|&byte| byte == b'.').skip(1);
-    if middle.any(|part| part == b"$") {
-        return Err(positional_in_the_middle());
-    }
-    Path::parse(if is_positional && !is_of_view { front } else { key }).map(drop)
 }
 
 /// Returns the projection that includes only this field.

@@ -139,6 +139,7 @@ impl FindDocuments {
         batch: &mut ArrayWriter<'_>,
     ) -> Result<Progress<Filled>> {
         if documents_max == 0 {
+            self.execution.lift_time_limit();
             return Ok(Progress::Done(Filled::More));
         }
         let Self { execution, projection, position_filter, scratch, .. } = self;

@@ -11,6 +11,7 @@ mod first_of_each;
 mod late;
 mod like_mongod;
 mod neighbours;
+mod overtaken;
 mod tried;
 mod winners;
 

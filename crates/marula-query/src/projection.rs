@@ -26,7 +26,6 @@ use crate::filter::Filter;
 use crate::stage::passage::Passage;
 
 pub use metadata::{Meta, Metadata};
-pub use parse::positional_in_the_middle;
 
 use tree::{Child, Computed, Node};
 

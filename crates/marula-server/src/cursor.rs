@@ -86,11 +86,12 @@ impl Source for FindDocuments {
         batch: &mut ArrayWriter<'_>,
     ) -> Result<Filled> {
         Watch::renew(&self.execution().query().context, ctx);
-        Ok(match FindDocuments::fill(self, &ctx.env(), documents_max, batch)? {
-            Progress::Done(filled) => filled,
-            // The next batch continues from there.
-            Progress::NeedsPool => Filled::More,
-        })
+        match FindDocuments::fill(self, &ctx.env(), documents_max, batch)? {
+            Progress::Done(filled) => Ok(filled),
+            Progress::NeedsPool => {
+                unreachable!("a later batch is read on the pool, without limits")
+            }
+        }
     }
 
     fn plan_summary(&self) -> Option<String> {

@@ -92,7 +92,8 @@ pub(super) const ROWS: &[Accepted] = &[
         words: "A field that a measurement has twice has its first value",
         applies: |case, difference| {
             let is_series = mentions(case, "timeseries");
-            let is_told = matches!(&*difference.class, "results" | "code 0 for 4728000");
+            let is_told =
+                difference.class == "results" || difference.class.ends_with(" for 4728000");
             is_told && is_series && commands(case).any(has_twice)
         },
     },

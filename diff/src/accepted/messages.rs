@@ -42,7 +42,11 @@ pub(super) const ROWS: &[Accepted] = &[
                     .iter()
                     .any(|part| text.contains(part))
             };
+            let of_validator = |reply: &Tree| is_of_date(&format!("{reply:?}"));
+            let is_of_validator =
+                difference.class == "reply" && difference.replies.iter().all(of_validator);
             difference.class == "message 241" && messages(difference).iter().all(is_of_date)
+                || is_of_validator
         },
     },
     Accepted {

@@ -128,9 +128,9 @@ impl<'u> Write<'u> {
     /// Errors: a conflict if an open transaction held it at that time.
     #[inline]
     pub(crate) fn check_unlocked(&self, (space, key): (Space, &[u8])) -> Result<()> {
-        let place = self.locked.binary_search_by(|(its_space, its_key)| {
-            (*its_space, &**its_key).cmp(&(space, key))
-        });
+        let place = self
+            .locked
+            .binary_search_by(|(its_space, its_key)| (*its_space, &**its_key).cmp(&(space, key)));
         place.map_or(Ok(()), |place| locked_by_another(self.locked[place].clone()))
     }
 

@@ -19,11 +19,8 @@ use crate::namespace::Namespace;
 use crate::transaction::{Limits, Transaction};
 use crate::unit::Unit;
 
-const LIMITS: Limits = Limits {
-    lock_timeout: Duration::from_millis(5),
-    bytes_max: 1 << 20,
-    total_bytes_max: 1 << 30,
-};
+const LIMITS: Limits =
+    Limits { lock_timeout: Duration::from_millis(5), bytes_max: 1 << 20, total_bytes_max: 1 << 30 };
 
 fn open() -> Db {
     Db::open(Arc::new(Memory::new())).unwrap()

@@ -217,6 +217,11 @@ impl Execution {
         self.time_limit = Some(limit).filter(|_| !self.has_won);
     }
 
+    /// Lifts the limit of the first run: the one that it was made for does not take place.
+    pub fn lift_time_limit(&mut self) {
+        self.time_limit = None;
+    }
+
     /// Counts the documents of the plan, up to `enough`: see [`Execution::run`]. `None` if it is
     /// [overdue](End::Overdue).
     pub fn count(

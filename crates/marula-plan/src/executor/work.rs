@@ -261,9 +261,12 @@ impl Fetch {
                         }
                     }
                 }
-                // Index entries may be out of date after a write since the run began.
-                let filter = if is_overtaken { Some(whole) } else { filter.as_ref() };
-                answer = match filter.map_or(Ok(true), |filter| filter.matches(doc)) {
+                let passes = || filter.as_ref().map_or(Ok(true), |filter| filter.matches(doc));
+                let matches = match is_overtaken {
+                    false => passes(),
+                    true => matches_now(doc, whole, found.entry.as_ref(), &passes),
+                };
+                answer = match matches {
                     Ok(false) => Ok(Emit::Taken),
                     Ok(true) => {
                         has_passed = true;
@@ -296,6 +299,24 @@ impl Fetch {
             Step::Advanced(_) if !has_passed => Step::NeedTime,
             other => other,
         })
+    }
+}
+
+/// Returns whether a document matches after a write since the run began, which may have changed it:
+/// as a whole, or because it still has the entry that led to it. The two differ for some bounds: by
+/// its entries, a document with an empty array is `$gte` MinKey at a path into the array.
+fn matches_now(
+    doc: Doc<'_>,
+    whole: &Filter,
+    entry: Option<&(&Index, Entry<'_>)>,
+    passes: &dyn Fn() -> Result<bool>,
+) -> Result<bool> {
+    if whole.matches(doc)? {
+        return Ok(true);
+    }
+    match entry {
+        Some((index, entry)) if has_entry(doc, index, entry)? => passes(),
+        _ => Ok(false),
     }
 }
 

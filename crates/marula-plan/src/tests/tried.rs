@@ -66,8 +66,16 @@ fn a_try_ends_in_time_and_is_not_made_again_soon() {
     assert_eq!(uses(), 0, "what is begun anew is no use yet");
     assert!(again().is_none(), "it took too long");
 
+    let other = doc! { "a": { "$gt": 0 } };
+    let nanosecond = TimeBudget::UpTo(Duration::from_nanos(1));
+    let mut execution = chosen(&db, &collection, &other, nanosecond).expect("nothing is known");
+    execution.lift_time_limit();
+    let mut take = |_: crate::Found<'_>| Ok(Emit::Taken);
+    let end = execution.run(Unit::new(&db), &mut || Ok(()), &mut take).unwrap();
+    assert_eq!((end, uses()), (End::Exhausted, 1));
+
     let mut execution = chosen(&db, &collection, &filter, TimeBudget::Timed).unwrap();
     let counted = execution.count(Unit::new(&db), u64::MAX, &mut || Ok(())).unwrap();
     assert_eq!(counted, Some(COUNT as u64));
-    assert_eq!(uses(), 1);
+    assert_eq!(uses(), 2);
 }

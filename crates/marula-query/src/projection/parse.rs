@@ -35,7 +35,7 @@ errors! {
     /// An object names no operator.
     unknown_expression(name: &BStr) = 31325, "Unknown expression {name}";
     /// `$` in the middle of a path.
-    pub positional_in_the_middle() = 31394, "As of 4.4, it's illegal to specify positional operator in the middle of a path.Positional projection may only be used at the end, for example: a.b.$. If the query previously used a form like a.b.$.d, remove the parts following the '$' and the results will be equivalent.";
+    positional_in_the_middle() = 31394, "As of 4.4, it's illegal to specify positional operator in the middle of a path.Positional projection may only be used at the end, for example: a.b.$. If the query previously used a form like a.b.$.d, remove the parts following the '$' and the results will be equivalent.";
     /// `a.$: 0`.
     positional_exclusion() = 31395, "positional projection cannot be used with exclusion";
     /// `a.$: { … }`.

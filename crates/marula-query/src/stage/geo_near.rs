@@ -2,7 +2,8 @@
 //!
 //! The stage is an access path of the collection, so it must come first, and the caller that reads
 //! the collection runs it: [`GeoNear::filter`] is the search, [`GeoNear::write`] writes the stage's
-//! output document.
+//! output document. The point is an expression without fields of documents: inside a `$lookup` it
+//! may be one of its variables.
 
 use std::sync::Arc;
 
@@ -12,9 +13,9 @@ use marula_error::{Result, errors};
 use super::outer::OuterVariables;
 use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, deep_path};
 use crate::context::Context;
-use crate::expression::Path;
+use crate::expression::{Expression, Path, Scope};
 use crate::feature_version::FeatureVersion;
-use crate::filter::Filter;
+use crate::filter::{Filter, Purpose};
 
 pub(super) const ROW: StageRow = StageRow {
     name: "$geoNear",
@@ -26,6 +27,7 @@ pub(super) const ROW: StageRow = StageRow {
 errors! {
     not_object() = 10_065, "invalid parameter: expected an object ($geoNear)";
     no_near() = 5_860_400, "$geoNear requires a 'near' argument";
+    near_not_constant() = 5_860_402, "$geoNear requires a constant near argument";
     near_not_object() = 5_860_401, "$geoNear requires near argument to be a GeoJSON object or a legacy point(array)";
     no_distance_field() = 16_606, "$geoNear requires a 'distanceField' option as a String";
     locations_not_a_string() = 16_607, "$geoNear requires that 'includeLocs' option is a String";
@@ -44,7 +46,7 @@ errors! {
 /// A parsed `$geoNear`.
 #[derive(Debug)]
 pub struct GeoNear {
-    near: ValueBuf,
+    near: Expression,
     is_spherical: bool,
     min: Option<f64>,
     max: Option<f64>,
@@ -62,8 +64,7 @@ pub struct GeoNear {
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let (Value::Document(spec) | Value::Array(spec)) = value else { return Err(not_object()) };
     let near = match spec.get("near") {
-        Some(near @ (Value::Document(_) | Value::Array(_))) => near.to_buf(),
-        Some(_) => return Err(near_not_object()),
+        Some(near) => Expression::parse(near, &mut Scope::new(parser.context))?,
         None => return Err(no_near()),
     };
     if spec.get("limit").is_some() {
@@ -141,14 +142,24 @@ impl GeoNear {
 
     /// Returns the search on the field `key`, combined with the stage's query.
     ///
-    /// Errors: those of filters.
+    /// Errors: `near_not_constant`, `near_not_object`, and those of filters.
     pub fn filter(&self, key: &FieldPath, context: &Context) -> Result<Filter> {
+        let near = match self.near.as_raw_constant() {
+            Some(near) if matches!(near.kind(), Type::Document | Type::Array) => near,
+            Some(_) => return Err(near_not_object()),
+            None => return Err(near_not_constant()),
+        };
+        let context = &self.outer.context(context);
+        if let Some(query) = &self.query {
+            // Its errors come before those of the point.
+            Filter::draft(query.as_doc(), Purpose::Any, context)?;
+        }
         let filter = DocBuf::build(|out| {
             let mut conditions = out.begin_array("$and");
             let mut condition = conditions.begin_doc();
             let mut search = condition.begin_doc(key.to_string());
             let operator = if self.is_spherical { "$nearSphere" } else { "$near" };
-            search.append_raw(operator, self.near.as_raw());
+            search.append_raw(operator, near);
             if let Some(min) = self.min {
                 search.append("$minDistance", min);
             }
@@ -162,7 +173,7 @@ impl GeoNear {
             }
             conditions.finish();
         });
-        Filter::parse(filter.as_doc(), &self.outer.context(context))
+        Filter::parse(filter.as_doc(), context)
     }
 
     /// Writes the stage's output document: with its distance, and with its location if that is
@@ -227,6 +238,10 @@ impl Stage for GeoNear {
 
     fn print(&self) -> ValueBuf {
         Value::Document(self.text.as_doc()).to_buf()
+    }
+
+    fn optimize(&mut self, context: &Context) -> Result<()> {
+        self.near.optimize(context)
     }
 
     fn kind(&self) -> Kind<'_> {

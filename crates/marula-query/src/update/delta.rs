@@ -163,10 +163,9 @@ fn check_document(diff: Doc<'_>, old: Option<Doc<'_>>) -> Result<()> {
     let sections = Sections::read(diff)?;
     let Some(old) = old else { return Ok(()) };
     let mut seen = HashSet::new();
-    for field in [sections.removed, sections.set, sections.added].into_iter().flatten() {
-        if !seen.insert(field.name) {
-            return Err(repeated_field(field.name));
-        }
+    let mut see = |name| if seen.insert(name) { Ok(()) } else { Err(repeated_field(name)) };
+    for field in [sections.removed, sections.set].into_iter().flatten() {
+        see(field.name)?;
     }
     for section in &sections.inside {
         let Some(name) = section.name.strip_prefix(b"s") else {
@@ -175,12 +174,10 @@ fn check_document(diff: Doc<'_>, old: Option<Doc<'_>>) -> Result<()> {
         let Value::Document(inner) = section.value.get() else {
             return Err(inner_not_an_object(section));
         };
-        if !seen.insert(name.as_bstr()) {
-            return Err(repeated_field(name.as_bstr()));
-        }
+        see(name.as_bstr())?;
         check_inner(inner, old.get_raw(name).map(|old| old.get()))?;
     }
-    Ok(())
+    sections.added.iter().try_for_each(|field| see(field.name))
 }
 
 /// Checks a difference of arrays; the elements only if it is applied to an array.

@@ -40,7 +40,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let collection = ctx.unit.touched(&ns)?;
     let is_view = collection.as_ref().is_some_and(|found| found.state().options.view.is_some());
     let op = DistinctOp::parse(request, is_view)?;
-    let query = op.query(&ctx.env(), collection.as_deref())?;
+    let query = op.query(&ctx.env(), &ns, collection.as_deref())?;
     view::check_collation(collection.as_deref(), request.arg("collation"))?;
     let context = query.context.clone();
     let mut values = Values::new(context.collator());

@@ -152,7 +152,7 @@ fn explain(
         "count" if is_view => Some(super::count::stages_of_count(&CountOp::parse(request)?)),
         "distinct" if is_view => {
             let op = DistinctOp::parse(request, true)?;
-            op.query(&ctx.env(), None)?;
+            op.query(&ctx.env(), &ns, None)?;
             Some(super::distinct::stages_of_distinct(&op))
         }
         _ => None,

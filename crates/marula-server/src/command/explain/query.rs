@@ -107,8 +107,8 @@ impl<'a> ExplainedQuery<'a> {
             }
             "distinct" => {
                 let op = DistinctOp::parse(request, false)?;
-                let query = ExplainedQuery::of(op.query(&env, collection)?, Doc::EMPTY, Doc::EMPTY);
-                let query = query.worded(op.wording());
+                let query = op.query(&env, ns, collection)?;
+                let query = ExplainedQuery::of(query, Doc::EMPTY, Doc::EMPTY).worded(op.wording());
                 ExplainedQuery { distinct: Some(op), ..query }
             }
             "update" => {
