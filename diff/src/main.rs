@@ -253,12 +253,29 @@ impl Session {
             self.crashed(&case, &error, origin)?;
         }
         match self.try_case(&smallest) {
+            Ok(Some(found)) if self.is_of_order(case, difference, &smallest, &found) => {
+                self.report.accept(two_mistakes::WORDS);
+            }
             Ok(Some(difference)) => self.tell(&smallest, &difference, origin),
             Ok(None) if self.is_tainted => self.report.accept(CONSEQUENCE),
             Ok(None) => self.tell(case, difference, &format!("{origin}, only once")),
             Err(broken) => self.crashed(&smallest, &broken, origin)?,
         }
         Ok(())
+    }
+
+    /// Returns whether a case as generated has two mistakes, of which each server reports another:
+    /// the smallest case may have a third one, which neither reports.
+    fn is_of_order(
+        &mut self,
+        case: &Case,
+        difference: &Difference,
+        smallest: &Case,
+        smallest_difference: &Difference,
+    ) -> bool {
+        self.explanation(smallest, smallest_difference).is_none()
+            && has_two_mistakes(case, difference, &mut |simpler| self.answers(simpler))
+                .unwrap_or_default()
     }
 
     fn tell(&mut self, case: &Case, difference: &Difference, origin: &str) {

@@ -86,6 +86,20 @@ def test_a_stream_ends_with_what_it_follows_and_another_goes_on_behind(rs):
         assert kinds(events[5:]) == ["dropDatabase", "invalidate"]
 
 
+def test_a_database_that_never_was_cannot_be_dropped(rs):
+    with rs.never.watch(max_await_time_ms=50) as stream:
+        rs.drop_database("never")
+        rs.never.c.insert_one({"_id": 1})
+        assert kinds(take(stream, 1)) == ["insert"]
+        rs.never.drop_collection("c")
+        rs.drop_database("never")
+        assert kinds(take(stream, 3)) == ["drop", "dropDatabase", "invalidate"]
+    with rs.never.watch(max_await_time_ms=50) as stream:
+        rs.drop_database("never")
+        rs.never.c.insert_one({"_id": 1})
+        assert kinds(take(stream, 1)) == ["insert"]
+
+
 def test_a_transaction_is_told_of_with_its_commit(rs):
     c, d = rs.cs.c, rs.cs.d
     d.insert_one({"_id": 0})

@@ -398,3 +398,28 @@ def test_what_a_difference_adds_is_compared_with_the_rest_last(db):
     diff = {"u": {"c": 1, "a": 1}, "i": {"a": 1, "b": 1}, "sb": {"u": {"x": 1}}}
     entry = {"op": "u", "ns": f"{db.name}.c", "o2": {"_id": 1}, "o": {"$v": 2, "diff": diff}}
     assert failure(db, {"applyOps": [entry]}) == (4728000, "duplicate field name in diff: a")
+
+
+@pytest.mark.parametrize("options, told", [
+    ({"collation": {"strength": 9}, "max": 1}, 51024),
+    ({"clusteredIndex": 1, "max": 1, "collation": {"locale": "en", "zz": 1}}, 40415),
+    ({"viewOn": "", "size": -5}, 2),
+    ({"viewOn": "", "zz": 1}, 2),
+    ({"size": -5, "viewOn": ""}, 51024),
+    ({"validationLevel": "x", "viewOn": ""}, 2),
+    ({"viewOn": "a", "validator": {"$size": 1}}, 2),
+    ({"viewOn": "a$b", "validator": {"a": {"$near": [0, 0]}}}, 5626500),
+    ({"viewOn": "a", "pipeline": [{"$bad": 1}], "expireAfterSeconds": 1}, 72),
+    ({"viewOn": "a", "encryptedFields": {"fields": []}}, 6346401),
+])
+def test_the_form_of_each_option_of_a_collection_is_read_first(db, options, told):
+    assert code(db, {"create": "c", **options}) == told
+
+
+@pytest.mark.parametrize("search", ["$near", "$nearSphere", "$geoNear"])
+def test_a_search_by_distance_finds_no_places_in_arrays(db, search):
+    db.c.create_index([("g", "2d")])
+    query = {"g": {search: [1, 1]}}
+    assert code(db, {"find": "c", "filter": query, "projection": {"g.$": 1}}) == 5626500
+    assert code(db, {"distinct": "c", "key": "g.$", "query": query}) == 5626500
+    assert code(db, {"find": "c", "filter": query}) == 0

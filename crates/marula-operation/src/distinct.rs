@@ -77,8 +77,8 @@ impl<'a> DistinctOp<'a> {
 
     /// Makes the query; `None` is a collection that does not exist.
     ///
-    /// Errors: those of the collation, the filter, the hint, the key and the filter's constants, in
-    /// this order.
+    /// Errors: those of the collation, the filter, the hint, the key, the filter's constants, and the
+    /// key on a view, in this order.
     pub fn query(
         &self,
         env: &Env<'_>,
@@ -99,6 +99,9 @@ impl<'a> DistinctOp<'a> {
         let hint = args::parse_hint(self.hint)?;
         self.check_key(&context)?;
         let filter = draft.finish(&context)?;
+        if self.is_of_view {
+            Path::parse(self.key.as_bytes())?;
+        }
         Ok(Query { hint, ..Query::new(filter, context) })
     }
 
@@ -106,12 +109,10 @@ impl<'a> DistinctOp<'a> {
     /// that is the name of a field. On a view it must also be a path of an expression, which may
     /// not.
     fn check_key(&self, context: &QueryContext) -> Result<()> {
-        let key = self.key.as_bytes();
         let shown = DocBuf::build(|out| {
-            out.append(if self.is_of_view { key } else { up_to_place(key) }, 1);
+            out.append(up_to_place(self.key.as_bytes()), 1);
         });
-        Projection::draft_for(shown.as_doc(), self.filter, context)?;
-        if self.is_of_view { Path::parse(key).map(drop) } else { Ok(()) }
+        Projection::draft_for(shown.as_doc(), self.filter, context).map(drop)
     }
 
     /// The query as the client wrote it.

@@ -83,6 +83,14 @@ impl Collation {
         options.into_collation(completed.as_doc())
     }
 
+    /// Checks only the names and the values of the options, not whether they can be combined, nor
+    /// whether there is such a locale.
+    ///
+    /// Errors: those of [`Collation::parse`].
+    pub fn check_form(doc: Doc<'_>, field: &str) -> Result<()> {
+        Options::parse(doc, field).map(drop)
+    }
+
     /// The whole document with all defaults, as printed by `listCollections`.
     pub fn to_doc(&self) -> Doc<'_> {
         self.0.spec.as_doc()

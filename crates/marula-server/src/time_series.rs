@@ -19,7 +19,7 @@ use crate::request::Request;
 errors! {
     /// A granularity is finer than the current one.
     pub bad_transition() = InvalidOptions, "Invalid transition for timeseries.granularity. Can only transition from 'seconds' to 'minutes' or 'minutes' to 'hours'.";
-    encrypted_not_allowed() = 6_346_401, "Encrypted fields cannot be used with views or timeseries collections";
+    pub(crate) encrypted_not_allowed() = 6_346_401, "Encrypted fields cannot be used with views or timeseries collections";
     not_with(ns: &Namespace, field: &str) = InvalidOptions, "{ns}: 'timeseries' is not allowed with '{field}'";
     dotted(ns: &Namespace, field: &str) = InvalidOptions, "{ns}: '{field}' must be a top-level field and not contain a '.'";
     meta_is_time() = InvalidOptions, "'metaField' cannot be the same as 'timeField'";

@@ -222,7 +222,9 @@ impl Db {
         let _quiet: Vec<_> = known.iter().map(|known| known.quiesce()).collect::<Result<_>>()?;
         let _ddl = self.lock_catalog()?;
         let collections = self.catalog().collections(db);
-        self.drop_locked(&collections, Some(db))?;
+        let is_there = !collections.is_empty() || self.catalog().is_emptied(db);
+        self.drop_locked(&collections, is_there.then_some(db))?;
+        self.catalog().forget_emptied(db);
         self.tell(&CatalogEvent::DatabaseDropped(db, collections.len()));
         Ok(collections.len())
     }

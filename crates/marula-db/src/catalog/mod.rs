@@ -21,7 +21,7 @@ mod totals;
 mod unique;
 pub mod views;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -37,7 +37,13 @@ pub struct Catalog {
     databases: RwLock<BTreeMap<String, HashMap<String, Arc<Collection>>>>,
     /// The totals of these collections; locked after them.
     totals: Mutex<Totals>,
+    /// Databases whose last collection was removed since the start of the server: their drop is
+    /// still one, whereas a database that never was cannot be dropped.
+    emptied: Mutex<HashSet<String>>,
 }
+
+/// The maximum number of [emptied](Catalog) databases that are remembered.
+const EMPTIED_MAX: usize = 10_000;
 
 impl Catalog {
     /// The collection with this name.
@@ -110,8 +116,22 @@ impl Catalog {
             }
             if collections.is_empty() {
                 databases.remove(ns.db());
+                let mut emptied = self.emptied.lock();
+                if emptied.len() < EMPTIED_MAX {
+                    emptied.insert(ns.db().to_owned());
+                }
             }
         }
+    }
+
+    /// Returns whether the database has lost its last collection since the start of the server.
+    pub(crate) fn is_emptied(&self, db: &str) -> bool {
+        self.emptied.lock().contains(db)
+    }
+
+    /// Forgets a database that has been dropped.
+    pub(crate) fn forget_emptied(&self, db: &str) {
+        self.emptied.lock().remove(db);
     }
 
     /// Replaces the options and indexes of a collection, which need not be in the catalogue.

@@ -74,7 +74,7 @@ errors! {
     /// the elements of an array.
     bad_in_this_context(name: &str) = BadValue, "{name} is not allowed in this context";
     /// A search by distance is used on the elements of an array.
-    near_of_elements() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
+    near_not_allowed() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
 }
 
 /// The maximum number of parts of a filter's path; a path of an expression may have more.
@@ -260,8 +260,10 @@ impl<'c> Parser<'c> {
         for Element { name, value } in doc {
             if name == "$regex" {
                 predicates.push(regex(doc)?);
-            } else if self.purpose == Purpose::Element && crate::geo::is_near(name) {
-                return Err(near_of_elements());
+            } else if matches!(self.purpose, Purpose::Element | Purpose::Positional)
+                && crate::geo::is_near(name)
+            {
+                return Err(near_not_allowed());
             } else if let Some(predicate) = geo::parse(name, doc) {
                 predicates.push(predicate?);
                 // It has parsed the operators next to it.

@@ -147,6 +147,7 @@ impl GeoNear {
         let near = match self.near.as_raw_constant() {
             Some(near) if matches!(near.kind(), Type::Document | Type::Array) => near,
             Some(_) => return Err(near_not_object()),
+            None if matches!(self.near, Expression::Missing) => return Err(near_not_object()),
             None => return Err(near_not_constant()),
         };
         let context = &self.outer.context(context);

@@ -167,6 +167,7 @@ fn check_document(diff: Doc<'_>, old: Option<Doc<'_>>) -> Result<()> {
     for field in [sections.removed, sections.set].into_iter().flatten() {
         see(field.name)?;
     }
+    let mut inside = Vec::new();
     for section in &sections.inside {
         let Some(name) = section.name.strip_prefix(b"s") else {
             return Err(section_after_inner(section.name));
@@ -175,9 +176,11 @@ fn check_document(diff: Doc<'_>, old: Option<Doc<'_>>) -> Result<()> {
             return Err(inner_not_an_object(section));
         };
         see(name.as_bstr())?;
-        check_inner(inner, old.get_raw(name).map(|old| old.get()))?;
+        inside.push((name, inner));
     }
-    sections.added.iter().try_for_each(|field| see(field.name))
+    sections.added.iter().try_for_each(|field| see(field.name))?;
+    let mut inside = inside.into_iter();
+    inside.try_for_each(|(name, inner)| check_inner(inner, old.get_raw(name).map(|old| old.get())))
 }
 
 /// Checks a difference of arrays; the elements only if it is applied to an array.

@@ -12,7 +12,10 @@ use marula_operation::targets;
 use marula_operation::time_series::index;
 use marula_query::feature_version::FeatureVersion;
 
-use super::create::{self, OPTIONS_ORDER, bad_enumeration};
+use super::create::{
+    self, OPTIONS_ORDER, VALIDATION_ACTIONS, VALIDATION_LEVELS, bad_enumeration, check_one_of,
+    check_view_on,
+};
 use super::create_indexes::with_progress;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
@@ -50,9 +53,9 @@ const FIELDS: &[Field] = &[
     Field::optional("index", Types::DOCUMENT).checked(check_index),
     Field::optional("validator", Types::DOCUMENT),
     Field::optional("validationLevel", Types::STRING)
-        .checked(|_, level| check_one_of("validationLevel", level, &["off", "strict", "moderate"])),
+        .checked(|_, level| check_one_of("collMod.validationLevel", level, VALIDATION_LEVELS)),
     Field::optional("validationAction", Types::STRING)
-        .checked(|_, action| check_one_of("validationAction", action, &["error", "warn"])),
+        .checked(|_, action| check_one_of("collMod.validationAction", action, VALIDATION_ACTIONS)),
     Field::optional("viewOn", Types::STRING).checked(check_view_on),
     Field::optional("pipeline", Types::ARRAY).checked(check_pipeline),
     Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT).checked(check_images),
@@ -175,21 +178,8 @@ fn check_images(_: FeatureVersion, images: Value<'_>) -> Result<()> {
     fields::check_doc("collMod.changeStreamPreAndPostImages", IMAGES_FIELDS, images)
 }
 
-fn check_view_on(_: FeatureVersion, on: Value<'_>) -> Result<()> {
-    if on == Value::from("") { Err(view::on_empty()) } else { Ok(()) }
-}
-
 fn check_pipeline(_: FeatureVersion, pipeline: Value<'_>) -> Result<()> {
     view::check_stages_are_documents("collMod", pipeline.as_array().unwrap_or(Doc::EMPTY))
-}
-
-fn check_one_of(name: &str, text: Value<'_>, values: &[&str]) -> Result<()> {
-    match text.as_str() {
-        Some(text) if !values.iter().any(|value| text == *value) => {
-            Err(bad_enumeration(&text.to_string(), &format!("collMod.{name}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The maximum size of a capped collection: a pebibyte.

@@ -1,6 +1,6 @@
 //! `create`: creates a collection or a view.
 
-use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf};
+use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf, doc};
 use marula_db::catalog::options::capped_without_size;
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{CollectionOptions, IndexSpec, Namespace};
@@ -64,6 +64,13 @@ const CLUSTERED_TYPES: Types = Types::Of(&[
     Type::Double,
     Type::Decimal128,
 ]);
+
+/// The values of `validationLevel`.
+pub(super) const VALIDATION_LEVELS: &[&str] = &["off", "strict", "moderate"];
+
+/// The values of `validationAction`.
+pub(super) const VALIDATION_ACTIONS: &[&str] = &["error", "warn"];
+
 const FIELDS: &[Field] = &[
     Field::optional("capped", Types::FLAG),
     Field::optional("autoIndexId", Types::FLAG),
@@ -72,12 +79,14 @@ const FIELDS: &[Field] = &[
     Field::optional("max", Types::NUMBER).checked(check_max),
     Field::optional("storageEngine", Types::DOCUMENT).checked(check_engine),
     Field::optional("validator", Types::DOCUMENT),
-    Field::optional("validationLevel", Types::STRING),
-    Field::optional("validationAction", Types::STRING),
+    Field::optional("validationLevel", Types::STRING)
+        .checked(|_, level| check_one_of("create.validationLevel", level, VALIDATION_LEVELS)),
+    Field::optional("validationAction", Types::STRING)
+        .checked(|_, action| check_one_of("create.validationAction", action, VALIDATION_ACTIONS)),
     Field::optional("indexOptionDefaults", Types::DOCUMENT).checked(check_index_defaults),
-    Field::optional("viewOn", Types::STRING),
+    Field::optional("viewOn", Types::STRING).checked(check_view_on),
     Field::optional("pipeline", Types::ARRAY).checked(check_pipeline),
-    Field::optional("collation", Types::DOCUMENT),
+    Field::optional("collation", Types::DOCUMENT).checked(check_collation),
     Field::optional("changeStreamPreAndPostImages", Types::DOCUMENT),
     Field::optional("timeseries", Types::DOCUMENT).checked(check_granularity),
     Field::optional("clusteredIndex", CLUSTERED_TYPES).or(clustered_type),
@@ -172,6 +181,22 @@ pub(super) fn create(
     Ok(Outcome::Done)
 }
 
+/// Checks those options beside `viewOn` whose errors come before those of the view: it does not keep
+/// them.
+fn check_options_of_view(context: &Context<'_>, request: &Request<'_>) -> Result<()> {
+    if request.arg("encryptedFields").is_some() {
+        return Err(time_series::encrypted_not_allowed());
+    }
+    if request.arg("expireAfterSeconds").is_some() && request.arg("clusteredIndex").is_none() {
+        return Err(expire_unclustered());
+    }
+    if let Some(validator) = request.arg("validator") {
+        let version = context.server.db.feature_version();
+        CollectionOptions::parse_new(doc! { "validator": validator }.as_doc(), version)?;
+    }
+    Ok(())
+}
+
 /// Checks that users may write, unless the collection exists, which is reported later.
 fn check_user_writes(context: &Context<'_>, ns: &Namespace) -> Result<()> {
     match context.unit.collection(ns) {
@@ -203,6 +228,9 @@ pub(super) const OPTIONS_ORDER: &[&str] = &[
 
 /// Returns the checked options of the new collection, in [`OPTIONS_ORDER`].
 fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<DocBuf> {
+    if request.arg("viewOn").is_some() {
+        check_options_of_view(context, request)?;
+    }
     check_view(context, request, ns)?;
     if request.arg("encryptedFields").is_some() {
         return Err(encrypted());
@@ -228,8 +256,7 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     if let Some(Value::Document(id_index)) = request.arg("idIndex") {
         check_id_index(request, id_index)?;
     }
-    let level = enumeration(request, "validationLevel", &["off", "strict", "moderate"])?;
-    let action = enumeration(request, "validationAction", &["error", "warn"])?;
+    let [level, action] = ["validationLevel", "validationAction"].map(|name| request.text(name));
     let mut options = Vec::new();
     let mut out = DocWriter::new(&mut options);
     if let Some(on) = request.arg("viewOn") {
@@ -453,6 +480,25 @@ fn check_engine_options(engines: Value<'_>, refusal: fn(&BStr) -> Error) -> Resu
     }
 }
 
+/// Checks that a view is on something.
+pub(super) fn check_view_on(_: FeatureVersion, on: Value<'_>) -> Result<()> {
+    if on == Value::from("") { Err(view::on_empty()) } else { Ok(()) }
+}
+
+/// Checks that a text is one of `values`; `field` names it in the error.
+pub(super) fn check_one_of(field: &str, text: Value<'_>, values: &[&str]) -> Result<()> {
+    match text.as_str() {
+        Some(text) if !values.iter().any(|value| text == *value) => {
+            Err(bad_enumeration(&text.to_string(), field))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_collation(_: FeatureVersion, collation: Value<'_>) -> Result<()> {
+    Collation::check_form(collation.as_doc().unwrap_or(Doc::EMPTY), "create.collation")
+}
+
 fn check_pipeline(_: FeatureVersion, pipeline: Value<'_>) -> Result<()> {
     view::check_stages_are_documents("create", pipeline.as_array().unwrap_or(Doc::EMPTY))
 }
@@ -523,19 +569,6 @@ fn check_id_index(request: &Request<'_>, id_index: Doc<'_>) -> Result<()> {
         return Err(id_index_collation());
     }
     Ok(())
-}
-
-/// Returns the field's value if it is one of `values`.
-fn enumeration(
-    request: &Request<'_>,
-    name: &str,
-    values: &[&'static str],
-) -> Result<Option<&'static str>> {
-    let Some(text) = request.text(name) else { return Ok(None) };
-    match values.iter().find(|value| text == **value) {
-        Some(value) => Ok(Some(value)),
-        None => Err(bad_enumeration(&text.to_string(), &format!("create.{name}"))),
-    }
 }
 
 fn append_number(request: &Request<'_>, name: &str, out: &mut DocWriter<'_>) {
