@@ -77,8 +77,8 @@ impl<'a> DistinctOp<'a> {
 
     /// Makes the query; `None` is a collection that does not exist.
     ///
-    /// Errors: those of the collation, the filter, the hint, the key, the filter's constants, and the
-    /// key on a view, in this order.
+    /// Errors: those of the collation, the filter, the hint, the key, the filter's constants, and
+    /// the key on a view, in this order.
     pub fn query(
         &self,
         env: &Env<'_>,

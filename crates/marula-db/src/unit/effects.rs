@@ -107,9 +107,9 @@ impl<'u> Write<'u> {
     /// The first half of [`Write::guard`] for an ordinary change: excludes other ordinary writers
     /// of these keys, and notes which of them open transactions hold.
     ///
-    /// Such a transaction may commit at any time, also between a read of the key and
-    /// [`Write::check_unlocked`], so the latter checks what is noted here, before all reads. A
-    /// transaction that does not hold a latched key cannot lock it any more.
+    /// A transaction that holds a key may commit at any time, also between a read of the key and
+    /// [`Write::check_unlocked`], so the latter checks what is noted here, before all reads. One
+    /// that does not hold a latched key cannot lock it any more.
     ///
     /// Errors: as [`Write::guard`], except for open transactions.
     #[inline]

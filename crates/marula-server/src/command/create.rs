@@ -181,8 +181,8 @@ pub(super) fn create(
     Ok(Outcome::Done)
 }
 
-/// Checks those options beside `viewOn` whose errors come before those of the view: it does not keep
-/// them.
+/// Checks those options of a view whose errors come before those of its definition. They are not
+/// kept.
 fn check_options_of_view(context: &Context<'_>, request: &Request<'_>) -> Result<()> {
     if request.arg("encryptedFields").is_some() {
         return Err(time_series::encrypted_not_allowed());
