@@ -253,41 +253,43 @@ impl Session {
             self.crashed(&case, &error, origin)?;
         }
         match self.try_case(&smallest) {
-            Ok(Some(found)) if self.is_of_order(case, difference, &smallest, &found) => {
-                self.report.accept(two_mistakes::WORDS);
+            Ok(Some(found)) => {
+                let mut words = self.explanation(&smallest, &found);
+                if words.is_none() && self.is_of_order(case, difference) {
+                    words = Some(two_mistakes::WORDS);
+                }
+                self.tell(&smallest, &found, words, origin);
             }
-            Ok(Some(difference)) => self.tell(&smallest, &difference, origin),
             Ok(None) if self.is_tainted => self.report.accept(CONSEQUENCE),
-            Ok(None) => self.tell(case, difference, &format!("{origin}, only once")),
+            Ok(None) => {
+                let words = self.explanation(case, difference);
+                self.tell(case, difference, words, &format!("{origin}, only once"));
+            }
             Err(broken) => self.crashed(&smallest, &broken, origin)?,
         }
         Ok(())
     }
 
-    /// Returns whether a case as generated has two mistakes, of which each server reports another:
-    /// the smallest case may have a third one, which neither reports.
-    fn is_of_order(
+    /// Returns whether a case as generated has two mistakes, of which each server reports another.
+    /// The smallest case may have lost what shows it.
+    fn is_of_order(&mut self, case: &Case, difference: &Difference) -> bool {
+        let of_order = has_two_mistakes(case, difference, &mut |simpler| self.answers(simpler));
+        of_order.unwrap_or_default()
+    }
+
+    /// Counts a difference that these words explain; reports another one.
+    fn tell(
         &mut self,
         case: &Case,
         difference: &Difference,
-        smallest: &Case,
-        smallest_difference: &Difference,
-    ) -> bool {
-        self.explanation(smallest, smallest_difference).is_none()
-            && has_two_mistakes(case, difference, &mut |simpler| self.answers(simpler))
-                .unwrap_or_default()
-    }
-
-    fn tell(&mut self, case: &Case, difference: &Difference, origin: &str) {
-        match self.explanation(case, difference) {
-            Some(words) => {
-                self.is_tainted = true;
-                self.report.accept(words);
-                if self.options.listed {
-                    report::print(case, difference, &format!("{origin}, {words}"));
-                }
-            }
-            None => self.report.add(case, difference, origin),
+        words: Option<&'static str>,
+        origin: &str,
+    ) {
+        let Some(words) = words else { return self.report.add(case, difference, origin) };
+        self.is_tainted = true;
+        self.report.accept(words);
+        if self.options.listed {
+            report::print(case, difference, &format!("{origin}, {words}"));
         }
     }
 
