@@ -8,6 +8,7 @@
 
 mod accepted;
 mod accumulators;
+mod beside;
 mod case;
 mod collections;
 mod compare;
@@ -128,10 +129,11 @@ fn main() -> ExitCode {
         let verb: &[&str] = &["serve"];
         let (other, other_verb) =
             if options.smoke { (&options.marula, verb) } else { (&options.mongod, &[][..]) };
-        let servers = [
+        let mut servers = [
             Server::new("marula", &options.marula, verb)?,
             Server::new(if options.smoke { "marula-2" } else { "mongod" }, other, other_verb)?,
         ];
+        servers[0].write_beside();
         Session { servers, options, report: Report::default(), is_tainted: false, setup: None }
             .run()
     });

@@ -11,6 +11,7 @@ use marula_bson::DocBuf;
 use marula_wire::client::Client;
 use marula_wire::message::Flags;
 
+use crate::beside::Beside;
 use crate::tree::{Tree, tree};
 
 /// The time after which a silent server counts as hanging.
@@ -34,6 +35,7 @@ pub(crate) struct Server {
     address: String,
     client: Option<Client>,
     process: Option<Process>,
+    beside: Option<Beside>,
 }
 
 struct Process {
@@ -54,16 +56,23 @@ impl Server {
         let database = database();
         if let Some(rest) = place.strip_prefix("mongodb://") {
             let address = rest.split(['/', '?']).next().unwrap_or(rest).to_owned();
-            let mut server = Server { name, database, address, client: None, process: None };
+            let mut server =
+                Server { name, database, address, client: None, process: None, beside: None };
             server.connect(Duration::from_secs(5))?;
             return Ok(server);
         }
         let mut words = vec![place.to_owned()];
         words.extend(verb.iter().map(|word| (*word).to_owned()));
         let (process, address) = Process::start(name, words)?;
-        let mut server = Server { name, database, address, client: None, process: Some(process) };
+        let mut server =
+            Server { name, database, address, client: None, process: Some(process), beside: None };
         server.connect(Duration::from_secs(30))?;
         Ok(server)
+    }
+
+    /// Has another client write to the server from now on.
+    pub(crate) fn write_beside(&mut self) {
+        self.beside = Some(Beside::start(self.address.clone()));
     }
 
     fn connect(&mut self, timeout: Duration) -> Result<(), String> {
@@ -101,6 +110,9 @@ impl Server {
             let (process, address) = Process::start(self.name, process.launch.words.clone())?;
             self.process = Some(process);
             self.address = address;
+            if self.beside.take().is_some() {
+                self.write_beside();
+            }
         }
         self.connect(Duration::from_secs(30))?;
         Ok(ending)
