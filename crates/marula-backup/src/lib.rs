@@ -23,6 +23,7 @@ pub mod key;
 pub mod log;
 pub mod manifest;
 pub mod moment;
+mod pace;
 pub mod progress;
 pub mod prune;
 pub mod repository;

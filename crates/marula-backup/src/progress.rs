@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::pace::Pace;
+
 /// The progress in bytes of the plain files.
 #[derive(Default, Debug)]
 pub struct Progress {
@@ -11,9 +13,15 @@ pub struct Progress {
     sent: AtomicU64,
     objects: AtomicU64,
     is_ended: AtomicBool,
+    pace: Option<Pace>,
 }
 
 impl Progress {
+    /// The progress of a backup that rests while the process is busy with other work.
+    pub fn beside_others() -> Progress {
+        Progress { pace: Some(Pace::default()), ..Progress::default() }
+    }
+
     /// Returns the total size of the files in bytes.
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
@@ -42,6 +50,10 @@ impl Progress {
     /// Returns whether the work was cancelled.
     pub fn is_ended(&self) -> bool {
         self.is_ended.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pace(&self) -> Option<&Pace> {
+        self.pace.as_ref()
     }
 
     pub(crate) fn begin(&self, total: u64) {

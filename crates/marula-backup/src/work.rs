@@ -5,6 +5,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
+use crate::pace::Pace;
 use crate::{Error, Progress, Result};
 
 /// Runs `work` for every item on at most `threads` threads; the first failure ends it.
@@ -18,11 +19,15 @@ pub(crate) fn each<T: Sync>(
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let worker = || {
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let begun = Pace::begin();
             let done = if progress.is_ended() { Err(Error::Ended) } else { work(item) };
             if let Err(error) = done {
                 next.store(items.len(), Ordering::Relaxed);
                 failure.lock().get_or_insert(error);
                 return;
+            }
+            if let Some(pace) = progress.pace() {
+                pace.rest(&begun, progress);
             }
         }
     };

@@ -213,7 +213,7 @@ impl Service {
                 "a backup is being made already: try again later".to_owned(),
             ));
         }
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress::beside_others());
         *running = Some(Running { target: target.to_owned(), progress: progress.clone() });
         drop(running);
         // The end of the server may have come before the backup was noted.
