@@ -1,7 +1,7 @@
 //! A client that writes next to the cases, in a database of its own.
 //!
-//! In use a server is never alone: scans are overtaken by writes, and short requests take long. Both
-//! change how a request is executed, and must not change its result.
+//! In use a server is never alone: scans are overtaken by writes, and short requests take long.
+//! Both change how a request is executed, and must not change its result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
