@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use marula_bson::DocWriter;
 use marula_db::unit::{Examined, Tally};
 use marula_db::{Unit, current};
 use marula_error::{Error, Result, codes, errors};
@@ -122,37 +123,8 @@ pub(super) fn run(
         is_profiled,
         needs,
     };
-    // The time on a network worker is limited separately.
-    let metered = on_pool.then(|| meter::begin(QueryInterrupt::new(Watch::new(&context))));
     let mut body = reply.body();
-    let is_held_off = command.writes && server.write_lock.is_locked();
-    // A write that needs a key locked by a transaction waits without a thread.
-    let may_park = command.is_retryable_write && entered.is_none();
-    if may_park {
-        current::begin_parking();
-    }
-    let outcome = context
-        .check_interrupt()
-        .and_then(|()| check::check(&mut context, request))
-        .and_then(|()| match is_held_off {
-            true => Ok(WriteLock::wait(server, &operation, deadline)),
-            false => (command.run)(&mut context, request, &mut body),
-        });
-    let outcome = match may_park.then(current::end_parking).flatten() {
-        Some(locked) => Ok(until_released(server, locked, deadline)),
-        None if current::take_postponed() && !on_pool => Ok(Outcome::ToPool),
-        None => outcome,
-    };
-    let outcome = match outcome {
-        Err(error) if begins_again(request, &operation.tally, &error) => Ok(pause(BUSY_STEP)),
-        outcome => outcome,
-    };
-    let outcome = match must_repeat(server, request, on_pool) {
-        Ok(false) => outcome,
-        Ok(true) => Ok(pause(BUSY_STEP)),
-        Err(error) => Err(error),
-    };
-    drop(metered);
+    let outcome = execute(&mut context, request, &mut body);
     drop(current);
     check::note_changes(server, &context.needs);
     if let Some(audit) = &server.options.audit {
@@ -227,6 +199,46 @@ pub(super) fn run(
         record_end(context, request, reply, began, is_refused);
     }
     step
+}
+
+/// Executes a command. It waits if a lock holds it off, and before it must run again.
+fn execute(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    body: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let (server, command, deadline) = (context.server, request.command, context.deadline);
+    let on_pool = context.may_wait();
+    // The time on a network worker is limited separately.
+    let metered = on_pool.then(|| meter::begin(QueryInterrupt::new(Watch::new(context))));
+    let is_held_off = command.writes && server.write_lock.is_locked();
+    // A write that needs a key locked by a transaction waits without a thread.
+    let may_park = command.is_retryable_write && context.entered.is_none();
+    if may_park {
+        current::begin_parking();
+    }
+    let may_run = context.check_interrupt().and_then(|()| check::check(context, request));
+    let outcome = match may_run {
+        Ok(()) if is_held_off => {
+            Ok(WriteLock::wait(server, &context.connection.operation, deadline))
+        }
+        Ok(()) => (command.run)(context, request, body),
+        Err(error) => Err(error),
+    };
+    let outcome = match may_park.then(current::end_parking).flatten() {
+        Some(locked) => Ok(until_released(server, locked, deadline)),
+        None if current::take_postponed() && !on_pool => Ok(Outcome::ToPool),
+        None => outcome,
+    };
+    drop(metered);
+    match (outcome, must_repeat(server, request, on_pool)) {
+        (_, Err(error)) => Err(error),
+        (_, Ok(true)) => Ok(pause(BUSY_STEP)),
+        (Err(error), _) if begins_again(request, &context.connection.operation.tally, &error) => {
+            Ok(pause(BUSY_STEP))
+        }
+        (outcome, _) => outcome,
+    }
 }
 
 /// Returns whether a request that failed must run again: its collection or an index was dropped
