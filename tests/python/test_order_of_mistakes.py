@@ -423,3 +423,11 @@ def test_a_search_by_distance_finds_no_places_in_arrays(db, search):
     assert code(db, {"find": "c", "filter": query, "projection": {"g.$": 1}}) == 5626500
     assert code(db, {"distinct": "c", "key": "g.$", "query": query}) == 5626500
     assert code(db, {"find": "c", "filter": query}) == 0
+
+
+@pytest.mark.parametrize("inner", [{"$gt": 1, "$id": 1}, {"$x": 1, "$ref": "a"}, {"$eq": 1, "x": 1, "$db": 1}])
+def test_an_elem_match_with_a_field_of_a_reference_has_no_operators(db, inner):
+    first = next(iter(inner))
+    for condition in ({"$elemMatch": inner}, {"$not": {"$elemMatch": inner}}, {"$elemMatch": {"$elemMatch": inner}}):
+        number, text = failure(db, {"find": "c", "filter": {"a": condition}})
+        assert number == 2 and text.startswith(f"unknown top level operator: {first}.")

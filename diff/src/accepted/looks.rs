@@ -66,10 +66,10 @@ pub(crate) fn takes_id_away(case: &Case) -> bool {
     is_gone
 }
 
-/// Returns whether a document of a case or its command contains a value that `is_meant` accepts.
+/// Returns whether a document of a case or a command contains a value that `is_meant` accepts.
 pub(crate) fn holds(case: &Case, is_meant: &dyn Fn(Value<'_>) -> bool) -> bool {
     let mut has = false;
-    for tree in case.documents.iter().chain(case.others.iter()).chain([&case.command]) {
+    for tree in case.documents.iter().chain(case.others.iter()).chain(commands(case)) {
         tree.walk(&mut |_, value| {
             has |= matches!(value, Tree::Leaf(leaf) if is_meant(leaf.get()));
         });

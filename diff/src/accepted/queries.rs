@@ -1,11 +1,19 @@
 //! Differences of filters, updates and writes.
 
 use super::Accepted;
-use super::looks::{count, first_batch, messages, pipelines, without_record_ids};
+use super::looks::{commands, count, first_batch, messages, pipelines, without_record_ids};
 use crate::case::failure;
 use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
+    Accepted {
+        words: "mongod counts the parts of a path in an update modulo 256",
+        applies: |case, difference| {
+            let is_long = |name: &str| name.bytes().filter(|&byte| byte == b'.').count() > 254;
+            difference.class.starts_with("code 15 for ")
+                && commands(case).any(|one| count(one, &is_long) > 0)
+        },
+    },
     Accepted {
         words: "A shape that touches the edge of another in a single point intersects it",
         applies: |case, difference| {

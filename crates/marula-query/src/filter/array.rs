@@ -87,10 +87,10 @@ pub(super) fn parse_elem_match(
     }
 }
 
-/// Returns whether the first field is an operator on a value, rather than on a document.
+/// Returns whether the first field is an operator on a value, rather than on a document. A document
+/// with a field of a DBRef has no operators.
 fn is_about_values(doc: Doc<'_>) -> bool {
     let first = doc.iter().next();
-    first.is_some_and(|first| {
-        first.name.starts_with(b"$") && !is_dbref_name(first.name) && !is_top_operator(first.name)
-    })
+    first.is_some_and(|first| first.name.starts_with(b"$") && !is_top_operator(first.name))
+        && !doc.iter().any(|field| is_dbref_name(field.name))
 }
