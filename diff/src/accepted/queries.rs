@@ -7,6 +7,15 @@ use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
     Accepted {
+        words: "Where a part of a positional path is missing, mongod looks for the rest of the path next to it",
+        applies: |case, difference| {
+            let is_deep =
+                |name: &str| name.strip_suffix(".$").is_some_and(|path| path.contains('.'));
+            ["code 0 for 51246", "code 0 for 51247", "results"].contains(&&*difference.class)
+                && count(&case.command, &is_deep) > 0
+        },
+    },
+    Accepted {
         words: "mongod counts the parts of a path in an update modulo 256",
         applies: |case, difference| {
             let is_long = |name: &str| name.bytes().filter(|&byte| byte == b'.').count() > 254;
