@@ -1,16 +1,17 @@
 //! The keys that open transactions have written or guarded.
 //!
 //! ```text
-//!   ordinary write   latch ─► check: key locked? ─► commit ─► release latch
-//!                                    │ yes: WriteConflict, waits for the lock's release
+//!   ordinary write   latch ─► note: key locked? ─► read ─► commit ─► release latch
+//!                                                   │ it was: WriteConflict, waits for its release
 //!   transaction      latch ─► lock the key ─► release latch … (statements) … commit ─► release locks
 //! ```
 //!
 //! Latches protect writes of one moment and cover stripes of keys; a client's transaction may stay
 //! open for a minute and hold a hundred thousand documents. So its keys are locked one by one,
 //! here. A transaction holds a key's latch while it locks the key, and an ordinary writer holds it
-//! from its guard to its commit, so neither can miss the other. While no transaction is open, a
-//! writer checks one counter.
+//! from its guard to its commit, so neither can miss the other. A transaction commits without
+//! latches, so the writer looks before it reads. While no transaction is open, it checks one
+//! counter.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
