@@ -19,14 +19,14 @@ pub(crate) fn each<T: Sync>(
     let failure: Mutex<Option<Error>> = Mutex::new(None);
     let worker = || {
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let begun = Pace::begin();
+            let paced = progress.pace().map(|pace| (pace, Pace::begin()));
             let done = if progress.is_ended() { Err(Error::Ended) } else { work(item) };
             if let Err(error) = done {
                 next.store(items.len(), Ordering::Relaxed);
                 failure.lock().get_or_insert(error);
                 return;
             }
-            if let Some(pace) = progress.pace() {
+            if let Some((pace, begun)) = paced {
                 pace.rest(&begun, progress);
             }
         }

@@ -3,9 +3,12 @@
 //!
 //! Source: manual "find", "update", "delete"; messages recorded from mongod 6.0.
 
+use std::sync::Arc;
+
 use marula_bson::{Doc, DocBuf, Value};
 use marula_db::{Collection, Namespace};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
+use marula_plan::planner::{has_text_index, index_required};
 use marula_plan::{Hint, Query};
 use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
@@ -235,6 +238,14 @@ fn is_natural(hint: Option<&Hint>, asked: bool) -> bool {
 fn natural(doc: Doc<'_>) -> Option<bool> {
     let number = saturated_long(doc.get("$natural")?);
     Some(number.is_some_and(|number| number < 0))
+}
+
+/// The error of a text search in a filter, if the collection has no text index.
+///
+/// It is made for text searches alone: this is on the way of a find by `_id` too.
+pub fn missing_text_index(filter: Doc<'_>, collection: &Collection) -> Option<Arc<Error>> {
+    (text::has_search(filter) && !has_text_index(&collection.state()))
+        .then(|| Arc::new(index_required()))
 }
 
 /// Refuses a text search of a collection that does not exist and so has no text index.

@@ -12,13 +12,13 @@ use marula_db::collection::State;
 use marula_db::index::IndexKind;
 use marula_db::{Collection, Index, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::planner::{ValueLocation, has_text_index, index_required};
+use marula_plan::planner::ValueLocation;
 use marula_plan::{Emit, Execution, Found, Query, Shown, TimeBudget, Wording, choice, planner};
 use marula_query::context::Context as QueryContext;
 use marula_query::expression::path::Path;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::Projection;
-use marula_query::{text, values_at_path};
+use marula_query::values_at_path;
 
 use crate::args::{self, Arguments};
 use crate::env::{Env, Progress};
@@ -88,13 +88,10 @@ impl<'a> DistinctOp<'a> {
         let mut context = env
             .context(collection, self.collation, None)
             .map_err(|error| error.caused_by("unable to parse collation"))?;
-        if text::has_search(self.filter) {
-            let error = match collection.filter(|_| !self.is_of_view) {
-                None => Some(args::no_text_index(ns)),
-                Some(found) => (!has_text_index(&found.state())).then(index_required),
-            };
-            context.text_search_error = error.map(Arc::new);
-        }
+        context.text_search_error = match collection.filter(|_| !self.is_of_view) {
+            None => Some(Arc::new(args::no_text_index(ns))),
+            Some(collection) => args::missing_text_index(self.filter, collection),
+        };
         let draft = Filter::draft(self.filter, Purpose::Any, &context)?;
         let hint = args::parse_hint(self.hint)?;
         self.check_key(&context)?;
@@ -105,9 +102,8 @@ impl<'a> DistinctOp<'a> {
         Ok(Query { hint, ..Query::new(filter, context) })
     }
 
-    /// Checks the path of the values. It must be a path of a projection, which may end in `$`: here
-    /// that is the name of a field. On a view it must also be a path of an expression, which may
-    /// not.
+    /// Checks that the path of the values is one of a projection, which may end in `$`: here that
+    /// is the name of a field.
     fn check_key(&self, context: &QueryContext) -> Result<()> {
         let shown = DocBuf::build(|out| {
             out.append(up_to_place(self.key.as_bytes()), 1);

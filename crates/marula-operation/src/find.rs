@@ -5,7 +5,6 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::planner::{has_text_index, index_required};
 use marula_plan::{Query, Shown, Wanted, Wording, choice, refusal};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
@@ -143,12 +142,8 @@ impl<'a> FindOp<'a> {
 
     fn context(&self, env: &Env<'_>, collection: Option<&Collection>) -> Result<QueryContext> {
         let mut context = env.context(collection, self.collation, self.let_variables)?;
-        // The error is made for text searches alone: this is on the way of a find by `_id` too.
-        if text::has_search(self.filter)
-            && collection.is_some_and(|collection| !has_text_index(&collection.state()))
-        {
-            context.text_search_error = Some(Arc::new(index_required()));
-        }
+        context.text_search_error =
+            collection.and_then(|collection| args::missing_text_index(self.filter, collection));
         Ok(context)
     }
 

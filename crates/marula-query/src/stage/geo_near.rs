@@ -151,10 +151,6 @@ impl GeoNear {
             None => return Err(near_not_constant()),
         };
         let context = &self.outer.context(context);
-        if let Some(query) = &self.query {
-            // Its errors come before those of the point.
-            Filter::draft(query.as_doc(), Purpose::Any, context)?;
-        }
         let filter = DocBuf::build(|out| {
             let mut conditions = out.begin_array("$and");
             let mut condition = conditions.begin_doc();
@@ -174,7 +170,12 @@ impl GeoNear {
             }
             conditions.finish();
         });
-        Filter::parse(filter.as_doc(), context)
+        Filter::parse(filter.as_doc(), context).map_err(|error| {
+            // The errors of the query come before those of the point.
+            let query = self.query.as_ref().map(DocBuf::as_doc);
+            let of_query = query.map(|query| Filter::draft(query, Purpose::Any, context).map(drop));
+            of_query.and_then(Result::err).unwrap_or(error)
+        })
     }
 
     /// Writes the stage's output document: with its distance, and with its location if that is

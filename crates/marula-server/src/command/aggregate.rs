@@ -364,7 +364,6 @@ pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     let sort = if sort.get("$natural").is_some() { Doc::EMPTY } else { sort };
     let skip = args::count_or_zero("skip", request.arg("skip"))?;
     let limit = args::count_or_zero("limit", request.arg("limit"))?;
-    let count = |count: u64| Value::whole(count);
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);
     let mut stage = |name: &str, argument: Option<Value<'_>>| {
@@ -374,8 +373,8 @@ pub(super) fn stages_of_find(request: &Request<'_>) -> Result<DocBuf> {
     };
     stage("$match", Some(Value::Document(filter)).filter(|_| !filter.is_empty()));
     stage("$sort", Some(Value::Document(sort)).filter(|_| !sort.is_empty()));
-    stage("$skip", Some(count(skip)).filter(|_| skip > 0));
-    stage("$limit", Some(count(limit)).filter(|_| limit > 0));
+    stage("$skip", Some(Value::whole(skip)).filter(|_| skip > 0));
+    stage("$limit", Some(Value::whole(limit)).filter(|_| limit > 0));
     stage("$project", Some(Value::Document(projection)).filter(|_| !projection.is_empty()));
     stages.finish();
     Ok(DocBuf::trusted(bytes))

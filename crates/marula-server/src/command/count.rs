@@ -65,17 +65,16 @@ pub(super) const COUNTED: &str = "count";
 
 /// Returns the pipeline, an array of stages, that is equivalent to a `count`; it runs on a view.
 pub(super) fn stages_of_count(op: &CountOp<'_>) -> DocBuf {
-    let number = |number: u64| Value::whole(number);
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);
     if !op.filter.is_empty() {
         stages.begin_doc().append("$match", op.filter);
     }
     if op.skip > 0 {
-        stages.begin_doc().append("$skip", number(op.skip));
+        stages.begin_doc().append("$skip", Value::whole(op.skip));
     }
     if let Some(limit) = op.limit {
-        stages.begin_doc().append("$limit", number(limit));
+        stages.begin_doc().append("$limit", Value::whole(limit));
     }
     stages.begin_doc().append("$count", COUNTED);
     stages.finish();

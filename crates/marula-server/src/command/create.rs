@@ -516,14 +516,9 @@ fn check_size(_: FeatureVersion, size: Value<'_>) -> Result<()> {
 
 /// Checks the granularity of a time series, before its other options.
 fn check_granularity(_: FeatureVersion, time_series: Value<'_>) -> Result<()> {
-    match time_series.as_doc().and_then(|options| options.get("granularity")) {
-        Some(Value::String(name))
-            if ["seconds", "minutes", "hours"].iter().all(|known| name != *known) =>
-        {
-            Err(bad_enumeration(&name.to_string(), "create.timeseries.granularity"))
-        }
-        _ => Ok(()),
-    }
+    let name = time_series.as_doc().and_then(|options| options.get("granularity"));
+    let known = &["seconds", "minutes", "hours"];
+    name.map_or(Ok(()), |name| check_one_of("create.timeseries.granularity", name, known))
 }
 
 /// Checks `max`, which may be present without `capped`.
