@@ -127,6 +127,10 @@ def test_conditions_come_first(db, c):
     ({}, 73), ({"ns": 5, "q": {}, "res": {}}, 73), ({"ns": "x", "q": {}, "res": {}}, 73),
     ({"res": {}}, 10065), ({"q": {}}, 10065), ({"q": 5, "res": {}}, 10065), ({"q": {}, "res": "x"}, 10065),
     ({"ns": "no_such.c", "q": {}, "res": {}}, 26),
+    # The parts of `res` are evaluated in their order, whether or not `q` finds a document.
+    ({"q": {}, "res": {"$expr": {"$in": [1, "$_id"]}, "b": 1}}, 40081), ({"q": {}, "res": {"b": 1, "$expr": {"$in": [1, "$_id"]}}}, 2),
+    ({"q": {"_id": 9}, "res": {"$or": [{"$expr": {"$in": [1, "$_id"]}}, {"b": None}]}}, 40081),
+    ({"q": {}, "res": {"b": 1, "$expr": {"$in": [1, {"$literal": 2}]}}}, 2),
 ])
 def test_conditions_that_are_none(db, c, condition, code):
     c.insert_one({"_id": 0})

@@ -66,6 +66,19 @@ def test_what_is_wrong_below_a_long_path_is_not_reached(db):
     assert code(db, {"find": "c", "filter": schema}) == 0
 
 
+@pytest.mark.parametrize("projection, told", [
+    ({path(200): {"c": 1}}, 15), ({path(200): {"c": 0}}, 15), ({path(200): {"c": {"d": 1}}}, 15),
+    ({path(200): {"c": 0}, "a": 1}, 31250), ({"a": 1, path(200): {"b": 1}}, 31249),
+    ({path(200): {"c": 0}, "b": 1}, 31253), ({path(200): {"c": 1}, "b": 0}, 31254),
+    ({path(200): {"c": 1}, "b": {"$foo": 1}}, 31325), ({path(200): {"c": 1}, "b.": 1}, 40353),
+    ({path(200): {"c": 1}, "$b": 1}, 16410), ({path(200): {"c": 1}, "b": ""}, 15),
+])
+def test_a_path_that_nested_fields_make_too_long_comes_after_other_mistakes(db, projection, told):
+    db.c.insert_one({})
+    assert code(db, {"find": "c", "projection": projection}) == told
+    assert code(db, {"aggregate": "c", "pipeline": [{"$project": projection}], "cursor": {}}) == told
+
+
 GOOD = {"q": {"_id": 1}, "u": {"$set": {"x": 1}}, "upsert": True}
 UNKNOWN = {"q": {}, "u": [{"$foo": 1}]}
 

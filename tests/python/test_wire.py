@@ -113,3 +113,13 @@ def test_two_messages_in_one_piece(address):
             received += s.recv(65536)
             end = struct.unpack_from("<i", received.ljust(4, b"\0"))[0]
         assert reply_of(received[:end])["ok"] == reply_of(received[end:])["ok"] == 1.0
+
+
+def test_undefined_counts_as_no_array_filter(address):
+    # No driver sends an undefined value.
+    for last, told in ((b"", 0), (b"\x102\0\1\0\0\0", 14)):
+        filters = b"\x060\0" + b"\x0a1\0" + last
+        fields = bson.encode({"findAndModify": "c", "update": {"$set": {"a": 1}}, "$db": "nothing"})[4:-1]
+        fields += b"\x04arrayFilters\0" + struct.pack("<i", len(filters) + 5) + filters + b"\0"
+        received, _ = exchange(address, message(struct.pack("<i", len(fields) + 5) + fields + b"\0"))
+        assert reply_of(received).get("code", 0) == told

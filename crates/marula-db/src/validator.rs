@@ -58,7 +58,7 @@ pub fn check_validator(
 /// Returns whether the document matches. Conditions are evaluated in text order: an expression that
 /// fails before the result is decided fails the validation.
 fn holds(validator: &Validator, doc: Doc<'_>) -> bool {
-    validator.filter.matches_noting_as_written(doc, &mut None).unwrap_or(false)
+    validator.filter.matches_as_written(doc).unwrap_or(false)
 }
 
 /// Checks that the collection may have the validator in its options.

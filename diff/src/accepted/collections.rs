@@ -1,7 +1,7 @@
 //! Differences of collections with options, and of the errors of their unique keys.
 
 use super::Accepted;
-use super::looks::{commands, mentions, messages, without_id_version};
+use super::looks::{commands, first_batch, mentions, messages, without_id_version};
 use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Accepted] = &[
         words: "A measurement within the first minute, hour or day of the range of dates is stored",
         applies: |case, difference| {
             let is_series = mentions(case, "timeseries");
-            difference.class == "code 0 for 159" && is_series
+            difference.class.ends_with(" for 159") && is_series
         },
     },
     Accepted {
@@ -75,13 +75,27 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "The expressions in a `preCondition` of `applyOps` are optimized",
+        words: "With `allowAtomic: false`, mongod stores the document of a kind `i` with its `_id` where it is",
         applies: |case, difference| {
-            let [ours, theirs] = messages(difference);
-            let ours = ours.strip_prefix("Failed to optimize expression :: caused by :: ");
-            case.kind == "applyOps"
-                && case.command.get("preCondition").is_some()
-                && ours.is_some_and(|ours| ours == theirs || theirs == "preCondition failed")
+            let is_apart = case.kind == "applyOps"
+                && case.command.get("allowAtomic").is_some_and(|flag| *flag == Tree::of(false));
+            let [ours, theirs] = difference.replies.each_ref().map(first_batch);
+            let is_same = ours.len() == theirs.len()
+                && ours.iter().zip(theirs).all(|(ours, theirs)| sorted(ours) == sorted(theirs));
+            difference.class == "results" && is_apart && is_same
+        },
+    },
+    Accepted {
+        words: "An `$expr` that is only the path of the meta value",
+        applies: |case, difference| {
+            let mut is_path = false;
+            commands(case).for_each(|one| {
+                one.walk(&mut |name, value| {
+                    is_path |= name == "$expr" && matches!(value, Tree::Leaf(_));
+                });
+            });
+            let is_told = difference.class == "results" || difference.class.ends_with(" for 0");
+            is_told && is_path && mentions(case, "timeseries") && mentions(case, "metaField")
         },
     },
     Accepted {
@@ -136,6 +150,13 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
 ];
+
+/// Returns the fields of a document in the order of their names.
+fn sorted(doc: &Tree) -> Vec<&(String, Tree)> {
+    let mut fields: Vec<_> = doc.fields().iter().collect();
+    fields.sort_by(|a, b| a.0.cmp(&b.0));
+    fields
+}
 
 /// Returns whether a document in the tree has a field twice.
 fn has_twice(tree: &Tree) -> bool {

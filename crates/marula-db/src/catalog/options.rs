@@ -211,7 +211,7 @@ fn parse_validator(
     let now_ms = long(now.as_millis());
     let context = Context { collation: collation.cloned(), now_ms, ..context };
     validation::allowed::check(filter)?;
-    let parsed = Filter::parse_validator(filter, &context)?;
+    let parsed = Filter::parse_as_written(filter, &context)?;
     if (level == ValidationLevel::Moderate || action == ValidationAction::Warn)
         && mentions_encryption(parsed.root())
     {

@@ -8,6 +8,7 @@
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value};
 use marula_db::time_series::TimeSeries;
 use marula_error::{Code, Error, Result, codes, errors};
+use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::stage::{Kind, Pipeline};
@@ -23,10 +24,15 @@ errors! {
     measurement_kind(key: &Doc<'_>, field: &Element<'_>) = CannotCreateIndex, "BadValue: Invalid index spec for time-series collection: {key}. Indexes on measurement fields must be ascending or descending (numbers only), or '2dsphere': {field}";
 }
 
-/// The specification of the buckets' index that serves one on measurements.
+/// The specification of the buckets' index that serves one on measurements. `collation` is that of
+/// the collection, which applies if the specification has none.
 ///
 /// Errors: kinds and options that time-series collections do not have.
-pub fn of_buckets(options: &TimeSeries, spec: Doc<'_>) -> Result<DocBuf> {
+pub fn of_buckets(
+    options: &TimeSeries,
+    spec: Doc<'_>,
+    collation: Option<&Collation>,
+) -> Result<DocBuf> {
     if spec.get("unique").is_some_and(|unique| unique.is_truthy()) {
         return Err(no_unique());
     }
@@ -69,6 +75,9 @@ pub fn of_buckets(options: &TimeSeries, spec: Doc<'_>) -> Result<DocBuf> {
             let mut original = out.begin_doc("originalSpec");
             for Element { name, value } in spec {
                 original.append_raw(name, value);
+            }
+            if let Some(collation) = collation.filter(|_| spec.get("collation").is_none()) {
+                original.append("collation", collation.to_doc());
             }
         }
     }))

@@ -8,7 +8,7 @@ use marula_error::{Result, errors};
 use super::Arena;
 
 /// The maximum number of parts of a path: the nesting limit of BSON.
-const PARTS_MAX: usize = 200;
+pub(crate) const PARTS_MAX: usize = 200;
 
 errors! {
     /// The path is empty.
@@ -16,7 +16,7 @@ errors! {
     /// The path ends with a dot.
     path_ends_with_dot() = 40353, "FieldPath must not end with a '.'.";
     /// The path has more parts than BSON may nest.
-    path_too_long() = Overflow, "FieldPath is too long";
+    pub(crate) path_too_long() = Overflow, "FieldPath is too long";
     /// The path has an empty part.
     path_part_empty() = 15998, "FieldPath field names may not be empty strings.";
     /// A part of the path starts with a dollar sign.

@@ -180,15 +180,12 @@ impl Filter {
         Filter::draft(doc, Purpose::Any, context)?.finish_for_positions(context)
     }
 
-    /// Same as [`parse_for_positions`](Filter::parse_for_positions), for a validator. mongod folds
-    /// its constants at evaluation: an error of a constant is an error for each document.
+    /// Parses a filter that mongod does not rewrite before it evaluates it, such as a validator: an
+    /// error of a constant is one for each document, and operands keep their order. Matched by
+    /// [`matches_as_written`](Filter::matches_as_written).
     ///
     /// Errors: those of parsing.
-    pub fn parse_validator(doc: Doc<'_>, context: &Context) -> Result<Filter> {
-        let mut draft = Filter::draft(doc, Purpose::Any, context)?;
-        if draft.optimize(context).is_ok() {
-            return draft.finish_for_positions(context);
-        }
+    pub fn parse_as_written(doc: Doc<'_>, context: &Context) -> Result<Filter> {
         let node = Filter::draft(doc, Purpose::Any, context)?.node;
         let written = Some(Arc::new(node.clone()));
         Filter { written, ..Filter::from_node(node, context) }.checked()
@@ -321,6 +318,15 @@ impl Filter {
         position: &mut Option<usize>,
     ) -> Result<bool> {
         self.notes(self.as_written(), doc, position)
+    }
+
+    /// Same as [`matches`](Filter::matches), for a filter parsed by
+    /// [`parse_as_written`](Filter::parse_as_written): its conditions are evaluated in the order of
+    /// the text, which decides whether one with an error is reached.
+    ///
+    /// Errors: those of expressions in `$expr`.
+    pub fn matches_as_written(&self, doc: Doc<'_>) -> Result<bool> {
+        self.notes(self.as_written(), doc, &mut None)
     }
 
     fn notes(&self, root: &Node, doc: Doc<'_>, position: &mut Option<usize>) -> Result<bool> {

@@ -10,7 +10,7 @@ use super::slice::{Mismatch, Slice};
 use super::tree::{Child, Collision, Computed, Node};
 use crate::context::Context;
 use crate::expression::operators::meta::{no_near_distance, no_near_point};
-use crate::expression::path::is_of_reference;
+use crate::expression::path::{PARTS_MAX, is_of_reference, path_too_long};
 use crate::expression::{Expression, Operator, Path, Scope};
 use crate::filter::{Filter, Purpose};
 
@@ -70,6 +70,8 @@ errors! {
     slice_limit(limit: i64) = 31259, "$slice limit must be positive, got {limit}";
     /// `$slice` with another array.
     slice_array_shape() = 31272, "$slice array argument should be of form [skip, limit]";
+    /// A field of an object is deeper than a path may be.
+    nested_too_long() = Overflow, "FieldPath concat would be too long";
     /// `$meta` with an operand that is not a string.
     meta_not_a_string() = 17307, "$meta only supports string arguments";
     /// `$meta` with an unknown name.
@@ -106,6 +108,8 @@ struct Parser<'c> {
     has_elem_match: bool,
     has_slice: bool,
     metadata: Vec<Meta>,
+    /// The error of a path that nested objects make too long, which is reported after all others.
+    too_long: Option<Error>,
 }
 
 pub(super) fn parse(
@@ -129,6 +133,7 @@ pub(super) fn parse(
         has_elem_match: false,
         has_slice: false,
         metadata: Vec::new(),
+        too_long: None,
     };
     for element in doc {
         parser.element(&[], element)?;
@@ -139,6 +144,17 @@ pub(super) fn parse(
 
 impl Parser<'_> {
     fn finish(mut self) -> Result<Parsed> {
+        match self.too_long {
+            // The stage makes its exclusion in a second step, and says so twice.
+            Some(error)
+                if self.policy == Policy::Aggregate
+                    && self.kind == Some(ProjectionKind::Exclusion) =>
+            {
+                return Err(error.caused_by("Invalid $project"));
+            }
+            Some(error) => return Err(error),
+            None => {}
+        }
         // If no field includes or excludes, `_id` decides. Computed fields alone are all that is
         // shown, except for `$meta` in a find, which adds to the document.
         let undecided = match self.policy {
@@ -174,8 +190,16 @@ impl Parser<'_> {
             check_positional(element.name, value)?;
         }
         let path = Path::parse(text)?;
-        Path::check_length(prefix.len() + path.parts().len())?;
-        let at = ProjectionPath { prefix, parts: path.parts() };
+        // A field that is too deep counts, as far as it may nest, for the errors of the others.
+        let parts = &path.parts()[..path.parts().len().min(PARTS_MAX - prefix.len())];
+        if parts.len() < path.parts().len() {
+            let is_nested = value.as_doc().is_some_and(|doc| !is_operator(doc));
+            self.too_long = Some(if is_nested { nested_too_long() } else { path_too_long() });
+        }
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let at = ProjectionPath { prefix, parts };
         match (value, literal) {
             (_, Some(expression)) => self.literal(&at, expression, element),
             (Value::Document(doc), _) => self.object(&at, doc, element),
@@ -254,10 +278,8 @@ impl Parser<'_> {
         doc: Doc<'_>,
         element: Element<'_>,
     ) -> Result<()> {
-        let mut fields = doc.iter();
-        let Some(first) = fields.next() else { return Err(empty_object()) };
-        let is_operator = first.name.starts_with(b"$") && !begins_in_reference(first.name);
-        if !is_operator || fields.next().is_some() {
+        let Some(first) = doc.iter().next() else { return Err(empty_object()) };
+        if !is_operator(doc) {
             self.node(at.prefix)?.below(at.parts).map_err(|collision| at.collides(&collision))?;
             let prefix = at.full();
             return doc.iter().try_for_each(|inner| self.element(&prefix, inner));
@@ -374,6 +396,13 @@ impl ProjectionPath<'_> {
             Collision::Below => collision_below(&text(self.parts), &text(&self.parts[1..])),
         }
     }
+}
+
+/// Returns whether an object is an operator with its operand, not fields.
+fn is_operator(doc: Doc<'_>) -> bool {
+    let mut fields = doc.iter();
+    fields.next().is_some_and(|it| it.name.starts_with(b"$") && !begins_in_reference(it.name))
+        && fields.next().is_none()
 }
 
 /// Checks the value of a positional field: its errors come before those of the path.

@@ -26,12 +26,12 @@ errors! {
 const CONTEXT: &str = "Error parsing array filter";
 
 /// Checks the form of a command's `arrayFilters`; `place` is the prefix of the field in messages.
-/// Null counts as no filter.
+/// Null and undefined count as no filter.
 ///
 /// Errors: `not_an_object`.
 pub fn check_array_filters(place: &str, filters: Doc<'_>) -> Result<()> {
     for element in filters {
-        if !matches!(element.value.get(), Value::Document(_) | Value::Null) {
+        if !matches!(element.value.get(), Value::Document(_) | Value::Null | Value::Undefined) {
             return Err(not_an_object(place, element.name, element.value.kind().alias()));
         }
     }
@@ -51,7 +51,7 @@ impl ArrayFilter {
     pub(super) fn parse_all(filters: Doc<'_>, context: &Context) -> Result<Vec<ArrayFilter>> {
         let (mut parsed, mut ids) = (Vec::new(), HashSet::new());
         for element in filters {
-            // Any other element is null, which [`check_array_filters`] ensures.
+            // Any other element is none, which [`check_array_filters`] ensures.
             let Value::Document(filter) = element.value.get() else { continue };
             let filter = ArrayFilter::parse(filter, context)?;
             if !ids.insert(filter.id.clone()) {

@@ -171,6 +171,14 @@ impl Clause {
                 (top, _) if top.starts_with(b"$") && !is_dbref_name(top) => {
                     clauses.push(Clause::top(name, value, context)?);
                 }
+                // In a validator, a field of a reference is compared with any value, operators too.
+                (top, _) if top.starts_with(b"$") => {
+                    let written = DocBuf::build(|out| {
+                        out.begin_doc(name).append_raw("$eq", value);
+                    });
+                    let filter = Filter::parse_as_written(written.as_doc(), context)?;
+                    clauses.push(Clause::Other(Leaf { written, filter }));
+                }
                 (_, Value::Document(operators)) if is_operators(operators) => {
                     Clause::operators(name, operators, context, &mut clauses)?;
                 }
@@ -278,25 +286,29 @@ impl Clause {
     }
 
     /// Returns whether the clause has a report: that it does not hold or, if inverted, that it
-    /// does. An expression that fails always has one.
+    /// does. A clause whose matching ends with an error always has one.
     fn is_reported(&self, inverted: bool, doc: Doc<'_>) -> bool {
-        let (clauses, inverted, every) = match self {
-            Clause::Logical { op: Logical::And, clauses } => (clauses, inverted, inverted),
-            Clause::Logical { op: Logical::Or, clauses } => (clauses, inverted, !inverted),
-            Clause::Logical { op: Logical::Nor, clauses } => (clauses, !inverted, inverted),
-            Clause::Not(clause) => return clause.is_reported(!inverted, doc),
+        self.holds(doc).map_or(true, |holds| holds == inverted)
+    }
+
+    /// Matches the clause as a filter does, in order: the first branch that decides ends it, so
+    /// that an expression that fails behind it is not evaluated.
+    fn holds(&self, doc: Doc<'_>) -> Result<bool> {
+        let (op, clauses) = match self {
+            Clause::Logical { op, clauses } => (*op, clauses),
+            Clause::Not(clause) => return clause.holds(doc).map(|holds| !holds),
             Clause::Path { leaf, .. }
             | Clause::Expr { leaf, .. }
             | Clause::Schema(leaf)
-            | Clause::Other(leaf) => {
-                return leaf.filter.matches(doc).map_or(true, |holds| holds == inverted);
-            }
+            | Clause::Other(leaf) => return leaf.filter.matches(doc),
         };
-        let mut clauses = clauses.iter();
-        match every {
-            true => clauses.all(|clause| clause.is_reported(inverted, doc)),
-            false => clauses.any(|clause| clause.is_reported(inverted, doc)),
+        let decides = op != Logical::And;
+        for clause in clauses {
+            if clause.holds(doc)? == decides {
+                return Ok(op == Logical::Or);
+            }
         }
+        Ok(op != Logical::Or)
     }
 
     /// Returns the first clause that has no reasons, whether it holds or not.
@@ -312,7 +324,7 @@ impl Clause {
 
 impl Leaf {
     fn parse(written: DocBuf, context: &Context) -> Result<Leaf> {
-        Ok(Leaf { filter: Filter::parse_validator(written.as_doc(), context)?, written })
+        Ok(Leaf { filter: Filter::parse_as_written(written.as_doc(), context)?, written })
     }
 
     /// Returns the operator's operand.

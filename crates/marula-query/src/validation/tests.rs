@@ -22,7 +22,7 @@ fn context() -> Context {
 }
 
 fn parse(validator: Doc<'_>) -> Result<Filter> {
-    let filter = Filter::parse_for_positions(validator, &context());
+    let filter = Filter::parse_as_written(validator, &context());
     allowed::check(validator)?;
     filter
 }
@@ -63,7 +63,7 @@ fn numbered<'d>(docs: &[Doc<'d>], number: Option<Value<'_>>) -> Doc<'d> {
 }
 
 fn holds(filter: &Filter, doc: Doc<'_>) -> bool {
-    filter.matches_noting_as_written(doc, &mut None).unwrap_or(false)
+    filter.matches_as_written(doc).unwrap_or(false)
 }
 
 #[test]

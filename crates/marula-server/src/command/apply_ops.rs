@@ -670,11 +670,11 @@ fn check_condition(ctx: &Context<'_>, condition: Doc<'_>) -> Result<()> {
     let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
     let ns = condition_target(condition)?;
     let got = find_one(ctx, &ns, part("q")?, &context)?;
-    let wanted = Filter::parse(part("res")?, &context)?;
+    let wanted = Filter::parse_as_written(part("res")?, &context)?;
     if ctx.unit.collection(&ns).is_none() {
         return Err(condition_collection(&ns));
     }
-    if wanted.matches(got.as_doc())? {
+    if wanted.matches_as_written(got.as_doc())? {
         return Ok(());
     }
     let fields = doc! { "got": &got, "whatFailed": condition };

@@ -288,7 +288,7 @@ fn specs(
     for document in documents {
         let form = asked.form(document);
         specs.push(match time_series.filter(|_| is_of_measurements) {
-            Some(options) => index::of_buckets(options, form.as_doc())
+            Some(options) => index::of_buckets(options, form.as_doc(), asked.collation)
                 .map_err(|error| time_series::quoting(error, request))?,
             None => form,
         });
