@@ -3,7 +3,9 @@
 use marula_bson::{Type, Value};
 
 use super::Accepted;
-use super::looks::{commands, count, first_batch, has_symbol, holds, messages, names_a_place};
+use super::looks::{
+    commands, count, first_batch, has_symbol, holds, mentions, messages, names_a_place,
+};
 use crate::case::key_of;
 use crate::tree::Tree;
 
@@ -29,6 +31,26 @@ pub(super) const ROWS: &[Accepted] = &[
                 && case.kind == "place"
                 && theirs.iter().all(|doc| ours.contains(doc))
                 && more.all(|doc| is_at_corner(&doc))
+        },
+    },
+    Accepted {
+        words: "a line that begins or ends on the border of a polygon is within it",
+        applies: |case, difference| {
+            let corners = points(&case.command);
+            let [ours, theirs] = [0, 1].map(|number| first_batch(&difference.replies[number]));
+            // Borders along a meridian, the only ones that the generator's points are on.
+            let is_on_border = |point: &[f64; 2]| {
+                corners.iter().filter(|corner| corner[0] == point[0]).count() > 1
+            };
+            let is_explained = |doc: &&Tree| points(doc).iter().any(is_on_border);
+            let only = |one: &[Tree], other: &[Tree]| {
+                one.iter().filter(|doc| !other.contains(doc)).all(|doc| is_explained(&doc))
+            };
+            difference.class == "results"
+                && case.kind == "place"
+                && mentions(case, "$geoWithin")
+                && only(ours, theirs)
+                && only(theirs, ours)
         },
     },
     Accepted {
@@ -157,10 +179,10 @@ pub(super) const ROWS: &[Accepted] = &[
     },
 ];
 
-/// Returns the pairs of whole numbers in a tree.
-fn points(tree: &Tree) -> Vec<[i64; 2]> {
+/// Returns the pairs of numbers in a tree.
+fn points(tree: &Tree) -> Vec<[f64; 2]> {
     let number = |tree: &Tree| match tree {
-        Tree::Leaf(leaf) => leaf.get().as_exact_i64(),
+        Tree::Leaf(leaf) => leaf.get().as_f64(),
         _ => None,
     };
     let mut found = Vec::new();

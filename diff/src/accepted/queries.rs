@@ -33,15 +33,6 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A point that is a vertex of a polygon is within it, with and without an index",
-        applies: |case, difference| {
-            let [ours, theirs] = difference.replies.each_ref().map(first_batch);
-            let is_within = count(&case.command, &|name| name == "$geoWithin") > 0;
-            let is_part = theirs.iter().all(|doc| ours.contains(doc));
-            difference.class == "results" && case.kind == "place" && is_within && is_part
-        },
-    },
-    Accepted {
         words: "A sort by an element's number (`a.0`) with a projection of the same field",
         applies: |case, difference| {
             let mut by_number = false;
