@@ -16,6 +16,7 @@
 //! [`Progress::NeedsPool`]; nothing has been done then. Connections, requests, replies and access
 //! control are not known here. Start with [`env`](mod@env), then [`find`].
 
+pub mod aggregate;
 pub mod args;
 mod by_id;
 mod candidates;
@@ -27,11 +28,14 @@ pub mod env;
 pub mod find;
 pub mod find_and_modify;
 pub mod insert;
+pub mod on_views;
+pub mod pipeline;
 pub mod statements;
 pub mod targets;
 pub mod time_series;
 pub mod update;
 pub mod upsert;
+pub mod views;
 
 pub use args::Arguments;
 pub use env::{Env, Host, Progress};

@@ -6,6 +6,7 @@ use std::time::Instant;
 use marula_bson::{ByteSlice, DocBuf, DocWriter, ObjectId, Value};
 use marula_db::{Db, Transaction, Unit};
 use marula_error::{Result, errors};
+use marula_operation::pipeline;
 use marula_query::context::{Check, Context as QueryContext};
 use parking_lot::Mutex;
 
@@ -208,9 +209,10 @@ impl Work {
         let transaction = ctx.entered.and_then(|entered| entered.transaction.clone());
         Work { db, operation, transaction, snapshot: ctx.snapshot.cloned() }
     }
+}
 
-    /// Returns the unit of work.
-    pub(crate) fn unit(&self) -> Unit<'_> {
+impl pipeline::Work for Work {
+    fn unit(&self) -> Unit<'_> {
         let unit = Unit::new(&self.db).tallied(&self.operation.tally);
         if let Some(snapshot) = &self.snapshot {
             return unit.seeing(&*snapshot.view);

@@ -42,7 +42,7 @@ const SHARDS: usize = 16;
 
 pub(crate) use idle::History;
 pub(crate) use life::{LIFESPANS, Life, Lives};
-pub(crate) use marula_operation::documents::{BATCH_BYTES_MAX, Filled, Room};
+pub(crate) use marula_operation::documents::{BATCH_BYTES_MAX, Filled};
 
 errors! {
     /// A getMore names a cursor that was closed or timed out.

@@ -77,6 +77,9 @@ pub fn of_buckets(
                 original.append_raw(name, value);
             }
             if let Some(collation) = collation.filter(|_| spec.get("collation").is_none()) {
+                if spec.get("v").is_none() {
+                    original.append("v", 2);
+                }
                 original.append("collation", collation.to_doc());
             }
         }

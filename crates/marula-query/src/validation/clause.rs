@@ -292,7 +292,7 @@ impl Clause {
     }
 
     /// Matches the clause as a filter does, in order: the first branch that decides ends it, so
-    /// that an expression that fails behind it is not evaluated.
+    /// that a later expression, which may fail, is not evaluated.
     fn holds(&self, doc: Doc<'_>) -> Result<bool> {
         let (op, clauses) = match self {
             Clause::Logical { op, clauses } => (*op, clauses),
@@ -311,12 +311,12 @@ impl Clause {
         Ok(op != Logical::Or)
     }
 
-    /// Returns the first clause that has no reasons, whether it holds or not.
-    fn silent(&self) -> Option<&Leaf> {
+    /// Returns the error of the first clause that has no reasons, whether it holds or not.
+    pub(super) fn silence(&self) -> Option<Error> {
         match self {
-            Clause::Logical { clauses, .. } => clauses.iter().find_map(Clause::silent),
-            Clause::Not(clause) => clause.silent(),
-            Clause::Other(leaf) => Some(leaf),
+            Clause::Logical { clauses, .. } => clauses.iter().find_map(Clause::silence),
+            Clause::Not(clause) => clause.silence(),
+            Clause::Other(leaf) => Some(no_annotation(leaf.written.as_doc())),
             _ => None,
         }
     }
@@ -338,15 +338,8 @@ impl Leaf {
 }
 
 impl Report<'_> {
-    /// Writes the details of a whole validator.
-    pub(super) fn whole(&mut self, clause: &Clause, out: &mut DocWriter<'_>) {
-        match clause.silent() {
-            Some(leaf) => write_error(&no_annotation(leaf.written.as_doc()), out),
-            None => self.clause(clause, false, out),
-        }
-    }
-
-    fn clause(&mut self, clause: &Clause, inverted: bool, out: &mut DocWriter<'_>) {
+    /// Writes the details of a clause.
+    pub(super) fn clause(&mut self, clause: &Clause, inverted: bool, out: &mut DocWriter<'_>) {
         match clause {
             Clause::Logical { op, clauses } => self.logical(*op, clauses, inverted, out),
             Clause::Not(inner) => {
@@ -480,7 +473,7 @@ fn write_expected(kinds: &[Type], out: &mut DocWriter<'_>) {
     }
 }
 
-fn write_error(error: &Error, out: &mut DocWriter<'_>) {
+pub(super) fn write_error(error: &Error, out: &mut DocWriter<'_>) {
     let code = error.code();
     out.append("code", code.number());
     out.append("codeName", &*code.name().to_string());

@@ -19,7 +19,7 @@ use marula_bson::{Doc, DocBuf, DocWriter, RawValue, Value};
 use marula_error::Result;
 
 use crate::context::Context;
-use clause::Clause;
+use clause::{Clause, write_error};
 
 /// The maximum size of `errInfo`. A larger one is written again without the values; if that is too
 /// large as well, a note replaces the details. Source: mongod 6.0, tried with growing documents.
@@ -27,10 +27,18 @@ const BYTES_MAX: usize = 12 * 1024 * 1024;
 
 /// Describes why `doc` does not match `validator`.
 ///
-/// Form: `{ failingDocumentId: …, details: { operatorName: …, … } }`.
+/// Form: `{ failingDocumentId: …, details: { operatorName: …, … } }`, or with a `note` and an error
+/// as the details.
 pub fn failure(validator: Doc<'_>, context: &Context, doc: Doc<'_>) -> Result<DocBuf> {
     let clause = Clause::parse(validator, context)?;
     let id = doc.get("_id").unwrap_or(Value::Null);
+    if let Some(error) = clause.silence() {
+        return Ok(DocBuf::build(|info| {
+            info.append("failingDocumentId", id);
+            info.append("note", "failed to generate document validation error");
+            write_error(&error, &mut info.begin_doc("details"));
+        }));
+    }
     for is_truncated in [false, true] {
         let mut report = Report { doc, is_truncated, spent: 0 };
         let info = DocBuf::build(|info| {
@@ -38,7 +46,7 @@ pub fn failure(validator: Doc<'_>, context: &Context, doc: Doc<'_>) -> Result<Do
             if is_truncated {
                 info.append("truncated", true);
             }
-            report.whole(&clause, &mut info.begin_doc("details"));
+            report.clause(&clause, false, &mut info.begin_doc("details"));
         });
         if !report.is_full() && info.len() <= BYTES_MAX {
             return Ok(info);

@@ -94,7 +94,9 @@ fn failures_are_reported_as_in_mongod() {
             }
             let info = failure(validator, &context(), doc).unwrap();
             let details = info.as_doc().get("details").unwrap();
-            if details.to_buf() != wanted.to_buf() {
+            let is_noted = info.as_doc().get("note").is_some();
+            let is_error = wanted.as_doc().is_some_and(|error| error.get("errmsg").is_some());
+            if details.to_buf() != wanted.to_buf() || is_noted != is_error {
                 differences.push(format!("{doc}:\n   {details}\n   {wanted}"));
             }
         }

@@ -17,12 +17,14 @@ mod feed;
 mod reading;
 mod token;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use marula_bson::{BStr, ByteSlice, Doc, DocWriter};
 use marula_db::oplog::Scope;
 use marula_db::{Db, Namespace};
 use marula_error::{Result, errors};
+use marula_operation::pipeline::StreamPosition;
 use marula_query::context::Interrupt;
 use marula_query::stage::{ChangeStream, Pipeline, Source, Start, Step};
 use parking_lot::Mutex;
@@ -36,8 +38,6 @@ use token::{Position, Token, Version};
 errors! {
     from_end() = InvalidResumeToken, "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification";
     id_changed(expected: &str, found: &str) = ChangeStreamFatalError, "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. Modifying the _id field of an event makes it impossible to resume the stream from that point. Only transformations that retain the unmodified _id field are allowed. Expected: {{ _id: {{ _data: \"{expected}\" }} }} but found: {found}";
-    of_view(ns: &Namespace) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
-    of_time_series(ns: &Namespace) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
 }
 
 /// The label of errors after which a client must not resume.
@@ -65,29 +65,33 @@ impl Followed {
         Followed { progress, token, scope: events.reading.scope.clone(), is_over: false }
     }
 
-    /// Records that there is no event for now.
-    pub(crate) fn pause(&mut self) {
+    /// Appends the stream's position to a reply's cursor.
+    pub(crate) fn append_to(&self, cursor: &mut DocWriter<'_>) {
+        cursor.begin_doc("postBatchResumeToken").append("_data", self.token.as_str());
+        if self.is_over {
+            cursor.append("invalidated", true);
+        }
+    }
+}
+
+impl StreamPosition for Followed {
+    fn pause(&mut self) {
         self.token.clone_from(&self.progress.lock());
     }
 
-    /// Records that there are no more events.
-    pub(crate) fn end(&mut self) {
+    fn end(&mut self) {
         self.pause();
         self.is_over = true;
     }
 
-    /// Records that an event is returned.
-    pub(crate) fn pass(&mut self, event: Doc<'_>) {
+    fn pass(&mut self, event: Doc<'_>) {
         if let Some(data) = data_of(event) {
             self.token.clear();
             self.token.push_str(&data.to_str_lossy());
         }
     }
 
-    /// Checks that the pipeline has not changed an event's token.
-    ///
-    /// Errors: `id_changed`.
-    pub(crate) fn check(&self, event: Doc<'_>) -> Result<()> {
+    fn check(&self, event: Doc<'_>) -> Result<()> {
         let expected = self.progress.lock();
         let body = expected.strip_suffix("04").unwrap_or(&expected);
         // A fragment's token has the event's token as its prefix.
@@ -101,12 +105,8 @@ impl Followed {
         }
     }
 
-    /// Appends the stream's position to a reply's cursor.
-    pub(crate) fn append_to(&self, cursor: &mut DocWriter<'_>) {
-        cursor.begin_doc("postBatchResumeToken").append("_data", self.token.as_str());
-        if self.is_over {
-            cursor.append("invalidated", true);
-        }
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 
@@ -226,18 +226,5 @@ impl Source for Events {
 
     fn doc(&self) -> Doc<'_> {
         self.current.as_ref().map_or(Doc::EMPTY, |event| event.document.as_doc())
-    }
-}
-
-/// Checks that a namespace can have a change stream.
-///
-/// Errors: `of_view`, `of_time_series`: those cannot be followed.
-pub(crate) fn check(db: &Db, ns: &Namespace) -> Result<()> {
-    let Some(collection) = db.collection(ns) else { return Ok(()) };
-    let options = &collection.state().options;
-    match (&options.view, &options.time_series) {
-        (Some(_), Some(_)) => Err(of_time_series(ns)),
-        (Some(_), None) => Err(of_view(ns)),
-        _ => Ok(()),
     }
 }

@@ -10,6 +10,7 @@ use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Result, errors};
 use marula_operation::targets;
 use marula_operation::time_series::index;
+use marula_operation::views::{self, Definition};
 use marula_query::feature_version::FeatureVersion;
 
 use super::create::{
@@ -26,7 +27,6 @@ use crate::context::Context;
 use crate::log::attributes;
 use crate::request::Request;
 use crate::time_series;
-use crate::view::{self, Definition};
 use index_change::IndexChange;
 
 errors! {
@@ -179,7 +179,7 @@ fn check_images(_: FeatureVersion, images: Value<'_>) -> Result<()> {
 }
 
 fn check_pipeline(_: FeatureVersion, pipeline: Value<'_>) -> Result<()> {
-    view::check_stages_are_documents("collMod", pipeline.as_array().unwrap_or(Doc::EMPTY))
+    views::check_stages_are_documents("collMod", pipeline.as_array().unwrap_or(Doc::EMPTY))
 }
 
 /// The maximum size of a capped collection: a pebibyte.
@@ -431,7 +431,7 @@ fn check(
         let pipeline = pipeline.unwrap_or(existing.pipeline.as_doc());
         let collation = state.options.collation.clone();
         let definition = Definition { view: ns, on: &on, pipeline, collation };
-        return view::check(context.server, "collMod", &definition);
+        return views::check(&context.server.db, "collMod", &definition);
     }
     match (has("cappedSize") || has("cappedMax")) && state.options.capped.is_none() {
         true => Err(not_capped()),

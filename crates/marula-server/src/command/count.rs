@@ -1,9 +1,11 @@
 //! `count`: the number of documents that match.
 
-use marula_bson::{ArrayWriter, DocBuf, DocWriter, Value};
+use marula_bson::{DocWriter, Value};
+use marula_db::Namespace;
 use marula_error::Result;
-use marula_operation::Progress;
+use marula_operation::aggregate::Prepared;
 use marula_operation::count::{ACTIONS, CountOp};
+use marula_operation::{Progress, args, on_views, views};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Named, Outcome};
@@ -46,7 +48,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Ok(Outcome::Done);
     };
     if collection.state().options.view.is_some() {
-        return super::aggregate::count_on_view(ctx, request, &ns, &stages_of_count(&op), reply);
+        return on_view(ctx, request, &ns, &op, reply);
     }
     match op.run(&ctx.env(), &collection, query)? {
         Progress::Done(counted) => append_count(counted, reply),
@@ -55,28 +57,34 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// Appends `n`: an int, or a long if it does not fit.
-pub(super) fn append_count(counted: u64, reply: &mut DocWriter<'_>) {
-    reply.append("n", Value::whole(counted));
+/// Executes a `count` on a view, as the equivalent pipeline.
+fn on_view(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    ns: &Namespace,
+    op: &CountOp<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    if !ctx.may_wait() {
+        return Ok(Outcome::ToPool);
+    }
+    let collection = ctx.unit.collection(ns);
+    views::check_collation(collection.as_deref(), request.arg("collation"))?;
+    let mut context = ctx.env().context(collection.as_deref(), request.arg("collation"), None)?;
+    context.limits = environment::limits(ctx, request);
+    let hint = args::parse_hint(request.arg("hint"))?;
+    let stages = on_views::stages_of_count(op);
+    let pipeline = Prepared::of_stages(ns, stages.as_doc(), context, hint)?;
+    let mut counted = 0;
+    super::aggregate::scan(ctx, pipeline, &mut |doc| {
+        counted = doc.get(on_views::COUNTED).and_then(|n| n.as_exact_i64()).unwrap_or(0);
+        Ok(())
+    })?;
+    append_count(u64::try_from(counted).unwrap_or(0), reply);
+    Ok(Outcome::DoneOnView)
 }
 
-/// The field of the result of [`stages_of_count`] that contains the number.
-pub(super) const COUNTED: &str = "count";
-
-/// Returns the pipeline, an array of stages, that is equivalent to a `count`; it runs on a view.
-pub(super) fn stages_of_count(op: &CountOp<'_>) -> DocBuf {
-    let mut bytes = Vec::new();
-    let mut stages = ArrayWriter::new(&mut bytes);
-    if !op.filter.is_empty() {
-        stages.begin_doc().append("$match", op.filter);
-    }
-    if op.skip > 0 {
-        stages.begin_doc().append("$skip", Value::whole(op.skip));
-    }
-    if let Some(limit) = op.limit {
-        stages.begin_doc().append("$limit", Value::whole(limit));
-    }
-    stages.begin_doc().append("$count", COUNTED);
-    stages.finish();
-    DocBuf::trusted(bytes)
+/// Appends `n`: an int, or a long if it does not fit.
+fn append_count(counted: u64, reply: &mut DocWriter<'_>) {
+    reply.append("n", Value::whole(counted));
 }

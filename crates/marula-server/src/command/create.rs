@@ -5,6 +5,7 @@ use marula_db::catalog::options::capped_without_size;
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{CollectionOptions, IndexSpec, Namespace};
 use marula_error::{Error, Result, errors};
+use marula_operation::views::{self, Definition};
 use marula_query::collation::Collation;
 use marula_query::expression::saturated_long;
 use marula_query::feature_version::FeatureVersion;
@@ -16,7 +17,6 @@ use crate::auth::pipeline;
 use crate::context::Context;
 use crate::request::Request;
 use crate::time_series;
-use crate::view::{self, Definition};
 
 errors! {
     not_created_in_transaction(what: &str) = OperationNotSupportedInTransaction, "Cannot create a {what} in a multi-document transaction.";
@@ -363,7 +363,7 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
     };
     let pipeline = pipeline.unwrap_or(Doc::EMPTY);
     let definition = Definition { view: ns, on: &on.to_string(), pipeline, collation };
-    view::check(context.server, "create", &definition)
+    views::check(&context.server.db, "create", &definition)
 }
 
 /// Returns whether a collection of this name holds the buckets of another: tools that restore a
@@ -482,7 +482,7 @@ fn check_engine_options(engines: Value<'_>, refusal: fn(&BStr) -> Error) -> Resu
 
 /// Checks that a view is on something.
 pub(super) fn check_view_on(_: FeatureVersion, on: Value<'_>) -> Result<()> {
-    if on == Value::from("") { Err(view::on_empty()) } else { Ok(()) }
+    if on == Value::from("") { Err(views::on_empty()) } else { Ok(()) }
 }
 
 /// Checks that a text is one of `values`; `field` names it in the error.
@@ -500,7 +500,7 @@ fn check_collation(_: FeatureVersion, collation: Value<'_>) -> Result<()> {
 }
 
 fn check_pipeline(_: FeatureVersion, pipeline: Value<'_>) -> Result<()> {
-    view::check_stages_are_documents("create", pipeline.as_array().unwrap_or(Doc::EMPTY))
+    views::check_stages_are_documents("create", pipeline.as_array().unwrap_or(Doc::EMPTY))
 }
 
 /// Checks `size`, which may be present without `capped`.

@@ -1,18 +1,17 @@
 //! `distinct`: the distinct values of a field in the matching documents.
 
-use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, doc};
+use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
 use marula_error::Result;
-use marula_operation::Progress;
+use marula_operation::aggregate::Prepared;
 use marula_operation::distinct::{ACTIONS, DistinctOp, Values};
+use marula_operation::{Progress, views};
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Named, Outcome, ReadConcernLevels};
 use crate::context::Context;
 use crate::environment;
-use crate::pipeline_source::PipelineOptions;
 use crate::request::Request;
-use crate::view;
 
 pub(super) static COMMAND: Command = Command {
     name: "distinct",
@@ -41,7 +40,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let is_view = collection.as_ref().is_some_and(|found| found.state().options.view.is_some());
     let op = DistinctOp::parse(request, is_view)?;
     let query = op.query(&ctx.env(), &ns, collection.as_deref())?;
-    view::check_collation(collection.as_deref(), request.arg("collation"))?;
+    views::check_collation(collection.as_deref(), request.arg("collation"))?;
     let context = query.context.clone();
     let mut values = Values::new(context.collator());
     match collection {
@@ -51,8 +50,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             ArrayWriter::new(&mut stages).begin_doc().append("$match", op.filter);
             let stages = DocBuf::trusted(stages);
             let mut add = |doc: Doc<'_>| values.add(&op.path, doc);
-            let options = PipelineOptions { hint: query.hint, ..PipelineOptions::default() };
-            super::aggregate::scan(ctx, &ns, &stages, context.clone(), options, &mut add)?;
+            let pipeline = Prepared::of_stages(&ns, stages.as_doc(), context.clone(), query.hint)?;
+            super::aggregate::scan(ctx, pipeline, &mut add)?;
         }
         Some(collection) => match op.run(&ctx.env(), collection, query, &mut values)? {
             Progress::Done(()) => {}
@@ -62,30 +61,4 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     values.write(&mut reply.begin_array("values"));
     ctx.append_snapshot_time(reply);
     Ok(if is_view { Outcome::DoneOnView } else { Outcome::Done })
-}
-
-/// The field that contains the values of a document of a view: first as an array, then unwound.
-const UNWOUND: &str = "_internalUnwoundArray";
-
-/// Returns the pipeline, an array of stages, that is equivalent to a `distinct`; like mongod, this
-/// server runs it on a view.
-pub(super) fn stages_of_distinct(op: &DistinctOp<'_>) -> DocBuf {
-    let (filter, key) = (op.filter, op.key());
-    let unwound = format!("${UNWOUND}");
-    let mut bytes = Vec::new();
-    let mut stages = ArrayWriter::new(&mut bytes);
-    if !filter.is_empty() {
-        stages.begin_doc().append("$match", filter);
-    }
-    let values = doc! { "$_internalFindAllValuesAtPath": key };
-    let root = DocBuf::build(|root| {
-        root.append(UNWOUND, &values);
-    });
-    stages.push(&doc! { "$replaceRoot": { "newRoot": &root } });
-    let unwind = doc! { "path": unwound.as_str(), "preserveNullAndEmptyArrays": true };
-    stages.push(&doc! { "$unwind": &unwind });
-    let group = doc! { "_id": null, "distinct": { "$addToSet": unwound.as_str() } };
-    stages.push(&doc! { "$group": &group });
-    stages.finish();
-    DocBuf::trusted(bytes)
 }

@@ -10,27 +10,23 @@ mod query;
 use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, doc, doc_fields, long};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
-use marula_operation::args;
+use marula_operation::aggregate::{self, AggregateOp, no_stages};
 use marula_operation::count::CountOp;
 use marula_operation::distinct::DistinctOp;
 use marula_operation::find::FindOp;
-use marula_operation::time_series::hint_of_buckets;
-use marula_query::context::Context as QueryContext;
-use marula_query::stage::{Kind, Pipeline, Stage};
+use marula_operation::pipeline::front::{front_projection, of_first_of_each, projection_of};
+use marula_operation::pipeline::{Front, count_given};
+use marula_operation::{on_views, views};
 
-use super::aggregate::no_stages;
+use super::aggregate::is_collectionless;
 use super::create::bad_enumeration;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
-use crate::environment;
-use crate::geo_near;
-use crate::pipeline_source::{
-    Front, count_given, front_projection, of_first_of_each, projection_of, push_down,
-};
+use crate::pipeline_source::ServerHost;
 use crate::request::{self, Request};
-use crate::{host, view, writes};
+use crate::{host, writes};
 use query::ExplainedQuery;
 
 errors! {
@@ -41,7 +37,6 @@ errors! {
     explains_itself() = IllegalOperation, "Explain cannot explain itself.";
     other_db(db: &str, inner: &BStr) = InvalidNamespace, "Mismatched $db in explain command. Expected {db} but got {inner}";
     explain_twice() = FailedToParse, "The 'explain' option is illegal when a explain verbosity is also provided";
-    cursor_required() = FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument";
 }
 
 pub(super) static COMMAND: Command = Command {
@@ -102,10 +97,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         if inner.arg("explain").is_some() {
             return Err(explain_twice());
         }
-        if inner.arg("cursor").is_none() {
-            return Err(cursor_required());
-        }
-        super::aggregate::check_cursor(&inner)?;
+        aggregate::check_cursor(&inner)?;
     }
     explain(ctx, &inner, verbosity, reply)?;
     Ok(Outcome::Done)
@@ -146,14 +138,14 @@ fn explain(
         }
         "find" if is_view => {
             FindOp::parse(request)?.check_on_view(&ctx.env())?;
-            super::aggregate::check_find_options(request)?;
-            Some(super::aggregate::stages_of_find(request)?)
+            on_views::check_find_options(request)?;
+            Some(on_views::stages_of_find(request)?)
         }
-        "count" if is_view => Some(super::count::stages_of_count(&CountOp::parse(request)?)),
+        "count" if is_view => Some(on_views::stages_of_count(&CountOp::parse(request)?)),
         "distinct" if is_view => {
             let op = DistinctOp::parse(request, true)?;
             op.query(&ctx.env(), &ns, None)?;
-            Some(super::distinct::stages_of_distinct(&op))
+            Some(on_views::stages_of_distinct(&op))
         }
         _ => None,
     };
@@ -205,7 +197,7 @@ fn command_below(
     let collection = ctx.server.db.collection(ns);
     let collation = request.arg("collation");
     let context = ctx.env().context(collection.as_deref(), collation, None)?;
-    let (below, views) = views_under(ctx, ns.clone())?;
+    let (below, views) = views::below(&ctx.server.db, ns.clone())?;
     Ok(DocBuf::build(|out| {
         out.append("aggregate", below.collection());
         let mut pipeline = out.begin_array("pipeline");
@@ -352,34 +344,11 @@ fn pipeline(
     verbosity: Verbosity,
     reply: &mut DocWriter<'_>,
 ) -> Result<()> {
-    let collection = ctx.server.db.collection(ns);
-    view::check_collation(collection.as_deref(), request.arg("collation"))?;
-    let collation = request.arg("collation");
-    let mut context = ctx.env().context(collection.as_deref(), collation, request.arg("let"))?;
-    context.limits = environment::limits(ctx, request);
-    let is_collectionless = request.first.value.get().as_str().is_none();
-    context.subject = Some(super::aggregate::subject(ns, is_collectionless));
-    let whole = Pipeline::parse(stages, &context)?;
-    let (ns, whole) = resolve(ctx, ns.clone(), &whole, &context)?;
-    let whole = whole.rearranged(&context);
-    let sort = first_sort(&whole);
-    let below = ctx.server.db.collection(&ns).map(|below| ctx.unit.state(&below));
-    let time_series = collection.and_then(|it| it.state().options.time_series.clone());
-    let front = || -> Result<Front> {
-        let mut front = match geo_near::take(below.as_deref(), &ns, &whole, &context)? {
-            Some((query, search, rest)) => Front { query, search: Some(search), rest },
-            None => {
-                let (query, rest) = push_down(whole.clone(), context.clone())?;
-                Front { query, search: None, rest }
-            }
-        };
-        front.query.hint = match &time_series {
-            Some(options) => hint_of_buckets(options, request.arg("hint"))?,
-            None => args::parse_hint(request.arg("hint"))?,
-        };
-        Ok(front)
-    };
-    let Front { query, search, rest } = front()?;
+    let op = AggregateOp::of_stages(request, stages, is_collectionless(request));
+    let explained = op.explained(&ctx.env(), ns)?;
+    let ns = &explained.ns;
+    let sort = explained.first_sort();
+    let Front { query, search, rest } = explained.front()?;
     let is_search = search.is_some();
     let sort = sort.as_doc();
     let is_sorted = query.sort.is_some();
@@ -388,15 +357,15 @@ fn pipeline(
     let is_hidden = !is_search && front_projection(&rest, is_sorted).is_some();
     let hidden = usize::from(is_hidden);
     let is_whole = rest.stages().len() == hidden && !is_search;
-    let makes_documents = whole.stages().first().is_some_and(|stage| makes_documents(&**stage));
-    let is_counted = verbosity > Verbosity::QueryPlanner && !is_whole && !makes_documents;
+    let is_counted =
+        verbosity > Verbosity::QueryPlanner && !is_whole && !explained.makes_documents();
     let mut counts = match is_counted {
-        true => count_given(ctx, &ns, front()?)?.into_iter(),
+        true => count_given(ServerHost::of(ctx), ns, explained.front()?)?.into_iter(),
         false => Vec::new().into_iter(),
     };
     let mut query = ExplainedQuery::of(query, sort, projection.as_doc());
     query.is_whole_pipeline = is_whole;
-    let (front, gives_first_of_each) = query.output(ctx, &ns, verbosity)?;
+    let (front, gives_first_of_each) = query.output(ctx, ns, verbosity)?;
     let rest = if gives_first_of_each { of_first_of_each(rest) } else { rest };
     if is_whole {
         reply.append_elements(front.as_doc().elements_bytes());
@@ -425,52 +394,6 @@ fn pipeline(
     }
     out.finish();
     Ok(())
-}
-
-/// Returns whether a stage does not read the documents of its collection.
-fn makes_documents(stage: &dyn Stage) -> bool {
-    matches!(stage.kind(), Kind::Origin | Kind::ChangeStream(_) | Kind::Report(_))
-}
-
-/// Prepends the pipelines of the views of `ns`; returns the collection below them and the whole
-/// pipeline.
-fn resolve(
-    ctx: &Context<'_>,
-    ns: Namespace,
-    pipeline: &Pipeline,
-    context: &QueryContext,
-) -> Result<(Namespace, Pipeline)> {
-    let (below, views) = views_under(ctx, ns)?;
-    let mut stages = Vec::new();
-    for view in &views {
-        stages.extend_from_slice(Pipeline::parse(view.as_doc(), context)?.stages());
-    }
-    stages.extend_from_slice(pipeline.stages());
-    Ok((below, Pipeline::from_stages(stages)))
-}
-
-/// Returns the collection below the views of `ns`, and the pipelines of the views, the lowest
-/// first.
-fn views_under(ctx: &Context<'_>, mut ns: Namespace) -> Result<(Namespace, Vec<DocBuf>)> {
-    view::check_depth(&ctx.server.db, &ns)?;
-    let mut pipelines = Vec::new();
-    while let Some(collection) = ctx.server.db.collection(&ns) {
-        let state = collection.state();
-        let Some(view) = &state.options.view else { break };
-        pipelines.push(view.pipeline.clone());
-        ns = Namespace::new(ns.db(), &view.on)?;
-    }
-    pipelines.reverse();
-    Ok((ns, pipelines))
-}
-
-/// Returns the key of the first sort, which the query may do.
-fn first_sort(pipeline: &Pipeline) -> DocBuf {
-    let mut stages = pipeline.stages().iter();
-    let sort = stages.find(|stage| matches!(stage.kind(), Kind::Sort(..)));
-    let printed = sort.map(|stage| stage.print());
-    let printed = printed.as_ref().and_then(|printed| printed.get().as_doc()?.get("sortKey"));
-    printed.and_then(|key| key.as_doc()).map(Doc::to_buf).unwrap_or_default()
 }
 
 /// Requires the privileges of the explained command.

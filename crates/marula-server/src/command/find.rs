@@ -6,7 +6,7 @@ use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_operation::documents::Tail;
 use marula_operation::find::{ACTIONS, FindOp};
-use marula_operation::{Progress, args};
+use marula_operation::{Progress, args, on_views};
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{self, Field, Types};
@@ -107,8 +107,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             return Ok(Outcome::ToPool);
         }
         op.check_on_view(&ctx.env())?;
-        super::aggregate::check_find_options(request)?;
-        return super::aggregate::find_on_view(ctx, request, &ns, reply);
+        on_views::check_find_options(request)?;
+        return super::aggregate::find_on_view(ctx, request, &ns, op.batch_size, reply);
     }
     let Progress::Done(mut documents) = op.prepare(&ctx.env(), &collection)? else {
         return Ok(Outcome::ToPool);

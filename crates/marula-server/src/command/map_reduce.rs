@@ -8,16 +8,16 @@ use std::sync::Arc;
 use marula_bson::{ArrayWriter, ByteSlice, Doc, DocBuf, DocWriter, Value};
 use marula_db::Namespace;
 use marula_error::{Result, codes, errors};
+use marula_operation::aggregate::{Prepared, map_reduce_on_view, subject};
 use marula_query::stage::map_reduce::MapReduce;
 use marula_query::stage::{Pipeline, Stage};
 
-use super::aggregate::subject;
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::check::{Check, texts};
 use crate::auth::pipeline;
 use crate::context::Context;
-use crate::pipeline_source::{PipelineOptions, PipelineSource};
+use crate::pipeline_source::PipelineSource;
 use crate::request::Request;
 use crate::write_lock::WriteLock;
 
@@ -38,7 +38,6 @@ errors! {
     special_collection(name: &str) = 17385, "Can't output mapReduce results to special collection {name}";
     internal_database() = CommandNotSupported, "cannot target internal database as output";
     replace_sharded() = InvalidOptions, "Combination of 'out.sharded' and 'replace' output mode is not supported. Cannot replace an existing sharded collection or create a new sharded collection. Please create the sharded collection first and use a different output mode or consider using an unsharded collection.";
-    pub(super) on_view() = CommandNotSupportedOnView, "mapReduce on a view is not supported";
     results_too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and 16793600(16MB)";
 }
 
@@ -109,7 +108,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let limit = limit(request)?;
     let collection = ctx.server.db.collection(&ns);
     if collection.as_ref().is_some_and(|it| it.state().options.view.is_some()) {
-        return Err(on_view());
+        return Err(map_reduce_on_view());
     }
     if matches!(output, Output::To { .. }) && ctx.server.write_lock.is_locked() {
         return Ok(WriteLock::wait(ctx.server, &ctx.connection.operation, ctx.deadline));
@@ -122,15 +121,14 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let back = Pipeline::parse(back(&output, &functions).as_doc(), &context).map_err(internal)?;
     let middle: Arc<dyn Stage> = functions;
     let stages = front.stages().iter().chain([&middle]).chain(back.stages()).cloned().collect();
-    let options =
-        PipelineOptions { hint: None, bypass_validation: request.flag("bypassDocumentValidation") };
     let pipeline = Pipeline::from_stages(stages);
-    let mut source =
-        PipelineSource::start(ctx, &ns, pipeline, context, options).map_err(|error| {
-            // As for any query, this error has no prefix.
-            let is_unplanned = error.code() == codes::NoQueryExecutionPlans;
-            if is_unplanned { error } else { internal(error) }
-        })?;
+    let bypass_validation = request.flag("bypassDocumentValidation");
+    let pipeline = Prepared::new(&ns, pipeline, context, bypass_validation);
+    let mut source = PipelineSource::start(ctx, pipeline).map_err(|error| {
+        // As for any query, this error has no prefix.
+        let is_unplanned = error.code() == codes::NoQueryExecutionPlans;
+        if is_unplanned { error } else { internal(error) }
+    })?;
     match output {
         Output::Inline => {
             let mut results = reply.begin_array("results");

@@ -5,13 +5,13 @@ use marula_db::session::Done;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
 use marula_operation::update::{UpdateOp, Updated, actions};
-use marula_operation::{Env, Progress};
+use marula_operation::{Env, Progress, aggregate};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
 use marula_query::update::check_array_filters;
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome, aggregate};
+use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
 use crate::context::Context;

@@ -19,7 +19,7 @@ errors! {
 }
 
 /// A `$geoNear` that the planner executes.
-pub(crate) struct Search {
+pub struct Search {
     stage: Arc<dyn Stage>,
     path: FieldPath,
     test: NearTest,
@@ -28,7 +28,7 @@ pub(crate) struct Search {
 impl Search {
     /// Writes a found document with the fields that the stage adds. Returns its distance, without
     /// the multiplier, and its location.
-    pub(crate) fn write(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<Option<(f64, ValueBuf)>> {
+    pub(super) fn write(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<Option<(f64, ValueBuf)>> {
         match (self.test.measure(&self.path, doc), self.stage.kind()) {
             (Some((distance, place)), Kind::GeoNear(stage)) => {
                 stage.write(doc, distance, place, out)?;
@@ -70,7 +70,7 @@ pub(crate) fn take(
 }
 
 /// Moves `$skip` and `$limit` at the front of the rest of the pipeline into the query.
-pub(crate) fn push_down(query: &mut Query, rest: Pipeline) -> Pipeline {
+pub(super) fn push_down(query: &mut Query, rest: Pipeline) -> Pipeline {
     let mut taken = 0;
     for stage in rest.stages() {
         match stage.kind() {

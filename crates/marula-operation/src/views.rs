@@ -17,10 +17,8 @@ use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::pipeline::Pipeline;
 
-use crate::server::Server;
-
 /// The maximum length of a chain of views. Source: manual "Views".
-pub(crate) const DEPTH_MAX: usize = 20;
+pub const DEPTH_MAX: usize = 20;
 
 errors! {
     documents_in_view() = InvalidNamespace, "'$documents' cannot be used in a view definition";
@@ -39,7 +37,7 @@ errors! {
 }
 
 /// The definition of a view.
-pub(crate) struct Definition<'a> {
+pub struct Definition<'a> {
     /// Its name.
     pub view: &'a Namespace,
     /// The collection or view that it is defined on.
@@ -51,7 +49,9 @@ pub(crate) struct Definition<'a> {
 }
 
 /// Checks a view's definition. `place` is the name of the command.
-pub(crate) fn check(server: &Server, place: &str, definition: &Definition<'_>) -> Result<()> {
+///
+/// Errors: this module's rows, and those of the pipeline.
+pub fn check(db: &Db, place: &str, definition: &Definition<'_>) -> Result<()> {
     let Definition { view, on, pipeline, .. } = definition;
     if on.is_empty() {
         return Err(on_empty());
@@ -61,17 +61,17 @@ pub(crate) fn check(server: &Server, place: &str, definition: &Definition<'_>) -
     }
     Namespace::new(view.db(), on)?;
     check_stages_are_documents(place, *pipeline)?;
-    check_stages(definition, server.db.feature_version()).map_err(|error| match error.code() {
+    check_stages(definition, db.feature_version()).map_err(|error| match error.code() {
         // An unknown stage is reported before the view.
         codes::GraphContainsCycle => error,
         code if code.number() == 40_324 => error,
         _ => error.caused_by(&format!("Invalid pipeline for view {view}")),
     })?;
-    Graph::new(&server.db, definition).check(definition)
+    Graph::new(db, definition).check(definition)
 }
 
 /// Checks that each stage of a pipeline is a document. `place` is the name of the command.
-pub(crate) fn check_stages_are_documents(place: &str, pipeline: Doc<'_>) -> Result<()> {
+pub fn check_stages_are_documents(place: &str, pipeline: Doc<'_>) -> Result<()> {
     let mut stages = pipeline.values().enumerate();
     match stages.find(|(_, stage)| stage.as_doc().is_none() && !stage.is_nullish()) {
         Some((at, stage)) => Err(not_a_document(place, at, stage.kind().alias())),
@@ -222,7 +222,7 @@ impl Graph {
 /// among them: each has the operation's collation.
 ///
 /// Errors: `joins_other_collation`, those of the pipeline itself.
-pub(crate) fn check_joined(
+pub fn check_joined(
     db: &Db,
     database: &str,
     pipeline: Doc<'_>,
@@ -251,7 +251,7 @@ pub(crate) fn check_joined(
 /// it reads any document.
 ///
 /// Errors: those of the views' constant expressions.
-pub(crate) fn check_unions(
+pub fn check_unions(
     db: &Db,
     database: &str,
     pipeline: Doc<'_>,
@@ -270,7 +270,7 @@ pub(crate) fn check_unions(
 /// Computes the constants of the views under a namespace, the lowest first.
 ///
 /// Errors: those of the constant expressions.
-pub(crate) fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -> Result<()> {
+pub fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -> Result<()> {
     let (mut ns, mut pipelines) = (ns.clone(), Vec::new());
     for _ in 0..DEPTH_MAX {
         let Some(collection) = db.collection(&ns) else { break };
@@ -286,7 +286,7 @@ pub(crate) fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -
 }
 
 /// Adds the collections of the same database that a pipeline reads.
-pub(crate) fn read_collections(pipeline: Doc<'_>, out: &mut Vec<String>) {
+pub fn read_collections(pipeline: Doc<'_>, out: &mut Vec<String>) {
     let stages = pipeline.values().filter_map(|stage| stage.as_doc());
     for element in stages.filter_map(|stage| stage.iter().next()) {
         let value = element.value.get();
@@ -329,7 +329,7 @@ fn written_collection(pipeline: Doc<'_>) -> Option<String> {
 }
 
 /// Checks that the chain of views under `ns` is not longer than permitted.
-pub(crate) fn check_depth(db: &Db, ns: &Namespace) -> Result<()> {
+pub fn check_depth(db: &Db, ns: &Namespace) -> Result<()> {
     let mut at = ns.clone();
     for _ in 0..DEPTH_MAX {
         let Some(collection) = db.collection(&at) else { return Ok(()) };
@@ -344,7 +344,7 @@ pub(crate) fn check_depth(db: &Db, ns: &Namespace) -> Result<()> {
 /// Checks that an operation on a view does not name another collation than the view's.
 ///
 /// Errors: `other_collation`, those of the collation.
-pub(crate) fn check_collation(
+pub fn check_collation(
     collection: Option<&Collection>,
     asked: Option<Value<'_>>,
 ) -> Result<(), Error> {
@@ -363,4 +363,21 @@ pub(crate) fn check_collation(
         true => Ok(()),
         false => Err(other_collation()),
     }
+}
+
+/// Returns the collection below the views of `ns`, and the pipelines of the views, the lowest
+/// first.
+///
+/// Errors: a chain of views that is too long.
+pub fn below(db: &Db, mut ns: Namespace) -> Result<(Namespace, Vec<DocBuf>)> {
+    check_depth(db, &ns)?;
+    let mut pipelines = Vec::new();
+    while let Some(collection) = db.collection(&ns) {
+        let state = collection.state();
+        let Some(view) = &state.options.view else { break };
+        pipelines.push(view.pipeline.clone());
+        ns = Namespace::new(ns.db(), &view.on)?;
+    }
+    pipelines.reverse();
+    Ok((ns, pipelines))
 }

@@ -7,10 +7,6 @@ use marula_db::time_series::{TimeSeries, buckets_namespace};
 use marula_db::write::UserWrites;
 use marula_db::{Collection, Db, Namespace, WriteOp};
 use marula_error::{Error, Result, codes, errors};
-use marula_operation::insert::InsertOp;
-use marula_operation::targets;
-use marula_operation::update::{ParsedUpdate, UpdateOp};
-use marula_operation::{Env, Host};
 use marula_plan::TimeBudget;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
@@ -18,8 +14,11 @@ use marula_query::spill::Limits;
 use marula_query::stage::Replacement;
 use marula_query::update::{EmptyTimestamps, Update};
 
-use crate::context::{Context, Work};
-use crate::time_series;
+use super::host::{PipelineHost, Work};
+use crate::env::{Env, Host};
+use crate::insert::InsertOp;
+use crate::targets;
+use crate::update::{ParsedUpdate, UpdateOp};
 
 errors! {
     not_time_series(ns: &Namespace) = InvalidOptions, "Cannot create a time-series collection from a non time-series collection or view: {ns}";
@@ -34,9 +33,10 @@ const GATHERED_DOCUMENTS_MAX: usize = 1_000;
 const GATHERED_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// The target and the options of a pipeline's writes.
-pub(crate) struct Writer {
-    db: Arc<Db>,
-    work: Work,
+pub(super) struct Writer {
+    host: Arc<dyn PipelineHost>,
+    /// The unit of work of the command that starts the pipeline, which writes in it alone.
+    work: Arc<dyn Work>,
     context: Arc<QueryContext>,
     bypass_validation: bool,
     user_writes: UserWrites,
@@ -44,13 +44,17 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Returns a writer for the operation of a command.
-    pub(crate) fn new(
-        ctx: &Context<'_>,
+    pub(super) fn new(
+        host: Arc<dyn PipelineHost>,
         context: Arc<QueryContext>,
         bypass_validation: bool,
     ) -> Self {
-        let (db, work, user_writes) = (ctx.server.db.clone(), Work::of(ctx), ctx.user_writes());
-        Writer { db, work, context, bypass_validation, user_writes }
+        let (work, user_writes) = (host.work(), host.user_writes());
+        Writer { host, work, context, bypass_validation, user_writes }
+    }
+
+    fn db(&self) -> &Arc<Db> {
+        self.host.db()
     }
 
     fn env(&self) -> Env<'_> {
@@ -67,7 +71,7 @@ impl Writer {
     /// Creates the collection that will replace `target`.
     ///
     /// Errors: a target that is a view, is capped, or has a name that is not permitted.
-    pub(crate) fn replace(
+    pub(super) fn replace(
         &self,
         target: Namespace,
         time_series: Option<Doc<'_>>,
@@ -77,13 +81,13 @@ impl Writer {
         if let Some(options) = time_series {
             return self.replace_buckets(target, options);
         }
-        if let Some(known) = self.db.collection(&target) {
+        if let Some(known) = self.db().collection(&target) {
             targets::check_not_view(&known)?;
             if known.state().options.capped.is_some() {
                 return Err(target_capped(&target));
             }
         }
-        let collection = self.db.create_temporary(&target)?;
+        let collection = self.db().create_temporary(&target)?;
         Ok(Box::new(self.beside(collection, target, None)))
     }
 
@@ -92,14 +96,11 @@ impl Writer {
     ///
     /// Errors: those of the options; an existing target that has other options.
     fn replace_buckets(&self, target: Namespace, options: Doc<'_>) -> Result<Box<dyn Replacement>> {
-        time_series::check_alone(self.context.version, &target, options)?;
+        let of_buckets = self.host.bucket_options(&target, options)?;
         let wanted = TimeSeries::parse(options).expect("the options have been checked");
-        let known = self.db.collection(&target);
+        let known = self.db().collection(&target);
         match known.as_ref().map(|known| known.state()) {
-            None => {
-                let options = time_series::bucket_options(None, options)?;
-                self.db.create_time_series(&target, options)?;
-            }
+            None => self.db().create_time_series(&target, of_buckets).map(drop)?,
             Some(state) => {
                 let known =
                     state.options.time_series.as_ref().filter(|_| state.options.view.is_some());
@@ -116,7 +117,7 @@ impl Writer {
             }
         }
         let buckets = buckets_namespace(&target)?;
-        let collection = self.db.create_temporary(&buckets)?;
+        let collection = self.db().create_temporary(&buckets)?;
         let made = known.is_none().then_some(target);
         Ok(Box::new(self.beside(collection, buckets, made)))
     }
@@ -128,7 +129,7 @@ impl Writer {
         made: Option<Namespace>,
     ) -> Beside {
         let writer = Writer {
-            db: self.db.clone(),
+            host: self.host.clone(),
             work: self.work.clone(),
             context: self.context.clone(),
             bypass_validation: self.bypass_validation,
@@ -140,9 +141,9 @@ impl Writer {
 
     /// Returns whether a unique index of `ns` has exactly these fields, in any order, for every
     /// document and with the collation of the operation.
-    pub(crate) fn has_unique_index(&self, ns: &Namespace, fields: &[String]) -> bool {
+    pub(super) fn has_unique_index(&self, ns: &Namespace, fields: &[String]) -> bool {
         let is_id = matches!(fields, [only] if only == "_id");
-        let Some(collection) = self.db.collection(ns) else { return is_id };
+        let Some(collection) = self.db().collection(ns) else { return is_id };
         let state = collection.state();
         let suits = |index: &&Arc<marula_db::Index>| {
             let spec = &index.spec;
@@ -161,7 +162,7 @@ impl Writer {
 
     /// Updates the single document that matches `filter`; returns whether there was one. With
     /// `creates` the collection is created first if it does not exist.
-    pub(crate) fn update_one(
+    pub(super) fn update_one(
         &self,
         ns: &Namespace,
         filter: Doc<'_>,
@@ -171,12 +172,12 @@ impl Writer {
     ) -> Result<bool> {
         if creates {
             self.user_writes.check(ns.db())?;
-            self.db.collection_or_create(ns)?;
+            self.db().collection_or_create(ns)?;
         }
         let constants = Some(variables).filter(|variables| !variables.is_empty());
         let statement = UpdateOp { constants, ..UpdateOp::of_one(filter, update) };
         let parsed = statement.parse_within(&self.context, EmptyTimestamps::default())?;
-        let Some(collection) = self.db.collection(ns) else {
+        let Some(collection) = self.db().collection(ns) else {
             ns.check_creatable()?;
             return Ok(false);
         };
@@ -185,7 +186,7 @@ impl Writer {
 
     /// Updates the single document that matches `filter`, or inserts the one that the update
     /// creates, into a collection that is created if it does not exist.
-    pub(crate) fn upsert_one(
+    pub(super) fn upsert_one(
         &self,
         ns: &Namespace,
         filter: Doc<'_>,
@@ -193,7 +194,7 @@ impl Writer {
     ) -> Result<()> {
         let statement = UpdateOp { upsert: true, ..UpdateOp::of_one(filter, update) };
         self.user_writes.check(ns.db())?;
-        let collection = self.db.collection_or_create(ns)?;
+        let collection = self.db().collection_or_create(ns)?;
         let parsed = statement.parse_within(&self.context, EmptyTimestamps::default())?;
         self.run(&statement, &parsed, &collection).map(drop)
     }
@@ -212,13 +213,13 @@ impl Writer {
     }
 
     /// Inserts a document into a collection, which is created if it does not exist.
-    pub(crate) fn insert(
+    pub(super) fn insert(
         &self,
         ns: &Namespace,
         document: Doc<'_>,
         empty_timestamps: EmptyTimestamps,
     ) -> Result<()> {
-        if let Some(collection) = self.db.collection(ns) {
+        if let Some(collection) = self.db().collection(ns) {
             targets::check_not_view(&collection)?;
         }
         let mut op = self.op();
@@ -301,7 +302,7 @@ impl Replacement for Beside {
 
     fn commit(mut self: Box<Self>) -> Result<()> {
         self.flush()?;
-        self.writer.db.put_in_place(&self.collection.namespace(), &self.target)?;
+        self.writer.db().put_in_place(&self.collection.namespace(), &self.target)?;
         self.is_in_place = true;
         Ok(())
     }
@@ -313,7 +314,7 @@ impl Drop for Beside {
             return;
         }
         for ns in self.made.take().into_iter().chain([self.collection.namespace()]) {
-            match self.writer.db.drop_collection(&ns) {
+            match self.writer.db().drop_collection(&ns) {
                 Err(error) if !is_gone(&error) => {
                     tracing::warn!(%error, %ns, "dropping a temporary collection failed; the next start tries again");
                 }

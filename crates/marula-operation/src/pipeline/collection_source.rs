@@ -1,0 +1,152 @@
+//! The documents of a collection, read ahead of the stages of a pipeline.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use marula_bson::{Doc, DocBuf, FieldSet};
+use marula_db::index::entry;
+use marula_error::Result;
+use marula_plan::{Emit, End, Execution};
+use marula_query::known::Known;
+use marula_query::sort::SortPattern;
+use marula_query::stage::{Source, Step, World};
+
+use super::geo_near::Search;
+use super::world::Surroundings;
+
+/// The size of the documents that are read ahead of the pipeline.
+pub(super) const READ_AHEAD_BYTES: usize = 256 * 1024;
+
+/// The same in a transaction, where it is visible: later writes of the transaction do not change
+/// documents that have been read ahead. Source: the behaviour of mongod 6.0.
+pub(super) const READ_AHEAD_BYTES_IN_TRANSACTION: usize = 4 << 20;
+
+/// The amount of documents that is read ahead of the pipeline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// This number of bytes.
+    Bytes(usize),
+    /// All documents of the batch: in a transaction, if the whole pipeline is one query.
+    Batch,
+}
+
+/// The documents of an execution, read ahead a little at a time.
+pub(super) struct CollectionSource {
+    pub(super) execution: Execution,
+    /// Adds distances to the documents.
+    search: Option<Search>,
+    /// The fields that the pipeline uses, if not all.
+    fields: Option<FieldSet>,
+    surroundings: Arc<Surroundings>,
+    bytes: Vec<u8>,
+    /// The end of each document that was read ahead, in `bytes`.
+    ends: Vec<usize>,
+    /// The metadata of the documents at the front; the others have none.
+    known: Vec<Option<Known>>,
+    /// Whether the keys of the documents' index entries are wanted.
+    pub(super) wants_key: bool,
+    pub(super) ahead: Ahead,
+    next: usize,
+    is_exhausted: bool,
+}
+
+impl CollectionSource {
+    pub(super) fn new(
+        execution: Execution,
+        surroundings: Arc<Surroundings>,
+        search: Option<Search>,
+    ) -> Self {
+        // The first one reads the pipeline's own collection; others are those of `$lookup` and
+        // similar stages.
+        surroundings.plan.get_or_init(|| Arc::clone(execution.plan()));
+        CollectionSource {
+            fields: execution.query().fields.clone(),
+            execution,
+            search,
+            surroundings,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            known: Vec::new(),
+            wants_key: false,
+            ahead: Ahead::Bytes(READ_AHEAD_BYTES),
+            next: 0,
+            is_exhausted: false,
+        }
+    }
+
+    fn read_ahead(&mut self) -> Result<()> {
+        self.bytes.clear();
+        self.ends.clear();
+        self.known.clear();
+        self.next = 0;
+        let (bytes, ends, known) = (&mut self.bytes, &mut self.ends, &mut self.known);
+        let wants_key = self.wants_key;
+        let (bytes_max, documents_max) = match self.ahead {
+            Ahead::Bytes(bytes) => (bytes, usize::MAX),
+            Ahead::Batch => (READ_AHEAD_BYTES, self.surroundings.room.load(Ordering::Relaxed)),
+        };
+        let (search, fields) = (&self.search, &self.fields);
+        let surroundings = &self.surroundings;
+        let work = surroundings.host.work();
+        let end = self.execution.run(
+            work.unit(),
+            &mut || surroundings.check_interrupt(),
+            &mut |found| {
+                let mut nearest = None;
+                match (search, fields) {
+                    (Some(search), _) => nearest = search.write(found.doc, bytes)?,
+                    (None, Some(fields)) => fields.copy(found.doc, bytes),
+                    (None, None) => bytes.extend_from_slice(found.doc.as_bytes()),
+                }
+                let index_key = found.entry.filter(|_| wants_key).and_then(|(index, entry)| {
+                    let mut key = Vec::new();
+                    entry::decode_values(index, &entry, &mut key)?;
+                    Some(DocBuf::trusted(key))
+                });
+                let index_key = index_key.or_else(|| found.key.map(Doc::to_buf));
+                if found.score.is_some() || nearest.is_some() || index_key.is_some() {
+                    known.resize(ends.len(), None);
+                    known.push(Some(Known { text_score: found.score, nearest, index_key }));
+                }
+                ends.push(bytes.len());
+                let has_more = bytes.len() < bytes_max && ends.len() < documents_max;
+                Ok(if has_more { Emit::Taken } else { Emit::Enough })
+            },
+        )?;
+        if self.ahead == Ahead::Batch {
+            let left = documents_max.saturating_sub(self.ends.len());
+            self.surroundings.room.store(left, Ordering::Relaxed);
+        }
+        self.is_exhausted = end == End::Exhausted;
+        Ok(())
+    }
+}
+
+impl Source for CollectionSource {
+    fn pull(&mut self) -> Result<Step> {
+        if self.next == self.ends.len() {
+            if self.is_exhausted {
+                return Ok(Step::End);
+            }
+            self.read_ahead()?;
+            if self.ends.is_empty() {
+                return Ok(Step::End);
+            }
+        }
+        self.next += 1;
+        Ok(Step::Document)
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        let start = if self.next < 2 { 0 } else { self.ends[self.next - 2] };
+        Doc::trusted(&self.bytes[start..self.ends[self.next - 1]])
+    }
+
+    fn order(&self) -> Option<&SortPattern> {
+        self.execution.query().sort.as_ref()
+    }
+
+    fn known(&self) -> Option<&Known> {
+        self.known.get(self.next.checked_sub(1)?)?.as_ref()
+    }
+}

@@ -1,0 +1,167 @@
+//! The query at the front of a pipeline: the stages that the planner can execute.
+
+use std::sync::Arc;
+
+use marula_bson::DocBuf;
+use marula_error::Result;
+use marula_plan::{Query, Shown, Wanted};
+use marula_query::context::Context as QueryContext;
+use marula_query::filter::{Filter, Node};
+use marula_query::projection::Projection;
+use marula_query::sort::SortPattern;
+use marula_query::stage::{Kind, Pipeline, Stage};
+use marula_query::text;
+
+use super::geo_near::Search;
+
+/// A pipeline whose front is a query on a collection.
+pub struct Front {
+    /// The query.
+    pub query: Query,
+    /// Adds distances to its documents.
+    pub search: Option<Search>,
+    /// The rest of the pipeline.
+    pub rest: Pipeline,
+}
+
+/// Returns whether the rest of a pipeline is empty, or only the projection of its query.
+pub(super) fn is_query(query: &Query, rest: &Pipeline) -> bool {
+    match rest.stages() {
+        [] => true,
+        [_] => front_projection(rest, query.sort.is_some()).is_some(),
+        _ => false,
+    }
+}
+
+/// Returns the fields of a document that a pipeline needs, as a projection.
+fn needs_of(rest: &Pipeline) -> DocBuf {
+    rest.needs().map(|needed| needed.projection()).unwrap_or_default()
+}
+
+/// Returns the `$project` that comes first and counts as the query's own projection: an inclusion
+/// without computed fields if the query sorts.
+pub fn front_projection(rest: &Pipeline, is_sorted: bool) -> Option<&Projection> {
+    let Kind::Project(project) = rest.stages().first()?.kind() else { return None };
+    let projection = project.projection();
+    let is_meant = if is_sorted { projection.is_plain_inclusion() } else { projection.includes() };
+    is_meant.then_some(projection)
+}
+
+/// Returns the projection of a pipeline's query; `rest` is the rest of the pipeline: that of the
+/// `$project` that comes first, or the fields that all stages need.
+pub fn projection_of(rest: &Pipeline, is_sorted: bool) -> DocBuf {
+    front_projection(rest, is_sorted).map_or_else(|| needs_of(rest), Projection::print)
+}
+
+/// Turns the front of a pipeline into a query: `$match`, then `$sort`, `$skip` and `$limit`. The
+/// fields that the rest needs are the query's projection.
+pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
+    let mut filter: Option<Filter> = None;
+    let mut sort: Option<SortPattern> = None;
+    let mut part = Part::default();
+    let mut taken = 0;
+    if let [first, second, ..] = pipeline.stages()
+        && let (Kind::Unpack(unpack), Kind::Match(wanted)) = (first.kind(), second.kind())
+    {
+        // It selects buckets; their measurements are checked again after the stage.
+        let filter = unpack.bucket_filter(wanted, &context);
+        return Ok((Query::new(filter, context), pipeline));
+    }
+    for stage in pipeline.stages() {
+        match stage.kind() {
+            Kind::Match(found) if filter.is_none() && sort.is_none() && part.is_all() => {
+                filter = Some(found.clone());
+            }
+            Kind::Sort(wanted) if sort.is_none() && part.is_all() => {
+                sort = Some(wanted.pattern_in_query().clone());
+                part.limit = wanted.limit();
+            }
+            Kind::Skip(count) if part.skip(count) => {}
+            Kind::Limit(count) => part.limit(count),
+            _ => break,
+        }
+        taken += 1;
+    }
+    let (_, rest) = pipeline.split_at(taken);
+    rest.check_needs()?;
+    let wants_score = filter.as_ref().is_some_and(|filter| filter.text().is_some())
+        && (sort.as_ref().is_some_and(SortPattern::is_by_score) || asks_for(&rest, "textScore"));
+    let wants_key = asks_for(&rest, "indexKey");
+    let mut query = Query::new(filter.unwrap_or_else(|| without_conditions(&context)), context);
+    query.sort = sort;
+    query.wants_score = wants_score;
+    query.wants_key = wants_key;
+    query.skip = part.skip;
+    query.limit = part.limit;
+    // The keys of index entries are returned only with whole documents.
+    if let Some(needed) = rest.needs().filter(|_| query.filter.text().is_none() && !wants_key) {
+        let is_all = query.sort.is_none() && part.is_all();
+        let projection = front_projection(&rest, query.sort.is_some());
+        match projection {
+            Some(projection) => {
+                query.shown = Some(Shown::of(projection, projection.print().as_doc()));
+            }
+            None if needed.paths.is_empty() && is_all => query.wanted = Wanted::Count,
+            None => query.shown = Some(Shown::paths(needed.paths)),
+        }
+        query.fields = Some(needed.fields);
+    }
+    let first = rest.stages().first().filter(|_| part.is_all() && !wants_key);
+    query.first_of_each =
+        first.and_then(|stage| Arc::clone(stage).first_of_each()).map(|first| first.field);
+    Ok((query, rest))
+}
+
+/// Returns the rest of a pipeline over a plan that returns only the first document of each group.
+pub fn of_first_of_each(rest: Pipeline) -> Pipeline {
+    match rest.stages().first().and_then(|stage| Arc::clone(stage).first_of_each()) {
+        Some(first) => rest.with_first(first.stage),
+        None => rest,
+    }
+}
+
+/// Returns whether some stage uses metadata of this name.
+pub(super) fn asks_for(pipeline: &Pipeline, name: &str) -> bool {
+    let asks = |stage: &Arc<dyn Stage>| {
+        stage.print().get().as_doc().is_some_and(|stage| text::asks_for(stage, name))
+    };
+    pipeline.stages().iter().any(asks)
+}
+
+/// Returns the filter of a query without conditions.
+fn without_conditions(context: &QueryContext) -> Filter {
+    Filter::from_node(Node::And(Vec::new()), context)
+}
+
+/// A part of all documents: those after the first `skip`, at most `limit`.
+#[derive(Default)]
+struct Part {
+    skip: u64,
+    limit: Option<u64>,
+}
+
+impl Part {
+    fn is_all(&self) -> bool {
+        self.skip == 0 && self.limit.is_none()
+    }
+
+    /// Skips the first `count` of it; returns false if none would be left, or the sum is too large.
+    fn skip(&mut self, count: u64) -> bool {
+        let (Some(skip), left) =
+            (self.skip.checked_add(count), self.limit.map(|it| it.checked_sub(count)))
+        else {
+            return false;
+        };
+        match left {
+            None => self.skip = skip,
+            Some(Some(left)) if left > 0 => *self = Part { skip, limit: Some(left) },
+            Some(_) => return false,
+        }
+        true
+    }
+
+    /// Limits it to the first `count`.
+    fn limit(&mut self, count: u64) {
+        self.limit = Some(self.limit.unwrap_or(u64::MAX).min(count));
+    }
+}

@@ -1,0 +1,81 @@
+//! The services that a pipeline needs from the server. A pipeline may outlive the command that
+//! started it: its cursor continues in other commands.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use marula_bson::{Doc, DocBuf};
+use marula_db::write::UserWrites;
+use marula_db::{CollectionOptions, Db, Namespace, Unit};
+use marula_error::Result;
+use marula_query::context::Interrupt;
+use marula_query::stage::{ChangeStream, Pipeline, Report, Source};
+
+/// The services of the server for a pipeline.
+pub trait PipelineHost: Send + Sync {
+    /// Returns the databases.
+    fn db(&self) -> &Arc<Db>;
+
+    /// Returns the unit of work of the command that the pipeline is run by now.
+    fn work(&self) -> Arc<dyn Work>;
+
+    /// Returns whether the user may write, for `$out` and `$merge`.
+    fn user_writes(&self) -> UserWrites;
+
+    /// Returns the documents of a stage that reports on the server or on `ns`.
+    ///
+    /// Errors: those of the stage.
+    fn report(&self, ns: &Namespace, report: &Report, now_ms: i64) -> Result<Vec<DocBuf>>;
+
+    /// Starts a change stream on `ns`; `pipeline` is the whole pipeline.
+    ///
+    /// Errors: those of a token that cannot be resumed from.
+    fn follow(
+        &self,
+        ns: &Namespace,
+        stream: &ChangeStream,
+        pipeline: &Pipeline,
+        interrupt: Option<Interrupt>,
+    ) -> Result<Followed>;
+
+    /// Returns the options of the buckets of a time-series collection that `$out` creates with the
+    /// options `time_series`.
+    ///
+    /// Errors: those of the options.
+    fn bucket_options(&self, target: &Namespace, time_series: Doc<'_>)
+    -> Result<CollectionOptions>;
+}
+
+/// A unit of work, for what outlives the borrow of a command.
+pub trait Work: Send + Sync {
+    /// Returns the unit of work.
+    fn unit(&self) -> Unit<'_>;
+}
+
+/// A started change stream.
+pub struct Followed {
+    /// Its events.
+    pub events: Box<dyn Source>,
+    /// Its position for the client.
+    pub position: Box<dyn StreamPosition>,
+}
+
+/// The position of a change stream for its client: the events that the client has received.
+pub trait StreamPosition: Send {
+    /// Records that there is no event for now.
+    fn pause(&mut self);
+
+    /// Records that there are no more events.
+    fn end(&mut self);
+
+    /// Records that an event is returned.
+    fn pass(&mut self, event: Doc<'_>);
+
+    /// Checks that the pipeline has not changed an event's token.
+    ///
+    /// Errors: a changed token.
+    fn check(&self, event: Doc<'_>) -> Result<()>;
+
+    /// For callers that know the concrete type.
+    fn as_any(&self) -> &dyn Any;
+}

@@ -1,0 +1,200 @@
+//! Starts a pipeline: what its first stage reads, and the stages over it.
+
+use std::sync::Arc;
+
+use marula_bson::Doc;
+use marula_db::catalog::time_series::no_buckets;
+use marula_db::{Collection, Namespace};
+use marula_error::Result;
+use marula_plan::{Execution, Hint, Query, Reads, TimeBudget, WordedCollation, Wording, choice};
+use marula_query::context::Context as QueryContext;
+use marula_query::stage::source::Documents;
+use marula_query::stage::{Kind, Pipeline, Report, Source, Step, World};
+
+use super::collection_source::{
+    Ahead, CollectionSource, READ_AHEAD_BYTES, READ_AHEAD_BYTES_IN_TRANSACTION,
+};
+use super::front::{Front, asks_for, is_query, of_first_of_each, projection_of, push_down};
+use super::geo_near;
+use super::host::{Followed, PipelineHost, StreamPosition};
+use super::world::Surroundings;
+use crate::args;
+use crate::time_series::index::key_of_buckets;
+use crate::views;
+
+/// A started pipeline.
+pub(super) struct Started {
+    pub(super) source: Box<dyn Source>,
+    /// The objects that it reads, if the whole pipeline is one query.
+    pub(super) reads: Option<Reads>,
+    /// The client's position in the change stream, if it is one.
+    pub(super) position: Option<Box<dyn StreamPosition>>,
+}
+
+impl From<Box<dyn Source>> for Started {
+    fn from(source: Box<dyn Source>) -> Self {
+        Started { source, reads: None, position: None }
+    }
+}
+
+/// Starts a pipeline: the front that the planner can execute becomes the query on the collection.
+pub(super) fn start(
+    surroundings: Arc<Surroundings>,
+    ns: &Namespace,
+    pipeline: Pipeline,
+    hint: Option<Hint>,
+) -> Result<Started> {
+    views::check_depth(surroundings.host.db(), ns)?;
+    start_resolved(surroundings, ns, pipeline, hint)
+}
+
+/// Like [`start`], after the chain of views under the namespace has been checked.
+fn start_resolved(
+    surroundings: Arc<Surroundings>,
+    ns: &Namespace,
+    pipeline: Pipeline,
+    hint: Option<Hint>,
+) -> Result<Started> {
+    let env = surroundings.env();
+    let pipeline = pipeline.rearranged(&surroundings.context);
+    if let Some(Kind::Report(report)) = pipeline.stages().first().map(|stage| stage.kind()) {
+        let input = Reported {
+            wanted: Some((ns.clone(), report.clone())),
+            surroundings: surroundings.clone(),
+            documents: Documents::new(Vec::new()),
+        };
+        return pipeline.run(Box::new(input), &env).map(Started::from);
+    }
+    if let Some(Kind::ChangeStream(stream)) = pipeline.stages().first().map(|it| it.kind()) {
+        let interrupt = surroundings.context.interrupt.clone();
+        let followed = surroundings.host.follow(ns, stream, &pipeline, interrupt)?;
+        let Followed { events, position } = followed;
+        let source = pipeline.run(events, &env)?;
+        return Ok(Started { source, reads: None, position: Some(position) });
+    }
+    if pipeline.is_origin() {
+        return pipeline.run(Box::new(Documents::new(Vec::new())), &env).map(Started::from);
+    }
+    let work = surroundings.host.work();
+    let collection = work.unit().touched(ns)?;
+    let state = collection.as_ref().map(|found| work.unit().state(found));
+    if let Some((mut query, search, rest)) =
+        geo_near::take(state.as_deref(), ns, &pipeline, &surroundings.context)?
+        && let Some(collection) = &collection
+    {
+        query.hint = hint;
+        let rest = geo_near::push_down(&mut query, rest);
+        let front = Front { query, search: Some(search), rest };
+        let (input, rest) = start_front(surroundings, collection.clone(), front)?;
+        return rest.run(Box::new(input), &env).map(Started::from);
+    }
+    let Some(collection) = collection else {
+        if let Some(Kind::Match(filter)) = pipeline.stages().first().map(|stage| stage.kind()) {
+            args::check_text_without_collection(filter, ns)?;
+        }
+        return pipeline.run(Box::new(Documents::new(Vec::new())), &env).map(Started::from);
+    };
+    let state = collection.state();
+    if let Some(view) = &state.options.view {
+        let inner = Pipeline::parse(view.pipeline.as_doc(), &surroundings.context)?;
+        let whole = inner.stages().iter().chain(pipeline.stages()).cloned().collect();
+        let on = Namespace::new(ns.db(), &view.on)?;
+        if state.options.time_series.is_some() && surroundings.collection(&on).is_none() {
+            return Err(no_buckets(&on));
+        }
+        let hint = match (&state.options.time_series, hint) {
+            (Some(options), Some(Hint::Key(key))) => {
+                let of_buckets = key_of_buckets(options, key.as_doc());
+                Some(Hint::Key(of_buckets.unwrap_or(key)))
+            }
+            (_, hint) => hint,
+        };
+        return start_resolved(surroundings, &on, Pipeline::from_stages(whole), hint);
+    }
+    let context = QueryContext::clone(&surroundings.context);
+    let (mut query, rest) = push_down(pipeline, context)?;
+    query.hint = hint;
+    let is_query = is_query(&query, &rest);
+    let front = Front { query, search: None, rest };
+    let is_in_transaction = work.unit().transaction().is_some();
+    let (mut input, rest) = start_front(surroundings, collection, front)?;
+    input.ahead = match (is_in_transaction, is_query) {
+        (false, _) => Ahead::Bytes(READ_AHEAD_BYTES),
+        (true, false) => Ahead::Bytes(READ_AHEAD_BYTES_IN_TRANSACTION),
+        (true, true) => Ahead::Batch,
+    };
+    let reads = is_query.then(|| input.execution.reads());
+    Ok(Started { source: rest.run(Box::new(input), &env)?, reads, position: None })
+}
+
+/// Starts the query at the front of a pipeline; returns the pipeline over its documents.
+fn start_front(
+    surroundings: Arc<Surroundings>,
+    collection: Arc<Collection>,
+    front: Front,
+) -> Result<(CollectionSource, Pipeline)> {
+    let Front { query, search, rest } = front;
+    let execution = plan_front(&surroundings, &collection, query, &rest)?;
+    let gives_first_of_each = execution.plan().gives_first_of_each();
+    let rest = if gives_first_of_each { of_first_of_each(rest) } else { rest };
+    let mut source = CollectionSource::new(execution, surroundings, search);
+    source.wants_key = asks_for(&rest, "indexKey");
+    Ok((source, rest))
+}
+
+/// Runs a pipeline on a collection without its writes. Returns the number of documents from the
+/// query at its front, and then from each of the other stages.
+///
+/// Errors: those of the query and the stages.
+pub fn count_given(host: Arc<dyn PipelineHost>, ns: &Namespace, front: Front) -> Result<Vec<u64>> {
+    let context = Arc::new(front.query.context.clone());
+    let surroundings = Arc::new(Surroundings::new(host, ns, context, false));
+    let env = surroundings.env();
+    let Some(collection) = surroundings.collection(ns) else {
+        return front.rest.count(Box::new(Documents::new(Vec::new())), &env);
+    };
+    let (input, rest) = start_front(surroundings, collection, front)?;
+    rest.count(Box::new(input), &env)
+}
+
+/// Plans the query at the front of a pipeline; `rest` is the rest of it.
+fn plan_front(
+    surroundings: &Surroundings,
+    collection: &Arc<Collection>,
+    query: Query,
+    rest: &Pipeline,
+) -> Result<Execution> {
+    let mut interrupt = || surroundings.check_interrupt();
+    let is_sorted = query.sort.is_some();
+    let needs = || projection_of(rest, is_sorted);
+    let collation = WordedCollation::InFull;
+    let wording = Wording { collation, needs: Some(&needs), ..Wording::default() };
+    let work = surroundings.host.work();
+    let unit = work.unit();
+    let chosen =
+        choice::choose(unit, collection, query, &wording, TimeBudget::Long, &mut interrupt)?;
+    Ok(chosen.expect("who may wait gets a plan"))
+}
+
+/// The documents of a stage that reports on the server, created when the first is read.
+struct Reported {
+    /// The subject; taken with the first pull.
+    wanted: Option<(Namespace, Report)>,
+    surroundings: Arc<Surroundings>,
+    documents: Documents,
+}
+
+impl Source for Reported {
+    fn pull(&mut self) -> Result<Step> {
+        if let Some((ns, wanted)) = self.wanted.take() {
+            let Surroundings { host, context, .. } = &*self.surroundings;
+            let documents = host.report(&ns, &wanted, context.now_ms)?;
+            self.documents = Documents::new(documents);
+        }
+        self.documents.advance()
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        self.documents.doc()
+    }
+}
