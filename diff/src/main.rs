@@ -260,12 +260,12 @@ impl Session {
                 if words.is_none() && self.is_of_order(case, difference) {
                     words = Some(two_mistakes::WORDS);
                 }
-                self.tell(&smallest, &found, words, origin);
+                self.report_difference(&smallest, &found, words, origin);
             }
             Ok(None) if self.is_tainted => self.report.accept(CONSEQUENCE),
             Ok(None) => {
                 let words = self.explanation(case, difference);
-                self.tell(case, difference, words, &format!("{origin}, only once"));
+                self.report_difference(case, difference, words, &format!("{origin}, only once"));
             }
             Err(broken) => self.crashed(&smallest, &broken, origin)?,
         }
@@ -280,7 +280,7 @@ impl Session {
     }
 
     /// Counts a difference that these words explain; reports another one.
-    fn tell(
+    fn report_difference(
         &mut self,
         case: &Case,
         difference: &Difference,

@@ -114,13 +114,13 @@ impl Db {
     }
 
     /// Reports a new collection to the watcher.
-    pub(crate) fn tell_created(&self, collection: &Collection) {
+    pub(crate) fn report_created(&self, collection: &Collection) {
         let is_first = self.catalog.count(collection.namespace().db()) == 1;
-        self.tell(&CatalogEvent::Created { collection, is_first });
+        self.report_change(&CatalogEvent::Created { collection, is_first });
     }
 
     /// Reports a change of the catalogue to the watcher.
-    pub(crate) fn tell(&self, event: &CatalogEvent<'_>) {
+    pub(crate) fn report_change(&self, event: &CatalogEvent<'_>) {
         if let Some(watcher) = self.watcher.get() {
             watcher(event);
         }

@@ -395,7 +395,7 @@ impl Db {
         self.catalog().remove(&collection.namespace());
         collection.state().indexes.iter().for_each(|index| index.mark_dropped());
         collection.mark_dropped();
-        self.tell(&CatalogEvent::Dropped(collection));
+        self.report_change(&CatalogEvent::Dropped(collection));
         Ok(())
     }
 
@@ -406,7 +406,7 @@ impl Db {
         let collection = Arc::new(self.as_node(collection));
         collection.set_shaped_at(stored.moment());
         self.catalog().insert(collection.clone());
-        self.tell_created(&collection);
+        self.report_created(&collection);
         Ok(())
     }
 
@@ -448,7 +448,7 @@ impl Db {
         let kept: HashSet<Ident> = state.indexes.iter().map(|index| index.ident).collect();
         for index in old.indexes.iter().filter(|index| !kept.contains(&index.ident)) {
             index.mark_dropped();
-            self.tell(&CatalogEvent::IndexDropped(collection, index));
+            self.report_change(&CatalogEvent::IndexDropped(collection, index));
         }
         let from = collection.namespace();
         self.catalog().set_state(collection, state);
@@ -460,7 +460,7 @@ impl Db {
             collection.set_shaped_at(stored.moment());
             collection.set_namespace(entry.ns);
             self.catalog().insert(collection.clone());
-            self.tell(&CatalogEvent::Renamed { collection, from: &from });
+            self.report_change(&CatalogEvent::Renamed { collection, from: &from });
         }
         Ok(())
     }
@@ -505,7 +505,7 @@ impl Db {
             let _alone = collection.hold_off()?;
             let mut rest = State::clone(&state);
             rest.building.retain(|build| !is_dead(build, &alive));
-            self.tell_nodes(&collection, &rest)?;
+            self.publish_state(&collection, &rest)?;
             self.catalog().set_state(&collection, rest);
             for build in dead {
                 build.abort();

@@ -191,8 +191,8 @@ impl Shared {
         self.newest.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Asks until the store is reached.
-    fn ask<T>(
+    /// Repeats a call until the store is reached.
+    fn retry<T>(
         &self,
         trips: &AtomicU64,
         mut question: impl FnMut(&dyn Kv) -> Result<T>,
@@ -219,7 +219,7 @@ impl Shared {
 
     /// A version that shows all that is committed.
     pub(crate) fn version(&self) -> Result<Version> {
-        let version = self.ask(&self.trips.versions, |kv| kv.read_version())?;
+        let version = self.retry(&self.trips.versions, |kv| kv.read_version())?;
         self.note(version);
         Ok(version)
     }
@@ -246,7 +246,7 @@ impl Shared {
         keys.extend(sharing.map(|_| self.layout.epoch()));
         keys.extend(place.map(<[u8]>::to_vec));
         for _ in 0..RENEWALS_MAX {
-            match self.ask(&self.trips.versions, |kv| kv.read_newest(&keys)) {
+            match self.retry(&self.trips.versions, |kv| kv.read_newest(&keys)) {
                 Err(KvError::TooOld) => count(&self.trips.renewed),
                 outcome => {
                     let (version, values) = outcome?;
@@ -414,7 +414,7 @@ impl Shared {
     }
 
     pub(crate) fn kv_get(&self, at: Version, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.ask(&self.trips.gets, |kv| kv.get(at, key))
+        self.retry(&self.trips.gets, |kv| kv.get(at, key))
     }
 
     pub(crate) fn kv_get_many(
@@ -425,7 +425,7 @@ impl Shared {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        self.ask(&self.trips.multi_gets, |kv| kv.get_many(at, keys))
+        self.retry(&self.trips.multi_gets, |kv| kv.get_many(at, keys))
     }
 
     pub(crate) fn kv_range(
@@ -435,13 +435,13 @@ impl Shared {
         direction: Direction,
         limit: BlockLimit,
     ) -> Result<Block> {
-        self.ask(&self.trips.ranges, |kv| kv.range(at, range, direction, limit))
+        self.retry(&self.trips.ranges, |kv| kv.range(at, range, direction, limit))
     }
 
     /// One try to commit. It is sent again while the store is not reached: then nothing has
     /// happened.
     pub(crate) fn kv_commit(&self, commit: &Commit) -> Result<Stamp> {
-        let outcome = self.ask(&self.trips.commits, |kv| kv.commit(commit));
+        let outcome = self.retry(&self.trips.commits, |kv| kv.commit(commit));
         match &outcome {
             Ok(stamp) => {
                 self.note(stamp.version);

@@ -136,10 +136,10 @@ pub(crate) fn logger() -> InfoLogger {
 /// work are reported as background errors.
 fn is_loss(text: &str) -> bool {
     let is_background = text.contains("ompaction") || text.contains("error_handler");
-    !is_background && says_loss(text)
+    !is_background && is_of_loss(text)
 }
 
-fn says_loss(text: &str) -> bool {
+fn is_of_loss(text: &str) -> bool {
     text.contains("dropping") || text.contains("Corruption") || text.contains("corrupt")
 }
 

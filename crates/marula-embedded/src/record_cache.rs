@@ -316,7 +316,7 @@ fn hint(hash: u64) -> u16 {
 mod tests {
     use super::*;
 
-    fn ask(cache: &RecordCache, key: &[u8], newest: u64) -> Option<Option<Ticket>> {
+    fn look_up(cache: &RecordCache, key: &[u8], newest: u64) -> Option<Option<Ticket>> {
         match cache.lookup(key, || newest) {
             CacheLookup::Hit(_) => None,
             CacheLookup::Miss(ticket) => Some(ticket),
@@ -324,8 +324,8 @@ mod tests {
     }
 
     fn ticket(cache: &RecordCache, key: &[u8]) -> Ticket {
-        let first = ask(cache, key, 7).expect("it is not kept");
-        let second = || ask(cache, key, 7).expect("it is not kept");
+        let first = look_up(cache, key, 7).expect("it is not kept");
+        let second = || look_up(cache, key, 7).expect("it is not kept");
         first.or_else(second).expect("what is asked for twice is worth keeping")
     }
 
@@ -357,7 +357,7 @@ mod tests {
         let cache = RecordCache::new(1 << 20);
         let before = ticket(&cache, b"one");
         write(&cache, b"one", || {
-            assert!(ask(&cache, b"one", 7).is_some_and(|ticket| ticket.is_none()));
+            assert!(look_up(&cache, b"one", 7).is_some_and(|ticket| ticket.is_none()));
             cache.keep(before, b"old");
             assert!(!is_kept(&cache, b"one"), "while it is written");
         });
@@ -373,7 +373,7 @@ mod tests {
         cache.keep(ticket(&cache, b"one"), b"bytes");
         for _ in 0..3 {
             write(&cache, b"one", || {});
-            assert!(ask(&cache, b"one", 7).is_some_and(|ticket| ticket.is_none()));
+            assert!(look_up(&cache, b"one", 7).is_some_and(|ticket| ticket.is_none()));
         }
         // The second read since the last write.
         cache.keep(ticket(&cache, b"one"), b"bytes");
@@ -392,7 +392,9 @@ mod tests {
         assert_eq!([b"a", b"b", b"c"].map(|key| is_kept(&cache, key)), [true, false, true]);
         cache.keep(other, b"bytes");
         assert!(!is_kept(&cache, b"other"), "a range was cleared meanwhile, whichever");
-        assert!(ask(&cache, &[7; NAME_BYTES_MAX + 1], 7).is_some_and(|ticket| ticket.is_none()));
+        assert!(
+            look_up(&cache, &[7; NAME_BYTES_MAX + 1], 7).is_some_and(|ticket| ticket.is_none())
+        );
         cache.keep(ticket(&cache, b"large"), &vec![0; RECORD_BYTES_MAX + 1]);
         assert!(!is_kept(&cache, b"large"));
     }
@@ -400,8 +402,8 @@ mod tests {
     #[test]
     fn what_is_asked_for_twice_is_kept_while_there_is_room() {
         let cache = RecordCache::new(64 << 10);
-        assert!(ask(&cache, b"wanted", 7).is_some_and(|ticket| ticket.is_none()));
-        assert!(ask(&cache, b"wanted", 7).is_some_and(|ticket| ticket.is_some()));
+        assert!(look_up(&cache, b"wanted", 7).is_some_and(|ticket| ticket.is_none()));
+        assert!(look_up(&cache, b"wanted", 7).is_some_and(|ticket| ticket.is_some()));
         for number in 0..1000_u32 {
             cache.keep(ticket(&cache, &number.to_be_bytes()), &[0; 1000]);
         }

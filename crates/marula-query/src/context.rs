@@ -68,13 +68,13 @@ pub trait Check: Any + Send + Sync {
     fn check(&self) -> Result<()>;
 
     /// Returns an error if `_bytes` more memory is not available.
-    fn ask(&self, _bytes: usize) -> Result<()> {
+    fn check_room(&self, _bytes: usize) -> Result<()> {
         Ok(())
     }
 
     /// Returns whether `bytes` more are better kept on the disk, by a stage that can do so.
     fn is_short_of(&self, bytes: usize) -> bool {
-        self.ask(bytes).is_err()
+        self.check_room(bytes).is_err()
     }
 
     /// The stored code of the database for `$where` and `mapReduce`: functions and other values by
@@ -107,8 +107,8 @@ impl Interrupt {
     }
 
     /// Returns an error if `bytes` more memory is not available.
-    pub fn ask(&self, bytes: usize) -> Result<()> {
-        self.0.ask(bytes)
+    pub fn check_room(&self, bytes: usize) -> Result<()> {
+        self.0.check_room(bytes)
     }
 
     /// Returns whether `bytes` more are better kept on the disk.

@@ -3,7 +3,7 @@
 //! Each unit of work (a document pulled, an operator called, an element written, bytes copied)
 //! [`spend`]s some of a credit that the thread holds, which is one subtraction. When the credit is
 //! used up, the thread's operation is [checked](Interrupt::check) and the thread gets a new credit.
-//! Before a large allocation, [`ask`] checks that the server has the memory.
+//! Before a large allocation, [`check_room`] checks that the server has the memory.
 //!
 //! The operation belongs to the thread and is no argument: the code that runs a command calls
 //! [`begin`], and all work for the command is counted, in a filter, an expression, a stage, or a
@@ -74,8 +74,8 @@ pub fn recall() -> Result<()> {
 
 /// Fails if the operation must end, or if the server does not have `bytes` left for it.
 #[inline]
-pub fn ask(bytes: usize) -> Result<()> {
-    if bytes < ASKED_BYTES_MIN { Ok(()) } else { ask_operation(bytes) }
+pub fn check_room(bytes: usize) -> Result<()> {
+    if bytes < ASKED_BYTES_MIN { Ok(()) } else { check_room_of_operation(bytes) }
 }
 
 /// Reserves room in `buffer` for `more` bytes. Fails if the server does not have the memory.
@@ -83,7 +83,7 @@ pub fn ask(bytes: usize) -> Result<()> {
 pub fn reserve(buffer: &mut Vec<u8>, more: usize) -> Result<()> {
     if buffer.capacity() - buffer.len() < more {
         // The buffer at least doubles, and both copies exist while it is copied.
-        ask(buffer.len().saturating_add(buffer.capacity().max(more)))?;
+        check_room(buffer.len().saturating_add(buffer.capacity().max(more)))?;
         buffer.reserve(more);
     }
     Ok(())
@@ -99,18 +99,18 @@ pub fn settle() -> Result<()> {
 }
 
 #[cold]
-fn ask_operation(bytes: usize) -> Result<()> {
+fn check_room_of_operation(bytes: usize) -> Result<()> {
     let asked = ASKED.get().saturating_add(bytes);
     ASKED.set(asked);
     match asked < ASKED_IN_ALL_BYTES_MIN {
         true => Ok(()),
-        false => ask_always(bytes),
+        false => check_room_always(bytes),
     }
 }
 
 /// Fails if the server does not have `bytes` left, however little the operation has asked for.
-pub(crate) fn ask_always(bytes: usize) -> Result<()> {
-    operation().map_or(Ok(()), |operation| operation.ask(bytes))
+pub(crate) fn check_room_always(bytes: usize) -> Result<()> {
+    operation().map_or(Ok(()), |operation| operation.check_room(bytes))
 }
 
 /// Returns whether the thread's operation should do with less than `bytes` more, if it can: on the
@@ -151,7 +151,7 @@ const RUN_OF_KEYS: usize = 64 * 1024;
 /// Sorts like [`slice::sort_by`]. Fails once the thread's operation must end; the order is
 /// undefined then.
 pub fn sort_by<T: Copy>(values: &mut [T], compare: impl FnMut(&T, &T) -> Ordering) -> Result<()> {
-    ask(size_of_val(values))?;
+    check_room(size_of_val(values))?;
     sort_in_runs(values, RUN, compare)
 }
 
@@ -160,7 +160,7 @@ pub fn sort_keys_by<T: Copy>(
     keys: &mut [T],
     compare: impl FnMut(&T, &T) -> Ordering,
 ) -> Result<()> {
-    ask(size_of_val(keys))?;
+    check_room(size_of_val(keys))?;
     sort_in_runs(keys, RUN_OF_KEYS, compare)
 }
 

@@ -67,7 +67,7 @@ pub struct Audit {
     format: Format,
     filter: Option<Filter>,
     /// Whether permitted requests are written too.
-    tells_successes: AtomicBool,
+    records_successes: AtomicBool,
 }
 
 impl fmt::Debug for Audit {
@@ -95,18 +95,18 @@ impl Audit {
                 (Box::new(out), Some(file.clone()), *format)
             }
         };
-        let tells_successes = AtomicBool::new(false);
-        Ok(Audit { out: Mutex::new(out), file, format, filter, tells_successes })
+        let records_successes = AtomicBool::new(false);
+        Ok(Audit { out: Mutex::new(out), file, format, filter, records_successes })
     }
 
     /// Sets whether permitted requests are written too: `auditAuthorizationSuccess`.
     pub(crate) fn set_tells_successes(&self, tells: bool) {
-        self.tells_successes.store(tells, Ordering::Relaxed);
+        self.records_successes.store(tells, Ordering::Relaxed);
     }
 
     /// Returns whether permitted requests are written too.
-    pub(crate) fn tells_successes(&self) -> bool {
-        self.tells_successes.load(Ordering::Relaxed)
+    pub(crate) fn records_successes(&self) -> bool {
+        self.records_successes.load(Ordering::Relaxed)
     }
 
     /// Rotates the file, if there is one, and writes the rotation as an event into the new one.

@@ -251,8 +251,8 @@ impl Check for Watch {
         self.interrupt.lock().check()
     }
 
-    fn ask(&self, bytes: usize) -> Result<()> {
-        self.memory.ask(bytes)
+    fn check_room(&self, bytes: usize) -> Result<()> {
+        self.memory.check_room(bytes)
     }
 
     fn is_short_of(&self, bytes: usize) -> bool {

@@ -113,7 +113,7 @@ pub(crate) struct Ended<'a, 'r> {
 impl Ended<'_, '_> {
     /// Writes the line of the log and the record of the operation, if they are wanted. `statements`
     /// are those of a write whose records are wanted one by one.
-    pub(crate) fn tell(&self, statements: Option<Statements>) {
+    pub(crate) fn report(&self, statements: Option<Statements>) {
         let db = self.request.db;
         let verdict = self.server.profiling.judge(db, self.took, &|| self.entry());
         if verdict.is_logged {

@@ -64,6 +64,6 @@ pub(crate) fn label_of_stream(code: Code) -> Option<&'static str> {
 }
 
 /// Returns whether the version of the topology is sent with this code.
-pub(crate) fn tells_topology(code: Code) -> bool {
+pub(crate) fn sends_topology(code: Code) -> bool {
     TOPOLOGY_CODES.contains(&code.number())
 }

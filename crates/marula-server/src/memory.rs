@@ -1,9 +1,9 @@
 //! The memory limit of the operations of all clients together.
 //!
 //! Each operation has its own limits, but many operations within theirs could together end the
-//! process. So an operation that is about to allocate much calls [ask](marula_query::meter::ask)
-//! first, which fails once the process is at its limit. Operations that have not allocated much
-//! continue: there is a reserve for them.
+//! process. So an operation that is about to allocate much calls
+//! [`check_room`](marula_query::meter::check_room) first, which fails once the process is at its
+//! limit. Operations that have not allocated much continue: there is a reserve for them.
 //!
 //! The counted memory is less than the allocator takes from the system. Under `--memory-limit` a
 //! stage therefore also spills to disk, if it can, while the process is close to its limit. That is
@@ -89,7 +89,7 @@ impl Memory {
     }
 
     /// Fails if this number of additional bytes exceeds the limit.
-    pub fn ask(&self, bytes: usize) -> Result<()> {
+    pub fn check_room(&self, bytes: usize) -> Result<()> {
         match self.has(bytes) {
             true => Ok(()),
             false => Err(server_memory_used_up(self.used(), self.bytes_max)),
@@ -120,12 +120,12 @@ mod tests {
     #[test]
     fn what_fits_is_given() {
         let memory = Memory { large_pieces: || 600, bytes_max: 1000, process: None };
-        assert!(memory.ask(400).is_ok());
+        assert!(memory.check_room(400).is_ok());
         let process = ProcessMemory { resident: || 5000, bytes_max: 5300, give_back: || {} };
         let bounded = Memory { process: Some(process), ..memory };
         assert!(!bounded.is_short_of(300));
-        assert!(bounded.is_short_of(301) && bounded.ask(301).is_ok());
-        assert_eq!(memory.ask(401).unwrap_err().code().number(), 146);
-        assert!(memory.ask(usize::MAX).is_err());
+        assert!(bounded.is_short_of(301) && bounded.check_room(301).is_ok());
+        assert_eq!(memory.check_room(401).unwrap_err().code().number(), 146);
+        assert!(memory.check_room(usize::MAX).is_err());
     }
 }

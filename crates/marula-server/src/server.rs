@@ -155,7 +155,7 @@ impl Server {
         db.watch_catalog(Box::new(move |event| {
             catalog_log::log(event);
             if let Some(audit) = &audit {
-                audit::catalog::tell(audit, event);
+                audit::catalog::record(audit, event);
             }
         }));
         let disk = temp_files::disk(options.dbpath.as_deref());

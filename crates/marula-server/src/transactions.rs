@@ -423,7 +423,7 @@ impl Transactions {
             if is_committed {
                 self.committed.fetch_add(1, Ordering::Relaxed);
                 entry.state = State::Committed;
-                self.tell(&entered.lsid, entry, "committed");
+                self.log_end(&entered.lsid, entry, "committed");
             } else {
                 self.abort(&entered.lsid, entry);
             }
@@ -436,12 +436,12 @@ impl Transactions {
             transaction.abort();
             self.aborted.fetch_add(1, Ordering::Relaxed);
             entry.state = State::Aborted;
-            self.tell(lsid, entry, "aborted");
+            self.log_end(lsid, entry, "aborted");
         }
     }
 
     /// Logs the end of a transaction, if it was slow.
-    fn tell(&self, lsid: &Lsid, entry: &Entry, cause: &str) {
+    fn log_end(&self, lsid: &Lsid, entry: &Entry, cause: &str) {
         if self.profiling.is_slow(entry.clock.began.elapsed()) {
             slow::log(lsid, entry, cause);
         }

@@ -7,7 +7,7 @@ use marula_server::machine::{distribution, host_name, kernel_release};
 use crate::settings::{EngineKind, Settings};
 
 /// Writes the lines.
-pub(crate) fn tell(settings: &Settings, port: u16) {
+pub(crate) fn log(settings: &Settings, port: u16) {
     let engine = match settings.engine {
         EngineKind::RocksDb => "rocksdb",
         EngineKind::Memory => "memory",

@@ -53,7 +53,7 @@ pub(crate) fn detach() -> Result<(), Failure> {
 }
 
 /// Signals the parent that the server is ready, and closes its streams.
-pub(crate) fn tell_ready() -> Result<(), Failure> {
+pub(crate) fn report_ready() -> Result<(), Failure> {
     let failed = |error: io::Error| format!("cannot detach: {error}");
     println!("{READY}");
     io::stdout().flush().map_err(failed)?;

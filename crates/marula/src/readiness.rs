@@ -22,7 +22,7 @@ use crate::Failure;
 /// The file holds an address a line; it appears whole.
 ///
 /// Errors: the file cannot be written.
-pub(crate) fn tell_ready(addresses: &[SocketAddr], file: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn notify_ready(addresses: &[SocketAddr], file: Option<&Path>) -> Result<(), Failure> {
     let texts: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
     notify(&format!("READY=1\nSTATUS=Accepting connections at {}", texts.join(", ")));
     let Some(file) = file else { return Ok(()) };
@@ -36,7 +36,7 @@ pub(crate) fn tell_ready(addresses: &[SocketAddr], file: Option<&Path>) -> Resul
 }
 
 /// Reports to the service manager that the server ends.
-pub(crate) fn tell_stopping() {
+pub(crate) fn notify_stopping() {
     notify("STOPPING=1");
 }
 

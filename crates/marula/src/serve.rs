@@ -127,7 +127,7 @@ impl Start {
         let address = self.listeners.first().and_then(Listener::local_addr);
         let port = address.map_or(settings.port, |address| address.port());
         let starting = worker::begin(Worker::Part("initandlisten"));
-        banner::tell(settings, port);
+        banner::log(settings, port);
         if !settings.has_javascript {
             marula_server::disable_javascript();
         }
@@ -219,24 +219,24 @@ impl Start {
             warn_of_open_access(&settings);
         }
         self.limit.warn_of_low(wanted);
-        tell_ready(&server, &handle, self.unix_socket.as_deref(), port);
+        log_ready(&server, &handle, self.unix_socket.as_deref(), port);
         tracing::info!(
             durationMillis = self.began.elapsed().as_millis() as u64,
             "startup complete"
         );
         if settings.forks {
-            fork::tell_ready()?;
+            fork::report_ready()?;
         }
         if settings.ends_with_stdin {
             readiness::end_with_stdin(&server)?;
         }
-        readiness::tell_ready(handle.local_addrs(), settings.ready_file.as_deref())?;
+        readiness::notify_ready(handle.local_addrs(), settings.ready_file.as_deref())?;
         drop(starting);
 
         while !server.shutdown.wait_until(Instant::now() + EXPIRY_INTERVAL) {
             server.expire();
         }
-        readiness::tell_stopping();
+        readiness::notify_stopping();
         tracing::info!(target: "NETWORK", id = 20_562, "Shutdown: going to close listening sockets");
         // Running operations end at once, and nobody has to wait for them.
         server.operations.end_all();
@@ -265,7 +265,7 @@ impl Start {
 }
 
 /// Says where the server listens, and that it is ready: what starts a mongod waits for this line.
-fn tell_ready(server: &Server, handle: &NetHandle, unix_socket: Option<&Path>, port: u16) {
+fn log_ready(server: &Server, handle: &NetHandle, unix_socket: Option<&Path>, port: u16) {
     let _listener = worker::begin(Worker::Part("listener"));
     let unix_socket = unix_socket.map(|path| path.display().to_string());
     let addresses = handle.local_addrs().iter().map(|address| address.ip().to_string());

@@ -290,7 +290,7 @@ impl<'a, 'w> Builder<'a, 'w> {
         if self.build.owner.is_some() {
             // The writers of other nodes are held off by this, those of this one already.
             self.build.is_closed.store(true, Ordering::Release);
-            self.db.tell_nodes(self.collection, &self.collection.state())?;
+            self.db.publish_state(self.collection, &self.collection.state())?;
         }
         let last = self.build.generation.load(Ordering::Acquire);
         self.drain(last)?;
@@ -306,7 +306,7 @@ impl<'a, 'w> Builder<'a, 'w> {
             self.build.check_not_aborted()?;
             let _alone = self.collection.hold_off()?;
             let last = self.build.generation.fetch_add(1, Ordering::AcqRel);
-            self.db.tell_nodes(self.collection, &self.collection.state())?;
+            self.db.publish_state(self.collection, &self.collection.state())?;
             return Ok(last);
         }
         let _alone = self.collection.change()?;

@@ -129,7 +129,7 @@ impl Db {
         collection.set_shaped_at(stamp);
         let collection = Arc::new(collection);
         self.catalog().insert(collection.clone());
-        self.tell_created(&collection);
+        self.report_created(&collection);
         Ok(collection)
     }
 
@@ -225,7 +225,7 @@ impl Db {
         let is_there = !collections.is_empty() || self.catalog().is_emptied(db);
         self.drop_locked(&collections, is_there.then_some(db))?;
         self.catalog().forget_emptied(db);
-        self.tell(&CatalogEvent::DatabaseDropped(db, collections.len()));
+        self.report_change(&CatalogEvent::DatabaseDropped(db, collections.len()));
         Ok(collections.len())
     }
 
@@ -247,7 +247,7 @@ impl Db {
         for collection in collections {
             self.catalog().remove(&collection.namespace());
             collection.mark_dropped();
-            self.tell(&CatalogEvent::Dropped(collection));
+            self.report_change(&CatalogEvent::Dropped(collection));
         }
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
         Ok(())
@@ -300,13 +300,13 @@ impl Db {
         if let Some(target) = &target {
             self.catalog().remove(to);
             target.mark_dropped();
-            self.tell(&CatalogEvent::Dropped(target));
+            self.report_change(&CatalogEvent::Dropped(target));
         }
         self.catalog().remove(from);
         collection.set_namespace(to.clone());
         self.catalog().set_state(&collection, state);
         self.catalog().insert(collection.clone());
-        self.tell(&CatalogEvent::Renamed { collection: &collection, from });
+        self.report_change(&CatalogEvent::Renamed { collection: &collection, from });
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
         Ok(())
     }
@@ -364,7 +364,7 @@ impl Db {
     }
 
     /// Commits the entry of a collection with this state, which only other nodes read.
-    pub(crate) fn tell_nodes(&self, collection: &Collection, state: &State) -> Result<()> {
+    pub(crate) fn publish_state(&self, collection: &Collection, state: &State) -> Result<()> {
         let mut txn = self.store().begin();
         let ns = collection.namespace();
         put_entry(&mut *txn, collection.ident(), &ns, collection.uuid(), state);

@@ -152,7 +152,7 @@ impl Db {
         replaced: Option<&Arc<Index>>,
         options: BuildOptions<'_>,
     ) -> Result<()> {
-        self.tell(&CatalogEvent::BuildBegun(collection, build));
+        self.report_change(&CatalogEvent::BuildBegun(collection, build));
         let outcome = self.run_build(collection, build, replaced, options);
         if outcome.is_err() {
             self.leave_build(collection, build);
@@ -163,11 +163,11 @@ impl Db {
         build.end();
         match outcome {
             Ok(()) => {
-                self.tell(&CatalogEvent::BuildDone(collection, build));
+                self.report_change(&CatalogEvent::BuildDone(collection, build));
                 Ok(())
             }
             Err(error) => {
-                self.tell(&CatalogEvent::BuildFailed(collection, build, &error));
+                self.report_change(&CatalogEvent::BuildFailed(collection, build, &error));
                 Err(build.failure(collection, &error))
             }
         }
@@ -299,7 +299,7 @@ impl Db {
         if !self.is_shared() || collection.is_dropped() {
             return;
         }
-        let told = lock.and_then(|_lock| self.tell_nodes(collection, &collection.state()));
+        let told = lock.and_then(|_lock| self.publish_state(collection, &collection.state()));
         if let Err(error) = told {
             tracing::warn!(%error, "an index build that has failed could not be removed; it ends with this process");
         }
@@ -343,14 +343,14 @@ impl Db {
             self.put_state(collection, new_state, and, tell)?;
             for index in ready {
                 index.mark_dropped();
-                self.tell(&CatalogEvent::IndexDropped(collection, index));
+                self.report_change(&CatalogEvent::IndexDropped(collection, index));
                 self.sweep(Space::Indexes, index.ident);
             }
         }
         builds.iter().for_each(|build| build.abort());
         self.forget_builds(collection, &builds);
         if self.is_shared() && !builds.is_empty() {
-            self.tell_nodes(collection, &collection.state())?;
+            self.publish_state(collection, &collection.state())?;
         }
         Ok(before)
     }

@@ -80,13 +80,13 @@ impl Db {
         if let Some(old) = &old {
             self.catalog().remove(target);
             old.mark_dropped();
-            self.tell(&CatalogEvent::Dropped(old));
+            self.report_change(&CatalogEvent::Dropped(old));
         }
         self.catalog().remove(temporary);
         collection.set_namespace(target.clone());
         self.catalog().set_state(&collection, state);
         self.catalog().insert(collection.clone());
-        self.tell(&CatalogEvent::Renamed { collection: &collection, from: temporary });
+        self.report_change(&CatalogEvent::Renamed { collection: &collection, from: temporary });
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
         Ok(())
     }

@@ -331,7 +331,7 @@ impl Transaction {
         for collection in created {
             collection.set_shaped_at(self.db.moment());
             self.db.catalog().insert(collection.clone());
-            self.db.tell_created(&collection);
+            self.db.report_created(&collection);
         }
         drop(ddl);
         for (index, multikey) in state.marks.drain(..) {

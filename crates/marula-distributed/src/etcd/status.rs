@@ -40,7 +40,7 @@ pub(super) fn read(etcd: &Etcd) -> ClusterStatus {
     listed.truncate(MEMBERS_MAX);
     listed.sort_by(|one, other| one.name.cmp(&other.name));
     let reports: Vec<Result<Report, String>> = thread::scope(|scope| {
-        let asked: Vec<_> = listed.iter().map(|member| scope.spawn(|| ask(member))).collect();
+        let asked: Vec<_> = listed.iter().map(|member| scope.spawn(|| status_of(member))).collect();
         let report = |asked: thread::ScopedJoinHandle<'_, _>| {
             asked.join().unwrap_or_else(|_| Err("the request has failed".to_owned()))
         };
@@ -87,7 +87,7 @@ fn listed_member(member: &Value) -> Listed {
     Listed { name, address, endpoint }
 }
 
-fn ask(member: &Listed) -> Result<Report, String> {
+fn status_of(member: &Listed) -> Result<Report, String> {
     let endpoint = member.endpoint.as_ref().ok_or("it has no address that can be used")?;
     let reply = endpoint.post_once("/v3/maintenance/status", b"{}", STATUS_TIMEOUT);
     let reply =

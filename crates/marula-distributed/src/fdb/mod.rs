@@ -67,7 +67,7 @@ impl Fdb {
         match code {
             1007 => KvError::TooOld,
             2101..=2103 => KvError::TooLarge,
-            _ => KvError::Unavailable(self.told(code)),
+            _ => KvError::Unavailable(self.describe(code)),
         }
     }
 
@@ -81,12 +81,14 @@ impl Fdb {
             // It timed out, or was given up.
             1025 | 1031 => KvError::Unknown,
             _ if library.is(MAYBE_COMMITTED, code) => KvError::Unknown,
-            _ if library.is(RETRYABLE_NOT_COMMITTED, code) => KvError::Unavailable(self.told(code)),
+            _ if library.is(RETRYABLE_NOT_COMMITTED, code) => {
+                KvError::Unavailable(self.describe(code))
+            }
             _ => KvError::Unknown,
         }
     }
 
-    fn told(&self, code: Code) -> String {
+    fn describe(&self, code: Code) -> String {
         format!("FoundationDB: {} ({code})", self.database.library().text(code))
     }
 
@@ -193,7 +195,7 @@ impl Kv for Fdb {
 
     fn commit(&self, commit: &Commit) -> Result<Stamp> {
         self.check_sizes(commit)?;
-        let not_begun = |code| KvError::Unavailable(self.told(code));
+        let not_begun = |code| KvError::Unavailable(self.describe(code));
         let transaction = self.database.begin(TIMEOUT_MS).map_err(not_begun)?;
         if let Some(at) = commit.read_version {
             transaction.set_read_version(signed(at));

@@ -6,8 +6,8 @@
 //!                 as a query   little at a time
 //! ```
 //!
-//! [`start`] begins it; stages reach other collections, and write, through [`world`]. What only the
-//! server knows comes from a [`PipelineHost`].
+//! [`start`] begins it; stages reach other collections, and write, through [`world`]. The services
+//! that only the server has come from a [`PipelineHost`].
 
 mod collection_source;
 mod documents;

@@ -156,7 +156,7 @@ impl<'a> PartView<'a> {
     /// Returns the bounds of a predicate on this part.
     pub fn bounds(&self, predicate: &Predicate) -> Option<Bounds> {
         let mut bounds = (self.kind.bounds)(predicate, self)?;
-        if self.is_counted && self.kind.holds_value && asks_for_nothing(predicate) {
+        if self.is_counted && self.kind.holds_value && matches_absence(predicate) {
             bounds.exactness = Exactness::Exact;
         }
         let is_hidden = self.order.is_some() && !are_free_of_strings(&bounds.intervals);
@@ -172,7 +172,7 @@ impl<'a> PartView<'a> {
 
 /// Returns whether a predicate matches null or missing fields in addition to other values that an
 /// entry contains. If a document has one entry, the entry is null or undefined exactly for these.
-fn asks_for_nothing(predicate: &Predicate) -> bool {
+fn matches_absence(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::Compare(compare) => {
             compare.value.get().is_nullish()

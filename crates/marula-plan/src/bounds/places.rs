@@ -60,18 +60,12 @@ pub fn is_asked_for_places(index: &Index, conjuncts: &[&Node]) -> bool {
     let is_place = |path: &FieldPath| {
         named.clone().any(|(part, named)| part.path == *path && matches!(named, Value::String(_)))
     };
-    conjuncts.iter().any(|node| asks_for_place(node, *geography, &is_place))
+    conjuncts.iter().any(|node| tests_place(node, *geography, &is_place))
 }
 
-fn asks_for_place(
-    node: &Node,
-    geography: Geography,
-    is_place: &dyn Fn(&FieldPath) -> bool,
-) -> bool {
+fn tests_place(node: &Node, geography: Geography, is_place: &dyn Fn(&FieldPath) -> bool) -> bool {
     match node {
-        Node::And(children) => {
-            children.iter().any(|child| asks_for_place(child, geography, is_place))
-        }
+        Node::And(children) => children.iter().any(|child| tests_place(child, geography, is_place)),
         Node::Path(at) => match &at.predicate {
             Predicate::Geo(test) if is_place(&at.path) => match geography {
                 Geography::Sphere { .. } => test.geometry.is_on_globe(),

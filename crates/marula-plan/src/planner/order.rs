@@ -32,7 +32,7 @@ pub(super) fn orient(node: Stage, pattern: &SortPattern, views: &[IndexView<'_>]
             // Rows are merged by their documents, or by the values of their entries.
             let is_ordered = or.inputs.iter().all(|input| {
                 can_orient(input, pattern, views)
-                    && (is_fetched(input) || tells_key(input, pattern, views))
+                    && (is_fetched(input) || has_sort_key(input, pattern, views))
             });
             if !is_ordered {
                 return (Stage::Or(or), false);
@@ -52,7 +52,7 @@ fn can_orient(node: &Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> b
         Stage::Fetch(fetch) => can_orient(&fetch.input, pattern, views),
         Stage::Or(or) => or.inputs.iter().all(|input| {
             can_orient(input, pattern, views)
-                && (is_fetched(input) || tells_key(input, pattern, views))
+                && (is_fetched(input) || has_sort_key(input, pattern, views))
         }),
         _ => false,
     }
@@ -247,7 +247,7 @@ pub(super) fn has_too_many_walks(
 }
 
 /// Returns whether the sort key of a stage's rows is known without reading documents.
-fn tells_key(node: &Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> bool {
+fn has_sort_key(node: &Stage, pattern: &SortPattern, views: &[IndexView<'_>]) -> bool {
     match node {
         Stage::Ixscan(scan) => views
             .iter()

@@ -55,7 +55,7 @@ pub(crate) fn branches(state: &State, query: &Query) -> Result<Option<Branches>>
         if ways.is_empty() {
             return Ok(None);
         }
-        meter::ask(ways.len() * WAY_BYTES)?;
+        meter::check_room(ways.len() * WAY_BYTES)?;
         all.push(ways);
     }
     if query.sort.is_none() && all.iter().all(|ways| ways.len() == 1) {
@@ -67,7 +67,7 @@ pub(crate) fn branches(state: &State, query: &Query) -> Result<Option<Branches>>
     let mut planned = Vec::with_capacity(all.len());
     for (node, ways) in nodes.iter().zip(all) {
         meter::spend(WAY_WORK * ways.len())?;
-        meter::ask(ways.len() * WAY_BYTES)?;
+        meter::check_room(ways.len() * WAY_BYTES)?;
         planned.push(plan_branch(&views, query, node, ways));
     }
     Ok(Some(Branches::Several(planned)))

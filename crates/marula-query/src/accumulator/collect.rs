@@ -122,7 +122,7 @@ pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> Result<DocBuf> {
     if size > ARENA_BYTES_MAX {
         return Err(value_too_large(size));
     }
-    meter::ask(size)?;
+    meter::check_room(size)?;
     let mut bytes = Vec::with_capacity(size);
     let mut out = DocWriter::new(&mut bytes);
     for field in base {

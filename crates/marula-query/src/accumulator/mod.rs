@@ -296,7 +296,7 @@ impl Accumulator {
         frame: &Frame<'a>,
     ) -> Result<usize> {
         // Most states keep the value.
-        meter::ask(value.map_or(0, size_of_value))?;
+        meter::check_room(value.map_or(0, size_of_value))?;
         state.add(value, frame)
     }
 

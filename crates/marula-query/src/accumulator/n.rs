@@ -149,7 +149,7 @@ impl ListMemory {
             return Err(list_too_large(self.name, limit));
         }
         meter::spend_bytes(bytes)?;
-        meter::ask(bytes)
+        meter::check_room(bytes)
     }
 
     /// The number of reserved bytes.

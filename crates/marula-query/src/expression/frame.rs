@@ -176,7 +176,7 @@ impl Arena {
     fn check_growth(&self, size: &mut usize, bytes: usize) -> Result<()> {
         meter::spend(meter::ELEMENT)?;
         meter::spend_bytes(bytes)?;
-        meter::ask(bytes)?;
+        meter::check_room(bytes)?;
         *size += bytes + ELEMENT_BYTES;
         match *size > ARENA_BYTES_MAX {
             true => Err(value_too_large(*size)),
@@ -211,7 +211,7 @@ impl Arena {
         {
             return Err(too_much_memory());
         }
-        meter::ask(size)
+        meter::check_room(size)
     }
 }
 
@@ -277,7 +277,7 @@ pub(crate) fn check_room(written: usize, value: Value<'_>) -> Result<()> {
     if size > DOCUMENT_BYTES_MAX {
         return Err(value_too_large(size));
     }
-    if bytes > 0 { meter::ask(size) } else { Ok(()) }
+    if bytes > 0 { meter::check_room(size) } else { Ok(()) }
 }
 
 fn check_string(length: usize) -> Result<()> {

@@ -73,7 +73,7 @@ impl<'a, 'c> BorrowedSet<'a, 'c> {
             return Ok(false);
         }
         if self.values.len() == self.values.capacity() {
-            meter::ask(
+            meter::check_room(
                 2 * self.values.len() * (size_of::<Value<'_>>() + size_of::<(u64, usize)>()),
             )?;
         }

@@ -46,7 +46,7 @@ fn refuses(bytes: usize) -> bool {
         return false;
     }
     let asked = meter::spend(meter::CALL).and_then(|()| meter::spend_bytes(bytes));
-    match asked.and_then(|()| meter::ask(bytes)) {
+    match asked.and_then(|()| meter::check_room(bytes)) {
         Ok(()) => false,
         Err(error) => {
             note_end(error);

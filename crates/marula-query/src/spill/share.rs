@@ -68,7 +68,7 @@ impl Share {
     pub fn require(&mut self, bytes: usize) -> Result<()> {
         let mut outcome = Ok(());
         let asked = |more| {
-            outcome = meter::ask_always(more);
+            outcome = meter::check_room_always(more);
             outcome.is_err()
         };
         if bytes > self.granted {
@@ -126,7 +126,7 @@ pub(crate) mod tests {
             Ok(())
         }
 
-        fn ask(&self, bytes: usize) -> Result<()> {
+        fn check_room(&self, bytes: usize) -> Result<()> {
             match bytes > self.0.load(Ordering::Relaxed) {
                 true => Err(Error::new(codes::ExceededMemoryLimit, "no memory")),
                 false => Ok(()),

@@ -240,7 +240,7 @@ impl Faceting {
 
     /// Returns whether a pipeline reads input before it ends: `$sample` of size zero does not, and
     /// as in mongod the input is then not read.
-    fn asks_for_input(&mut self) -> Result<bool> {
+    fn reads_input(&mut self) -> Result<bool> {
         for at in 0..self.outputs.len() {
             if self.run_pipeline(at)? == Step::Pause {
                 return Ok(true);
@@ -292,7 +292,7 @@ impl Source for Faceting {
         if self.is_done {
             return Ok(Step::End);
         }
-        let mut is_fed = self.has_begun || self.asks_for_input()?;
+        let mut is_fed = self.has_begun || self.reads_input()?;
         self.has_begun = true;
         while is_fed {
             let step = self.read_batch()?;

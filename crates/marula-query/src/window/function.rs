@@ -266,7 +266,7 @@ impl Function for Accumulated {
                 && let Some(last) = values.last()
             {
                 meter::spend_bytes(last.as_raw().bytes().len())?;
-                meter::ask(last.as_raw().bytes().len())?;
+                meter::check_room(last.as_raw().bytes().len())?;
                 let same = last.clone();
                 values.push(same);
                 continue;

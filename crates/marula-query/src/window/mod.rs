@@ -132,6 +132,6 @@ fn kept(value: Value<'_>) -> Result<ValueBuf> {
     meter::spend(meter::CALL)?;
     let kept = value.to_buf();
     meter::spend_bytes(kept.as_raw().bytes().len())?;
-    meter::ask(kept.as_raw().bytes().len())?;
+    meter::check_room(kept.as_raw().bytes().len())?;
     Ok(kept)
 }

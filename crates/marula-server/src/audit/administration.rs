@@ -45,7 +45,7 @@ const ROWS: &[EventRow] = &[
 ];
 
 /// Writes the event of a request; `result` is the number of its error, or zero.
-pub(crate) fn tell(audit: &Audit, request: &Request<'_>, result: i32) {
+pub(crate) fn record(audit: &Audit, request: &Request<'_>, result: i32) {
     let Some(row) = ROWS.iter().find(|row| row.command == request.command.name) else { return };
     audit.write(&actor::current(), row.command, result, |out| {
         if let Some(first) = row.first {

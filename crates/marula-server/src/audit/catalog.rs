@@ -8,7 +8,7 @@ use marula_db::catalog::event::CatalogEvent;
 use super::{Audit, actor};
 
 /// Writes the events of a change.
-pub(crate) fn tell(audit: &Audit, event: &CatalogEvent<'_>) {
+pub(crate) fn record(audit: &Audit, event: &CatalogEvent<'_>) {
     let actor = actor::current();
     let write = |kind: &str, result: i32, param: &dyn Fn(&mut DocWriter<'_>)| {
         audit.write(&actor, kind, result, |out| param(out));

@@ -22,7 +22,7 @@ pub(crate) struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Writes its line, and its event if there is an audit log.
-    pub(crate) fn tell(&self, ctx: &Context<'_>) {
+    pub(crate) fn record(&self, ctx: &Context<'_>) {
         self.log(ctx);
         if let (Some(audit), Some(actor)) = (&ctx.server.options.audit, &ctx.connection.actor) {
             // Only the log distinguishes unknown users.

@@ -239,7 +239,7 @@ pub(crate) fn check(ctx: &mut Context<'_>, request: &Request<'_>) -> Result<()> 
         audit(ctx, request, error.code().number());
         return Err(error);
     }
-    if ctx.server.options.audit.as_ref().is_some_and(|audit| audit.tells_successes()) {
+    if ctx.server.options.audit.as_ref().is_some_and(|audit| audit.records_successes()) {
         let needs = std::mem::take(&mut check.needs);
         audit(ctx, request, 0);
         ctx.needs = needs;

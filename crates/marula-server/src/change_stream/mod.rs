@@ -185,7 +185,7 @@ impl Events {
         })
     }
 
-    fn tell(&self, token: &Token) {
+    fn advance_to(&self, token: &Token) {
         self.progress.lock().clone_from(&token.data);
     }
 
@@ -201,7 +201,7 @@ impl Source for Events {
     fn pull(&mut self) -> Result<Step> {
         loop {
             if let Some(event) = self.ahead.pop_front() {
-                self.tell(&event.token);
+                self.advance_to(&event.token);
                 self.is_over = event.token.position.is_end;
                 self.current = Some(event);
                 return Ok(Step::Document);
@@ -215,7 +215,7 @@ impl Source for Events {
                 if is_at_end {
                     let position = self.reading.position;
                     if !position.is_event && self.reading.is_resumed() {
-                        self.tell(&Token::high_water(position.time, self.reading.version));
+                        self.advance_to(&Token::high_water(position.time, self.reading.version));
                     }
                     return Ok(Step::Pause);
                 }

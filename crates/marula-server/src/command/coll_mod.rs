@@ -109,7 +109,7 @@ fn run(
         check_dry_run(request)?;
     }
     let db = &context.server.db;
-    let is_to_be_unique = says_unique(request);
+    let is_to_be_unique = makes_unique(request);
     let collection = db.collection(&ns).ok_or_else(|| match is_to_be_unique {
         true if is_dry_run => not_on_view("index"),
         true => nothing_to_make_unique(&ns),
@@ -170,7 +170,7 @@ fn check_index(_: FeatureVersion, change: Value<'_>) -> Result<()> {
 fn check_time_series(version: FeatureVersion, asked: Value<'_>) -> Result<()> {
     let asked = asked.as_doc().unwrap_or(Doc::EMPTY);
     fields::check_doc_in(version, "collMod.timeseries", TIME_SERIES_FIELDS, asked)?;
-    asked_granularity(asked).map(|_| ())
+    new_granularity(asked).map(|_| ())
 }
 
 fn check_images(_: FeatureVersion, images: Value<'_>) -> Result<()> {
@@ -219,7 +219,7 @@ fn whole(number: Value<'_>) -> i64 {
 }
 
 /// Returns the new granularity, if the request contains one.
-fn asked_granularity(asked: Doc<'_>) -> Result<Option<Granularity>> {
+fn new_granularity(asked: Doc<'_>) -> Result<Option<Granularity>> {
     let Some(name) = asked.get("granularity").and_then(|name| name.as_str()) else {
         return Ok(None);
     };
@@ -235,7 +235,7 @@ fn enables_images(request: &Request<'_>) -> Option<bool> {
 }
 
 /// Returns whether the request makes an index unique.
-fn says_unique(request: &Request<'_>) -> bool {
+fn makes_unique(request: &Request<'_>) -> bool {
     let change = request.arg("index").and_then(|change| change.as_doc());
     change.and_then(|change| change.get("unique")).is_some_and(|unique| unique.is_truthy())
 }
@@ -251,7 +251,7 @@ fn check_dry_run(request: &Request<'_>) -> Result<()> {
     let Some(Value::Document(change)) = request.arg("index") else {
         return Err(dry_run_without_index());
     };
-    if !says_unique(request) {
+    if !makes_unique(request) {
         return Err(dry_run_of_another());
     }
     let is_other = |name: &str| change.get(name).is_some_and(|value| !value.is_nullish());
@@ -316,7 +316,7 @@ fn changed_time_series(
     }
     let mut changed = time_series.clone();
     if let Some(Value::Document(asked)) = request.arg("timeseries") {
-        if let Some(wanted) = asked_granularity(asked)? {
+        if let Some(wanted) = new_granularity(asked)? {
             changed.bucketing = match time_series.bucketing {
                 Bucketing::Granularity(before) if wanted >= before => {
                     Bucketing::Granularity(wanted)

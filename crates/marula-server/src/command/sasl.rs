@@ -198,7 +198,7 @@ impl Start<'_> {
     fn unavailable(&self, error: Error, ctx: &Context<'_>) -> Error {
         let (mechanism, user) = (self.mechanism.as_str(), &Name::new("", self.db));
         let is_speculative = self.is_speculative;
-        Attempt { mechanism, user, is_speculative, cause: Some(&error) }.tell(ctx);
+        Attempt { mechanism, user, is_speculative, cause: Some(&error) }.record(ctx);
         error
     }
 
@@ -231,7 +231,7 @@ impl Start<'_> {
         let begun = Conversation::begin(&documents, mechanism, self.db, bytes, skips_empty);
         let (mut conversation, answer) = begun.map_err(|Rejected { user, cause }| {
             let (user, is_speculative) = (&user, self.is_speculative);
-            Attempt { mechanism: name, user, is_speculative, cause: Some(&cause) }.tell(ctx);
+            Attempt { mechanism: name, user, is_speculative, cause: Some(&cause) }.record(ctx);
             shown(cause)
         })?;
         conversation.is_speculative = self.is_speculative;
@@ -259,7 +259,7 @@ fn go_on(
         if conversation.is_done() {
             let user = &conversation.user;
             sign_in(ctx, user)?;
-            Attempt { mechanism, user, is_speculative, cause: None }.tell(ctx);
+            Attempt { mechanism, user, is_speculative, cause: None }.record(ctx);
             if let Some(logins) = ctx.server.logins.of(conversation.mechanism.name()) {
                 logins.all.successful.add(1);
                 if conversation.is_speculative {
@@ -271,7 +271,7 @@ fn go_on(
     });
     let answer = answer.map_err(|cause| {
         let user = &conversation.user;
-        Attempt { mechanism, user, is_speculative, cause: Some(&cause) }.tell(ctx);
+        Attempt { mechanism, user, is_speculative, cause: Some(&cause) }.record(ctx);
         shown(cause)
     })?;
     reply.append("conversationId", CONVERSATION_ID).append("done", conversation.is_done());
@@ -309,7 +309,7 @@ fn by_certificate(
         Some(_) => sign_in(ctx, &user),
     };
     let cause = signed_in.as_ref().err();
-    Attempt { mechanism: X509, user: &user, is_speculative: false, cause }.tell(ctx);
+    Attempt { mechanism: X509, user: &user, is_speculative: false, cause }.record(ctx);
     signed_in?;
     logins.inspect(|logins| logins.all.successful.add(1));
     reply.append("dbname", EXTERNAL).append("user", subject.as_str());

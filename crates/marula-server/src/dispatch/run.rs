@@ -129,8 +129,8 @@ pub(super) fn run(
     check::note_changes(server, &context.needs);
     if let Some(audit) = &server.options.audit {
         match &outcome {
-            Ok(Outcome::Done) => administration::tell(audit, request, 0),
-            Err(error) => administration::tell(audit, request, error.code().number()),
+            Ok(Outcome::Done) => administration::record(audit, request, 0),
+            Err(error) => administration::record(audit, request, error.code().number()),
             Ok(_) => {}
         }
     }
@@ -300,7 +300,7 @@ fn record_end(
             report: operation.tally.take_plan_report(),
             origin,
         };
-        ended.tell(statements);
+        ended.report(statements);
     }
     if request.txn_number.is_some() && request.transaction.is_none() {
         server.transactions.count_numbered(retried(reply));

@@ -20,7 +20,7 @@ impl Failure {
         body: &mut DocWriter<'_>,
     ) {
         self.write_labels(error_labels::label_of(request, error.code()), body);
-        if error_labels::tells_topology(error.code()) {
+        if error_labels::sends_topology(error.code()) {
             write_topology_version(server, body);
         }
         write_error(body, error);

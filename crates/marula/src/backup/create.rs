@@ -46,7 +46,7 @@ fn of_folder(dbpath: &Path, args: &CreateArgs) -> Result<(), Failure> {
         marula_backup::create(&repository, &source, extent(args.full), &known, threads(), &progress)
     });
     let made = made.map_err(|error| error.to_string())?;
-    tell(&made.id, repository.shown(), made.bytes, made.sent_bytes, made.moment.from_us);
+    report(&made.id, repository.shown(), made.bytes, made.sent_bytes, made.moment.from_us);
     Ok(())
 }
 
@@ -118,7 +118,7 @@ fn of_server(args: &CreateArgs) -> Result<(), Failure> {
         _ => 0,
     };
     let (id, to) = (text("id").unwrap_or_default(), text("to").unwrap_or_default());
-    tell(&id, &to, number("bytes"), number("sentBytes"), moment_us);
+    report(&id, &to, number("bytes"), number("sentBytes"), moment_us);
     Ok(())
 }
 
@@ -153,7 +153,7 @@ fn on_server(path: &str) -> String {
     }
 }
 
-fn tell(id: &str, target: &str, bytes: u64, sent: u64, moment_us: i64) {
+fn report(id: &str, target: &str, bytes: u64, sent: u64, moment_us: i64) {
     println!(
         "backup {id} in {target}: {} of files, {} sent, as of {}",
         shown::size(bytes),

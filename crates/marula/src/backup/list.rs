@@ -51,12 +51,12 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode, Failure> {
             }
         }
     }
-    let is_whole = listing.unreadable.is_empty() & tell_damage(&runs);
+    let is_whole = listing.unreadable.is_empty() & report_damage(&runs);
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints which runs of the log are damaged; returns whether none is.
-pub(super) fn tell_damage(runs: &[Run]) -> bool {
+pub(super) fn report_damage(runs: &[Run]) -> bool {
     let damages: Vec<&String> = runs.iter().filter_map(|run| run.damage.as_ref()).collect();
     for damage in &damages {
         eprintln!("marula: the end of a log is not known: {damage}");

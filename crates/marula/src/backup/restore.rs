@@ -21,7 +21,7 @@ use marula_backup::{Manifest, Progress, Repository};
 use marula_embedded::{Embedded, EmbeddedOptions, Replayed};
 
 use super::args::{RestoreArgs, WhichArgs};
-use super::list::tell_damage;
+use super::list::report_damage;
 use super::{open, shown, threads, times};
 use crate::Failure;
 
@@ -70,7 +70,7 @@ impl Found {
             eprintln!("marula: '{name}' cannot be used: {error}");
         }
         let runs = log::runs(repository).map_err(told)?;
-        tell_damage(&runs);
+        report_damage(&runs);
         Ok(Found { backups: listing.backups, runs })
     }
 

@@ -24,11 +24,11 @@ pub(super) fn run(args: &VerifyArgs) -> Result<ExitCode, Failure> {
         for backup in found.backups() {
             let own = std::slice::from_ref(backup);
             let way = way_to(Wanted::Latest, own, &[]).map_err(|error| error.to_string())?;
-            is_whole &= tell(&way, verify(&repository, &way, args));
+            is_whole &= report(&way, verify(&repository, &way, args));
         }
     } else {
         let way = found.way(&args.which)?;
-        is_whole = tell(&way, verify(&repository, &way, args));
+        is_whole = report(&way, verify(&repository, &way, args));
     }
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -52,7 +52,7 @@ fn verify(
 }
 
 /// Says how it went; answers whether it is whole.
-fn tell(way: &Way<'_>, verified: Result<Option<Report>, Failure>) -> bool {
+fn report(way: &Way<'_>, verified: Result<Option<Report>, Failure>) -> bool {
     let (id, moment) = (&way.backup.id, times::shown(way.until_us));
     match verified {
         Ok(None) => println!("backup {id}: every object is what it was"),

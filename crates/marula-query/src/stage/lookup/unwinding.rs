@@ -120,7 +120,7 @@ fn below(node: &Node, path: &FieldPath) -> Option<Node> {
         Node::Or(children) => Node::Or(all(children)?),
         Node::Nor(children) => Node::Nor(all(children)?),
         Node::Not(child) => Node::Not(Box::new(below(child, path)?)),
-        Node::Path(at) if at.path.starts_with(path) && !asks_for_elements(&at.predicate) => {
+        Node::Path(at) if at.path.starts_with(path) && !tests_elements(&at.predicate) => {
             let parts = at.path.parts().get(path.parts().len()..).filter(|it| !it.is_empty())?;
             let parts: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
             let path = FieldPath::new(parts.join(&b'.'));
@@ -130,11 +130,11 @@ fn below(node: &Node, path: &FieldPath) -> Option<Node> {
     })
 }
 
-fn asks_for_elements(predicate: &Predicate) -> bool {
+fn tests_elements(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) => true,
-        Predicate::Not(inner) => asks_for_elements(inner),
-        Predicate::All(list) => list.iter().any(asks_for_elements),
+        Predicate::Not(inner) => tests_elements(inner),
+        Predicate::All(list) => list.iter().any(tests_elements),
         _ => false,
     }
 }

@@ -170,7 +170,7 @@ impl Walk<'_> {
                 let (old, new) = both();
                 Some(InnerChange::Array(self.array(fields, old, new)?))
             }
-            _ if is_same(old, new) && !self.tells_same(node) => return Ok(None),
+            _ if is_same(old, new) && !self.reports_unchanged(node) => return Ok(None),
             (UpdateNode::Elements(chosen), Type::Array, Type::Array) => {
                 let (old, new) = both();
                 self.chosen(chosen, old, new)?.map(InnerChange::Array)
@@ -183,7 +183,7 @@ impl Walk<'_> {
 
     /// Whether an operator reports an unchanged value: `$rename` if it moved an equal one, and
     /// `$unset` of an array's element that is null already.
-    fn tells_same(&self, node: &UpdateNode) -> bool {
+    fn reports_unchanged(&self, node: &UpdateNode) -> bool {
         match node {
             UpdateNode::Leaf(Operation::RenameTo(rename)) => rename.finds(self.root),
             UpdateNode::Leaf(Operation::Unset) => true,

@@ -30,7 +30,7 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// Counts one; returns their number since the last line, if it is time for another one.
-    fn tell(&mut self) -> Option<u64> {
+    fn count(&mut self) -> Option<u64> {
         if self.reported_at.is_some_and(|at| at.elapsed() < REFUSALS_REPORTED_EVERY) {
             self.unreported += 1;
             return None;
@@ -50,7 +50,7 @@ impl<S: Service> Worker<S> {
                     // The client disconnected before it was accepted.
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                     _ => {
-                        if let Some(before) = self.refusals.tell() {
+                        if let Some(before) = self.refusals.count() {
                             tracing::warn!(%error, before, "could not accept a connection; those that wait are tried again");
                         }
                         self.accept_at = Some(Instant::now() + ACCEPT_REST);
@@ -67,7 +67,7 @@ impl<S: Service> Worker<S> {
         let current = counters.current.load(Ordering::Relaxed);
         if current >= self.shared.options.connections_max as u64 {
             counters.rejected.add(1);
-            if let Some(before) = self.refusals.tell() {
+            if let Some(before) = self.refusals.count() {
                 tracing::warn!(current, before, "connection refused: too many are open");
             }
             return;
@@ -76,7 +76,7 @@ impl<S: Service> Worker<S> {
             (Some(all), Some(remote)) => match all.take(remote) {
                 None => {
                     counters.rejected.add(1);
-                    if let Some(before) = self.refusals.tell() {
+                    if let Some(before) = self.refusals.count() {
                         let address = remote.ip();
                         tracing::warn!(%address, before, "connection refused: its address has too many");
                     }
