@@ -196,9 +196,6 @@ impl Parser<'_> {
             let is_nested = value.as_doc().is_some_and(|doc| !is_operator(doc));
             self.too_long = Some(if is_nested { nested_too_long() } else { path_too_long() });
         }
-        if parts.is_empty() {
-            return Ok(());
-        }
         let at = ProjectionPath { prefix, parts };
         match (value, literal) {
             (_, Some(expression)) => self.literal(&at, expression, element),
@@ -280,7 +277,11 @@ impl Parser<'_> {
     ) -> Result<()> {
         let Some(first) = doc.iter().next() else { return Err(empty_object()) };
         if !is_operator(doc) {
-            self.node(at.prefix)?.below(at.parts).map_err(|collision| at.collides(&collision))?;
+            if !at.parts.is_empty() {
+                self.node(at.prefix)?
+                    .below(at.parts)
+                    .map_err(|collision| at.collides(&collision))?;
+            }
             let prefix = at.full();
             return doc.iter().try_for_each(|inner| self.element(&prefix, inner));
         }
@@ -371,6 +372,10 @@ impl Parser<'_> {
     }
 
     fn add(&mut self, at: &ProjectionPath<'_>, child: Child) -> Result<()> {
+        if at.parts.is_empty() {
+            // It is too deep.
+            return Ok(());
+        }
         self.node(at.prefix)?.add(at.parts, child).map_err(|collision| at.collides(&collision))
     }
 }
@@ -379,7 +384,7 @@ impl Parser<'_> {
 struct ProjectionPath<'p> {
     /// The path of the object that contains it.
     prefix: &'p [Box<[u8]>],
-    /// Its own path inside that.
+    /// Its own path inside that, as far as it is not too deep.
     parts: &'p [Box<[u8]>],
 }
 
