@@ -80,7 +80,9 @@ def test_a_session_of_a_router_has_times_without_an_oplog():
 
 @ROUTER
 def test_a_version_of_the_api_may_be_required():
-    with server.Server() as own, pymongo.MongoClient(own.uri) as client:
+    # Its monitor, which names no version, connects only at the start.
+    rarely = {"serverMonitoringMode": "poll", "heartbeatFrequencyMS": 600_000}
+    with server.Server() as own, pymongo.MongoClient(own.uri, **rarely) as client:
         assert client.admin.command("getParameter", 1, requireApiVersion=1)["requireApiVersion"] is False
         assert client.admin.command("setParameter", 1, requireApiVersion=True)["was"] is False
         for command in ({"ping": 1}, {"setParameter": 1, "requireApiVersion": False}):

@@ -35,6 +35,24 @@ def test_a_session_lives_and_ends(rs):
         c.find_one({}, session=session)
 
 
+def test_a_session_that_was_ended_begins_again_at_its_next_use(replica):
+    lsid = {"id": Binary(b"begins-again-abc", 4)}
+
+    def is_listed(raw):
+        listed = raw.command("sessions", aggregate=1, pipeline=[{"$listLocalSessions": {}}], cursor={})
+        return lsid["id"] in [session["_id"]["id"] for session in listed["cursor"]["firstBatch"]]
+
+    # Two connections have used it, so that each is not alone in remembering it.
+    with Raw(replica.port) as first, Raw(replica.port) as second, Raw(replica.port) as other:
+        for raw in (first, second):
+            raw.command("sessions", ping=1, lsid=lsid)
+        assert is_listed(other)
+        other.command("admin", endSessions=[lsid])
+        assert not is_listed(other)
+        first.command("sessions", ping=1, lsid=lsid)
+        assert is_listed(other)
+
+
 def test_a_retried_write_happens_once(replica, rs):
     lsid = {"id": Binary(b"0123456789abcdef", 4)}
     with Raw(replica.port) as raw:

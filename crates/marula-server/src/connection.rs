@@ -80,8 +80,7 @@ impl Connection {
     /// Errors: those of [`Sessions::touch`].
     pub fn use_session(&mut self, lsid: &Lsid, sessions: &Sessions, now_ms: i64) -> Result<()> {
         match &self.session {
-            // A session that has been ended in the meantime has no other references.
-            Some(session) if session.lsid == *lsid && Arc::strong_count(session) > 1 => {
+            Some(session) if session.lsid == *lsid && !session.has_ended() => {
                 session.touch(now_ms);
             }
             _ => self.session = Some(sessions.touch(lsid, now_ms)?),

@@ -37,6 +37,7 @@ use crate::fail_point::Failure;
 use crate::inline;
 use crate::log::attributes;
 use crate::log::worker::{self, Worker};
+use crate::net::CounterReader;
 use crate::net::service::{Call, CallThread, Peer, Reason, Service, Step};
 use crate::request::{Request, api_version_required, no_such_command};
 use crate::server::Server;
@@ -57,6 +58,11 @@ pub struct Frame(pub Arc<Server>);
 
 impl Service for Frame {
     type Connection = Connection;
+
+    fn starting(&self, counters: CounterReader) {
+        // A server has one network.
+        let _ = self.0.network.set(counters);
+    }
 
     fn open(&self, peer: Peer, id: u64) -> Connection {
         let operation = self.0.operations.open(id, peer.clone());

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use marula_bson::{BStr, Binary, ByteSlice, Doc, DocWriter, Type, Value};
 use marula_error::{Result, errors};
@@ -161,6 +161,9 @@ pub struct Session {
     /// Its id.
     pub lsid: Lsid,
     last_use_ms: AtomicI64,
+    /// Set when it is removed from the known sessions: a connection that has used it may still
+    /// hold it.
+    has_ended: AtomicBool,
 }
 
 impl Session {
@@ -172,6 +175,11 @@ impl Session {
     /// Returns the time of its last use, in milliseconds since 1970.
     pub fn last_use_ms(&self) -> i64 {
         self.last_use_ms.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether it has ended: its next use begins it again.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
     }
 }
 
@@ -204,7 +212,11 @@ impl Sessions {
         if shard.len() >= SESSIONS_MAX / SHARDS {
             return Err(too_many());
         }
-        let session = Arc::new(Session { lsid: *lsid, last_use_ms: AtomicI64::new(now_ms) });
+        let session = Arc::new(Session {
+            lsid: *lsid,
+            last_use_ms: AtomicI64::new(now_ms),
+            has_ended: AtomicBool::new(false),
+        });
         shard.insert(*lsid, session.clone());
         Ok(session)
     }
@@ -216,7 +228,9 @@ impl Sessions {
 
     /// Removes a session.
     pub fn end(&self, lsid: &Lsid) {
-        self.shard(lsid).lock().remove(lsid);
+        if let Some(session) = self.shard(lsid).lock().remove(lsid) {
+            session.has_ended.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Removes the sessions that were last used before `before_ms`; returns them.
@@ -226,6 +240,7 @@ impl Sessions {
             shard.lock().retain(|lsid, session| {
                 let is_live = session.last_use_ms() >= before_ms;
                 if !is_live {
+                    session.has_ended.store(true, Ordering::Relaxed);
                     expired.push(*lsid);
                 }
                 is_live

@@ -203,8 +203,6 @@ impl Start {
         network.tls = self.tls;
         let handle = net::start(self.listeners, Arc::new(Frame(server.clone())), network)
             .map_err(|error| format!("cannot start the network: {error}"))?;
-        // Nobody else sets it.
-        let _ = server.network.set(handle.counters());
         if let Some(metrics) = &self.metrics {
             metrics.show(&server);
             tracing::info!(address = %metrics.address(), "metrics are served");

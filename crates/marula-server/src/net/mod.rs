@@ -109,8 +109,7 @@ struct Shared<S: Service> {
 /// Dropping it leaves the network running; [`NetHandle::shutdown`] ends it.
 pub struct NetHandle {
     local_addrs: Vec<SocketAddr>,
-    counters: Arc<Counters>,
-    connections_max: usize,
+    counters: CounterReader,
     stop: Box<dyn Fn(Stop) + Send + Sync>,
     threads: Vec<thread::JoinHandle<()>>,
     pool_idle: Box<dyn Fn(Instant) + Send + Sync>,
@@ -145,6 +144,9 @@ pub fn start<S: Service>(
         polls.push(poll);
     }
     let counters = Arc::new(Counters::new(workers));
+    let connections_max = options.connections_max;
+    let reader = CounterReader { counters: Arc::clone(&counters), connections_max };
+    service.starting(reader.clone());
     let pool = Arc::new(Pool::new(
         Arc::clone(&service),
         options.pool_threads_max.max(1),
@@ -152,7 +154,6 @@ pub fn start<S: Service>(
         Arc::clone(&counters),
         options.compressors,
     ));
-    let connections_max = options.connections_max;
     let per_address = options.connections_per_address_max.map(PerAddress::new);
     let shared = Arc::new(Shared {
         service,
@@ -182,8 +183,7 @@ pub fn start<S: Service>(
     let pool_idle = move |until| pool.stop(until);
     Ok(NetHandle {
         local_addrs,
-        counters,
-        connections_max,
+        counters: reader,
         stop: Box::new(stop),
         threads,
         pool_idle: Box::new(pool_idle),
@@ -199,20 +199,12 @@ impl NetHandle {
 
     /// Returns the counters of `serverStatus.connections`.
     pub fn connections(&self) -> Connections {
-        self.counters.connections(self.connections_max)
+        self.counters.connections()
     }
 
     /// Returns the counters of `serverStatus.network`.
     pub fn network(&self) -> Network {
         self.counters.network()
-    }
-
-    /// Returns a reader of the counters that outlives the borrow of this handle.
-    pub fn counters(&self) -> CounterReader {
-        CounterReader {
-            counters: Arc::clone(&self.counters),
-            connections_max: self.connections_max,
-        }
     }
 
     /// Stops the network: no connection is accepted, idle ones are closed, and requests in progress
@@ -232,7 +224,7 @@ impl NetHandle {
 }
 
 /// Reads the network's counters, for `serverStatus`: a service is created before its network, and
-/// receives this reader later.
+/// receives this reader when it starts.
 #[derive(Clone)]
 pub struct CounterReader {
     counters: Arc<Counters>,

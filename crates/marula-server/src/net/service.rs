@@ -14,6 +14,7 @@ use marula_wire::{Message, ReplyBuffer};
 
 pub use super::wake::Wake;
 
+use super::CounterReader;
 use super::tls::Seen;
 
 /// Executes messages.
@@ -22,6 +23,9 @@ pub trait Service: Send + Sync + 'static {
     ///
     /// Only one thread has it at a time: the one that calls.
     type Connection: Send + 'static;
+
+    /// The network is about to start, and `counters` reads its counters from now on.
+    fn starting(&self, counters: CounterReader);
 
     /// A client has connected. `id` is the connection's number in the log and in `hello`, starting
     /// at 1.

@@ -16,7 +16,7 @@ use marula_wire::{Client, Flags, Message, ReplyBuffer};
 use parking_lot::Mutex;
 
 use super::service::{Call, CallThread, Lane, Order, Peer, Reason, Service, Step, Wake};
-use super::{Listener, NetHandle, Options, start};
+use super::{CounterReader, Listener, NetHandle, Options, start};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -63,6 +63,8 @@ impl Script {
 
 impl Service for Arc<Script> {
     type Connection = Connection;
+
+    fn starting(&self, _: CounterReader) {}
 
     fn open(&self, peer: Peer, id: u64) -> Connection {
         Connection { peer, id, streamed: 0, bytes_max: self.bytes_max() }
