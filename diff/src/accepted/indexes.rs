@@ -20,17 +20,17 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "mongod misses a point at a corner of a polygon that is a corner of cells",
+        words: "mongod misses a point on the border of a polygon that is a border of cells",
         applies: |case, difference| {
             let corners = points(&case.command);
             let [ours, theirs] = [0, 1].map(|number| first_batch(&difference.replies[number]));
-            let is_at_corner =
-                |doc: &&Tree| points(doc).iter().any(|point| corners.contains(point));
+            let is_on_border =
+                |doc: &&Tree| points(doc).iter().any(|point| is_on_border(point, &corners));
             let mut more = ours.iter().filter(|doc| !theirs.contains(doc));
             difference.class == "results"
                 && case.kind == "place"
                 && theirs.iter().all(|doc| ours.contains(doc))
-                && more.all(|doc| is_at_corner(&doc))
+                && more.all(|doc| is_on_border(&doc))
         },
     },
     Accepted {
@@ -38,11 +38,8 @@ pub(super) const ROWS: &[Accepted] = &[
         applies: |case, difference| {
             let corners = points(&case.command);
             let [ours, theirs] = [0, 1].map(|number| first_batch(&difference.replies[number]));
-            // Borders along a meridian, the only ones that the generator's points are on.
-            let is_on_border = |point: &[f64; 2]| {
-                corners.iter().filter(|corner| corner[0] == point[0]).count() > 1
-            };
-            let is_explained = |doc: &&Tree| points(doc).iter().any(is_on_border);
+            let is_explained =
+                |doc: &&Tree| points(doc).iter().any(|point| is_on_border(point, &corners));
             let only = |one: &[Tree], other: &[Tree]| {
                 one.iter().filter(|doc| !other.contains(doc)).all(|doc| is_explained(&doc))
             };
@@ -178,6 +175,13 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
 ];
+
+/// Returns whether a point is a corner, or is on a border along a meridian or the equator: other
+/// borders are curves, which the generator's points are not on.
+fn is_on_border(point: &[f64; 2], corners: &[[f64; 2]]) -> bool {
+    let share = |axis: usize| corners.iter().filter(|it| it[axis] == point[axis]).count() > 1;
+    corners.contains(point) || share(0) || point[1] == 0.0 && share(1)
+}
 
 /// Returns the pairs of numbers in a tree.
 fn points(tree: &Tree) -> Vec<[f64; 2]> {
