@@ -20,6 +20,7 @@ use crate::fixed_view::{FixedView, OpenViews};
 use crate::folder::Folder;
 use crate::health::Health;
 use crate::held_files::{self, Files};
+use crate::log_cut::{self, ReadablePart};
 use crate::log_follower;
 use crate::log_scan::{self, Synced};
 use crate::loss::Loss;
@@ -94,13 +95,26 @@ impl Embedded {
         };
         let health = Arc::new(Health::default());
         let cache = options.cache();
-        let database = options.database(health.clone());
+        let mut database = options.database(health.clone());
         let columns = options.spaces(&cache);
         let (log_bytes, began) = (log_scan::log_bytes(&folder.store()), Instant::now());
+        let readable = match &loss.damage {
+            Some(damage) if options.is_read_only => {
+                let readable = ReadablePart::copy(&folder.store(), damage)?;
+                database.set_wal_dir(readable.folder());
+                Some(readable)
+            }
+            Some(damage) => {
+                log_cut::cut_off(&folder.store(), damage)?;
+                None
+            }
+            None => None,
+        };
         let db = match options.is_read_only {
             true => DB::open_cf_descriptors_read_only(&database, folder.store(), columns, false),
             false => DB::open_cf_descriptors(&database, folder.store(), columns),
         };
+        drop(readable);
         let db = Opened::of(db.map_err(from_rocksdb)?);
         if !options.is_read_only {
             if folder.was_left_open {

@@ -16,6 +16,7 @@ mod fixed_view;
 mod folder;
 mod health;
 mod held_files;
+mod log_cut;
 mod log_follower;
 mod log_scan;
 mod loss;

@@ -77,7 +77,7 @@ pub(crate) fn log_bytes(store: &Path) -> u64 {
 }
 
 /// The log files, ordered by number.
-fn log_files(store: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn log_files(store: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(numbered_log_files(store)?.into_iter().map(|(_, path)| path).collect())
 }
 

@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 
 use crate::error::from_rocksdb;
 use crate::folder::Folder;
+use crate::log_cut::ReadablePart;
 use crate::log_scan::{self, Damage, LogScan, Synced};
 use crate::options::{EmbeddedOptions, OnDamage, name_of};
 
@@ -23,6 +24,8 @@ pub(crate) struct Loss {
     pub(crate) faults: Vec<String>,
     /// Bytes of the log that are not replayed.
     pub(crate) bytes: u64,
+    /// Where the log is damaged, if it is.
+    pub(crate) damage: Option<Damage>,
 }
 
 /// Examines the log of a folder before the store is opened.
@@ -81,7 +84,7 @@ pub(crate) fn look(folder: &Folder, options: &EmbeddedOptions) -> Result<Loss> {
             }
         }
     }
-    Ok(Loss { faults, bytes })
+    Ok(Loss { faults, bytes, damage: scan.damage })
 }
 
 fn describe(damage: &Damage) -> String {
@@ -103,6 +106,11 @@ fn newest(folder: &Folder, scan: &LogScan) -> Result<u64> {
     let mut options = Options::default();
     options.set_uint64add_merge_operator();
     let names = marula_storage::Space::ALL.map(name_of);
+    let readable = scan.damage.as_ref().map(|damage| ReadablePart::copy(&folder.store(), damage));
+    let readable = readable.transpose()?;
+    if let Some(readable) = &readable {
+        options.set_wal_dir(readable.folder());
+    }
     let db = DB::open_cf_for_read_only(&options, folder.store(), names, false);
     Ok(db.map_err(from_rocksdb)?.latest_sequence_number())
 }

@@ -156,3 +156,36 @@ fn each_damaged_byte_of_the_list_of_tables_is_told_or_harms_nothing() {
         damage_each(&folder, &path, 997, &entries);
     }
 }
+
+#[test]
+fn each_damaged_byte_of_the_log_is_told_or_ends_it() {
+    let folder = Folder::new();
+    let store = Embedded::open(options(folder.path(), false)).expect("the store opens");
+    for number in NUMBERS {
+        let mut txn = store.begin();
+        txn.put(Space::Records, &key(number), b"in the log");
+        store.sync(txn.commit().expect("it is written")).expect("it is synced");
+    }
+    store.close().expect("it closes");
+    drop(store);
+    let entries = read(folder.path()).expect("an undamaged store is read");
+    let log = files(&folder, &[".log"]).pop().expect("there is a log");
+    let bytes = fs::read(&log).expect("it reads");
+    let mut told = 0;
+    // The first three writes. A bit of a kind makes it that of a log file that is used again.
+    for at in 0..bytes.len() / NUMBERS.len() * 3 {
+        for bit in [2, at % 8] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1 << bit;
+            fs::write(&log, &damaged).expect("it is damaged");
+            let store = Embedded::open(options(folder.path(), true)).expect("reading is allowed");
+            told += usize::from(!store.check().expect("it is checked").is_empty());
+            drop(store);
+            let found = read(folder.path()).expect("what comes before is read");
+            assert!(entries.starts_with(&found), "byte {at}: other than the first writes");
+        }
+        let error = Embedded::open(options(folder.path(), false)).err();
+        assert!(error.is_some_and(|error| error.to_string().contains("are lost")), "byte {at}");
+    }
+    assert!(told > 0);
+}

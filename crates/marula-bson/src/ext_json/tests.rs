@@ -74,6 +74,9 @@ fn relaxed_text_parses() {
         r#"{"$scope":{},"$code":"c"}"#,
         Value::CodeWithScope { code: "c".into(), scope: crate::Doc::EMPTY }.into(),
     );
+    let with_options =
+        |options: &'static str| Value::Regex { pattern: "a".into(), options: options.into() };
+    check(r#"{"$regularExpression":{"pattern":"a","options":"éxi"}}"#, with_options("ixé").into());
     check(r#"{"$uuid":"00000000-0000-0000-0000-000000000001"}"#, {
         let bytes = 1_u128.to_be_bytes();
         Value::Binary(Binary { subtype: 4, bytes: &bytes }).into()

@@ -99,9 +99,10 @@ fn single(name: &[u8], content: Value<'_>) -> Option<ValueBuf> {
                 return None;
             }
             // Options are stored in alphabetical order.
-            let mut options = options.to_vec();
+            let mut options: Vec<char> = options.to_str_lossy().chars().collect();
             options.sort_unstable();
-            Value::Regex { pattern, options: options.as_slice().into() }.to_buf()
+            let options = String::from_iter(options);
+            Value::Regex { pattern, options: options.as_str().into() }.to_buf()
         }
         b"$dbPointer" => {
             let [ns, id] = members(object?, ["$ref", "$id"])?;
