@@ -12,7 +12,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 marula := $(target)/release/marula
 export MARULA_BIN := $(abspath $(marula))
 
-.PHONY: help serve test build unit tidy probe sweep python unified node java rust crash writes updates bench diff lint setup package
+.PHONY: help serve test build unit tidy probe sweep python unified node java rust crash writes updates bench diff fuzz lint setup package
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -97,6 +97,20 @@ diff: build ## generated cases, Marula beside MONGOD=/path or mongodb://… (ARG
 .PHONY: diff-smoke
 diff-smoke: build
 	@$(target)/release/marula-diff --marula $(marula) --smoke
+
+# Instrumented as `cargo fuzz` does it, with the compiler that builds everything else. A target keeps what it has learned
+# in fuzz/corpus, and what broke it in fuzz/artifacts.
+fuzz_flags := -Ctarget-cpu=x86-64-v2 --cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1 \
+  $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares)
+fuzz_targets := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+fuzz: setup ## any bytes into each parser, SECONDS=60 each (TARGETS="bson log", ARGS="-max_len=4096")
+	@RUSTFLAGS="$(fuzz_flags)" cargo build --release $(quiet) --manifest-path fuzz/Cargo.toml \
+	  --target-dir $(abspath $(target))/fuzz --target x86_64-unknown-linux-gnu
+	@for name in $(or $(TARGETS),$(fuzz_targets)); do \
+	  mkdir -p fuzz/corpus/$$name fuzz/artifacts/$$name; \
+	  $(target)/fuzz/x86_64-unknown-linux-gnu/release/$$name -max_total_time=$(or $(SECONDS),60) -print_final_stats=1 \
+	    -artifact_prefix=fuzz/artifacts/$$name/ $(ARGS) fuzz/corpus/$$name fuzz/seeds/$$name; \
+	done
 
 package: program ## the program for others to install: .deb, wheel, npm package, archive (in target/package)
 	@rm -rf $(target)/package
