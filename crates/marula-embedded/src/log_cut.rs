@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::log_scan::{Damage, log_files};
 
-/// Cuts the log off where its damage starts. What a crash leaves of this is the same damage.
+/// Cuts the log off where its damage starts. A crash in the middle leaves the same damage.
 pub(crate) fn cut_off(store: &Path, damage: &Damage) -> io::Result<()> {
     for path in log_files(store)?.into_iter().rev() {
         if path == damage.path {
