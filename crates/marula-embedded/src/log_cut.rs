@@ -13,6 +13,8 @@ use crate::log_scan::{Damage, log_files};
 
 /// Cuts the log off where its damage starts. A crash in the middle leaves the same damage.
 pub(crate) fn cut_off(store: &Path, damage: &Damage) -> io::Result<()> {
+    let Damage { path, at, bytes, .. } = damage;
+    tracing::warn!(path = %path.display(), at, bytes, "the end of the log is damaged");
     for path in log_files(store)?.into_iter().rev() {
         if path == damage.path {
             return File::options().write(true).open(path)?.set_len(damage.at);
