@@ -98,23 +98,16 @@ impl Embedded {
         let mut database = options.database(health.clone());
         let columns = options.spaces(&cache);
         let (log_bytes, began) = (log_scan::log_bytes(&folder.store()), Instant::now());
-        let readable = match &loss.damage {
-            Some(damage) if options.is_read_only => {
-                let readable = ReadablePart::copy(&folder.store(), damage)?;
-                database.set_wal_dir(readable.folder());
-                Some(readable)
+        let (store, damage) = (folder.store(), loss.damage.as_ref());
+        let db = if options.is_read_only {
+            let _readable = ReadablePart::show(&store, damage, &mut database)?;
+            DB::open_cf_descriptors_read_only(&database, store, columns, false)
+        } else {
+            if let Some(damage) = damage {
+                log_cut::cut_off(&store, damage)?;
             }
-            Some(damage) => {
-                log_cut::cut_off(&folder.store(), damage)?;
-                None
-            }
-            None => None,
+            DB::open_cf_descriptors(&database, store, columns)
         };
-        let db = match options.is_read_only {
-            true => DB::open_cf_descriptors_read_only(&database, folder.store(), columns, false),
-            false => DB::open_cf_descriptors(&database, folder.store(), columns),
-        };
-        drop(readable);
         let db = Opened::of(db.map_err(from_rocksdb)?);
         if !options.is_read_only {
             if folder.was_left_open {

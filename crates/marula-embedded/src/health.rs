@@ -136,11 +136,8 @@ pub(crate) fn logger() -> InfoLogger {
 /// work are reported as background errors.
 fn is_loss(text: &str) -> bool {
     let is_background = text.contains("ompaction") || text.contains("error_handler");
-    !is_background && is_of_loss(text)
-}
-
-fn is_of_loss(text: &str) -> bool {
-    text.contains("dropping") || text.contains("Corruption") || text.contains("corrupt")
+    let is_of_damage = ["dropping", "Corruption", "corrupt"].iter().any(|word| text.contains(word));
+    !is_background && is_of_damage
 }
 
 #[cfg(test)]

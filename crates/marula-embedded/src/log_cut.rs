@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rust_rocksdb::Options;
+
 use crate::log_scan::{Damage, log_files};
 
 /// Cuts the log off where its damage starts. A crash in the middle leaves the same damage.
@@ -31,8 +33,20 @@ pub(crate) struct ReadablePart {
 }
 
 impl ReadablePart {
-    /// Copies the files of a damaged log.
-    pub(crate) fn copy(store: &Path, damage: &Damage) -> io::Result<Self> {
+    /// Copies the log if it is damaged, and sets RocksDB's option `wal_dir` to the copy, which must
+    /// stay until the store is open.
+    pub(crate) fn show(
+        store: &Path,
+        damage: Option<&Damage>,
+        options: &mut Options,
+    ) -> io::Result<Option<Self>> {
+        let Some(damage) = damage else { return Ok(None) };
+        let part = ReadablePart::copy(store, damage)?;
+        options.set_wal_dir(&part.folder);
+        Ok(Some(part))
+    }
+
+    fn copy(store: &Path, damage: &Damage) -> io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("marula-log-{}-{count}", process::id()));
@@ -48,11 +62,6 @@ impl ReadablePart {
             }
         }
         Ok(part)
-    }
-
-    /// The folder that holds it: RocksDB's option `wal_dir`.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
     }
 }
 

@@ -106,11 +106,7 @@ fn newest(folder: &Folder, scan: &LogScan) -> Result<u64> {
     let mut options = Options::default();
     options.set_uint64add_merge_operator();
     let names = marula_storage::Space::ALL.map(name_of);
-    let readable = scan.damage.as_ref().map(|damage| ReadablePart::copy(&folder.store(), damage));
-    let readable = readable.transpose()?;
-    if let Some(readable) = &readable {
-        options.set_wal_dir(readable.folder());
-    }
+    let _readable = ReadablePart::show(&folder.store(), scan.damage.as_ref(), &mut options)?;
     let db = DB::open_cf_for_read_only(&options, folder.store(), names, false);
     Ok(db.map_err(from_rocksdb)?.latest_sequence_number())
 }
