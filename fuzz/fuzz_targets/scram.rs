@@ -25,7 +25,6 @@ fuzz_target!(|bytes: &[u8]| {
         command.append("mechanism", mechanism);
         command.append("payload", Binary { subtype: 0, bytes: first });
         command.begin_doc("options").append("skipEmptyExchange", options & 2 == 0);
-        command.append("$db", "admin");
     });
     if is_ok(reply.as_doc()) {
         let payload = reply.as_doc().get("payload").expect("the server's message");
@@ -44,13 +43,11 @@ fuzz_target!(|bytes: &[u8]| {
             command.append("saslContinue", 1);
             command.append("conversationId", conversation);
             command.append("payload", Binary { subtype: 0, bytes: &message });
-            command.append("$db", "admin");
         });
         assert!(!is_ok(reply.as_doc()), "let in without a password: {}", reply.as_doc());
     }
     let reply = client.run(|command| {
         command.append("listDatabases", 1);
-        command.append("$db", "admin");
     });
     assert!(!is_ok(reply.as_doc()), "answered without a login: {}", reply.as_doc());
     client.close();

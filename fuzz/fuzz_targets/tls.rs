@@ -15,40 +15,36 @@ use std::thread;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use marula_bson::DocBuf;
-use marula_fuzz::{abort_on_panic, start};
+use marula_fuzz::{abort_on_panic, message, start};
 use marula_server::net::tls::{Mode, Tls};
 use marula_server::net::tls_files::{Demand, Files};
 use marula_server::net::{self, Listener};
 use marula_storage::contract::Folder;
-use marula_wire::Header;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme,
-    SupportedProtocolVersion, version,
-};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion, version};
 
 /// A server that has not closed by then what its client has ended never will.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The number of inputs after which an undamaged client must be served.
 const CHECKED_EVERY: usize = 32;
 
-static SERVER: LazyLock<SocketAddr> = LazyLock::new(|| {
+/// The server's address, and its certificate, which clients trust.
+static SERVER: LazyLock<(SocketAddr, RootCertStore)> = LazyLock::new(|| {
     let folder = Folder::new();
-    let files = Files {
-        certificate_key: certificate(&folder),
-        demand: Demand::ValidIfGiven,
-        ..Files::default()
-    };
+    let certificate_key = certificate(&folder);
+    let mut trusted = RootCertStore::empty();
+    let certificate = CertificateDer::from_pem_file(&certificate_key).expect("it was made");
+    trusted.add(certificate).expect("it is one of a server");
+    let files = Files { certificate_key, demand: Demand::ValidIfGiven, ..Files::default() };
     let tls = Arc::new(Tls::open(Mode::Prefer, files).expect("the certificate is read"));
     let frame = start(Some(tls.clone()));
     let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a free port");
     let options = net::Options { tls: Some(tls), ..net::Options::for_this_machine() };
     let handle = net::start(vec![listener], Arc::new(frame), options).expect("threads");
     abort_on_panic();
-    handle.local_addrs()[0]
+    (handle.local_addrs()[0], trusted)
 });
 
 fuzz_target!(|bytes: &[u8]| {
@@ -79,7 +75,10 @@ fn talk(version: &'static SupportedProtocolVersion, changes: &[u8]) -> bool {
     let mut changes = changes.chunks_exact(3).map(|change| (change[0], change[1], change[2]));
     let mut socket = connect();
     let mut client = client(version);
-    client.writer().write_all(&hello()).expect("the client buffers it");
+    let hello = message(|command| {
+        command.append("hello", 1);
+    });
+    client.writer().write_all(&hello).expect("the client buffers it");
     let mut answer = Vec::new();
     loop {
         while client.wants_write() {
@@ -135,7 +134,7 @@ fn talk(version: &'static SupportedProtocolVersion, changes: &[u8]) -> bool {
 }
 
 fn connect() -> TcpStream {
-    let socket = TcpStream::connect(*SERVER).expect("the server accepts");
+    let socket = TcpStream::connect(SERVER.0).expect("the server accepts");
     socket.set_nodelay(true).expect("an option of sockets");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     socket
@@ -162,31 +161,19 @@ fn client(version: &'static SupportedProtocolVersion) -> ClientConnection {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[version])
         .expect("the provider has both versions")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServer))
+        .with_root_certificates(SERVER.1.clone())
         .with_no_client_auth();
     let name = ServerName::try_from("localhost").expect("a name");
     ClientConnection::new(Arc::new(config), name).expect("a client")
 }
 
-fn hello() -> Vec<u8> {
-    let command = DocBuf::build(|command| {
-        command.append("hello", 1);
-        command.append("$db", "admin");
-    });
-    let payload = [&[0; 5], command.as_doc().as_bytes()].concat();
-    let length = Header::SIZE + payload.len();
-    let header = Header { length, request_id: 1, response_to: 0, opcode: 2013 };
-    [&header.to_bytes()[..], &payload].concat()
-}
-
 /// Makes a key and a certificate of it, with the command that all systems have.
 fn certificate(folder: &Folder) -> PathBuf {
     let (key, signed) = (folder.path().join("key"), folder.path().join("signed"));
-    let words =
-        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=localhost";
+    let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 \
+        -subj /CN=localhost -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE";
     let made = Command::new("openssl")
-        .args(words.split(' '))
+        .args(words.split_whitespace())
         .arg("-keyout")
         .arg(&key)
         .arg("-out")
@@ -198,42 +185,4 @@ fn certificate(folder: &Folder) -> PathBuf {
     let bytes = [std::fs::read(signed), std::fs::read(key)].map(|read| read.expect("it was made"));
     std::fs::write(&both, bytes.concat()).expect("it is written");
     both
-}
-
-#[derive(Debug)]
-struct AnyServer;
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ring::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -1,9 +1,10 @@
 //! A server in the process of a fuzz target: its data is in memory, and clients need a password.
 
 use std::backtrace::Backtrace;
+use std::io::Cursor;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{io, panic, process};
+use std::{io, mem, panic, process};
 
 use marula_bson::{Doc, DocBuf, DocWriter};
 use marula_db::Db;
@@ -13,12 +14,11 @@ use marula_server::net::tls::Tls;
 use marula_server::options::{Build, Memory, OplogOptions, Options};
 use marula_server::{Frame, Server};
 use marula_storage::memory::Memory as Store;
-use marula_wire::{Compressors, Header, Message, OwnedMessage, ReplyBuffer};
+use marula_wire::{Compressors, Flags, Message, OwnedMessage, ReplyBuffer};
 
 /// The only user; its password is its name.
 pub const USER: &str = "user";
 
-const OP_MSG: i32 = 2013;
 const BYTES_MAX: usize = 1 << 30;
 
 /// Starts a server with one user, who may do everything.
@@ -46,11 +46,18 @@ pub fn start(tls: Option<Arc<Tls>>) -> Frame {
         command.append("createUser", USER);
         command.append("pwd", USER);
         command.begin_array("roles").push("root");
-        command.append("$db", "admin");
     });
     assert!(is_ok(created.as_doc()), "{}", created.as_doc());
     client.close();
     frame
+}
+
+/// Returns the message of the command that `write` writes, for the database `admin`.
+pub fn message(write: impl FnOnce(&mut DocWriter<'_>)) -> Vec<u8> {
+    let command = DocBuf::build(write);
+    let mut client = marula_wire::Client::over(Cursor::new(Vec::new()));
+    client.send("admin", command.as_doc(), &[], Flags::default()).expect("into memory");
+    mem::take(client.stream().get_mut())
 }
 
 /// Returns whether a reply says that the command succeeded.
@@ -82,15 +89,9 @@ impl<'a> Client<'a> {
         Client { frame, connection: frame.open(peer, 1) }
     }
 
-    /// Sends the command that `write` writes; returns the reply.
+    /// Sends the command that `write` writes to the database `admin`; returns the reply.
     pub fn run(&mut self, write: impl FnOnce(&mut DocWriter<'_>)) -> DocBuf {
-        let command = DocBuf::build(write);
-        // No flags, and a section of one document.
-        let payload = [&[0; 5], command.as_doc().as_bytes()].concat();
-        let length = Header::SIZE + payload.len();
-        let header = Header { length, request_id: 1, response_to: 0, opcode: OP_MSG };
-        let message = [&header.to_bytes()[..], &payload].concat();
-        let message = OwnedMessage::parse(message, Compressors::DEFAULT);
+        let message = OwnedMessage::parse(message(write), Compressors::DEFAULT);
         self.answer(message.expect("the message is well-formed").as_message())
     }
 
