@@ -78,7 +78,7 @@ fn gather<'n>(node: &'n Node, out: &mut Vec<(&'n FieldPath, &'n Predicate)>) {
 /// Returns whether entries of `index` can determine which documents match the condition.
 fn serves(index: &std::sync::Arc<Index>, query: &Query, predicate: &Predicate) -> bool {
     let is_text = |kind: Type| matches!(kind, Type::String | Type::Document | Type::Array);
-    let (matches_absence, asks_for_text) = match predicate {
+    let (matches_absence, tests_text) = match predicate {
         Predicate::Compare(compare) => {
             let includes_equal =
                 matches!(compare.op, CompareOp::Eq | CompareOp::Lte | CompareOp::Gte);
@@ -93,6 +93,6 @@ fn serves(index: &std::sync::Arc<Index>, query: &Query, predicate: &Predicate) -
         _ => (false, false),
     };
     !(index.spec.sparse && matches_absence)
-        && (!asks_for_text || has_collation_of(index, query))
+        && (!tests_text || has_collation_of(index, query))
         && is_partial_served(index, query)
 }

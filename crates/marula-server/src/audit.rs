@@ -100,8 +100,8 @@ impl Audit {
     }
 
     /// Sets whether permitted requests are written too: `auditAuthorizationSuccess`.
-    pub(crate) fn set_tells_successes(&self, tells: bool) {
-        self.records_successes.store(tells, Ordering::Relaxed);
+    pub(crate) fn set_records_successes(&self, records: bool) {
+        self.records_successes.store(records, Ordering::Relaxed);
     }
 
     /// Returns whether permitted requests are written too.

@@ -180,7 +180,7 @@ impl Server {
             }
             "auditAuthorizationSuccess" => {
                 if let Some(audit) = &self.options.audit {
-                    audit.set_tells_successes(self.parameters.flag(row.name));
+                    audit.set_records_successes(self.parameters.flag(row.name));
                 }
             }
             "quiet" => self.log.set_quiet(self.parameters.flag(row.name)),

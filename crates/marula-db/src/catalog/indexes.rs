@@ -299,8 +299,8 @@ impl Db {
         if !self.is_shared() || collection.is_dropped() {
             return;
         }
-        let told = lock.and_then(|_lock| self.publish_state(collection, &collection.state()));
-        if let Err(error) = told {
+        let published = lock.and_then(|_lock| self.publish_state(collection, &collection.state()));
+        if let Err(error) = published {
             tracing::warn!(%error, "an index build that has failed could not be removed; it ends with this process");
         }
     }

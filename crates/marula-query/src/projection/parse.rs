@@ -277,11 +277,7 @@ impl Parser<'_> {
     ) -> Result<()> {
         let Some(first) = doc.iter().next() else { return Err(empty_object()) };
         if !is_operator(doc) {
-            if !at.parts.is_empty() {
-                self.node(at.prefix)?
-                    .below(at.parts)
-                    .map_err(|collision| at.collides(&collision))?;
-            }
+            self.node(at.prefix)?.below(at.parts).map_err(|collision| at.collides(&collision))?;
             let prefix = at.full();
             return doc.iter().try_for_each(|inner| self.element(&prefix, inner));
         }
