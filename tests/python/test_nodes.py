@@ -712,6 +712,155 @@ def test_documents_expire_on_a_shared_store(nodes, databases):
     check_valid(databases, "c")
 
 
+SLEEPING = [{"$project": {"x": {"$function": {"lang": "js", "args": [], "body": "function() { sleep(600000) }"}}}}]
+
+
+class Sleeper:
+    """An operation that runs until it is killed; `code` is the code of the error with which it ends."""
+
+    def __init__(self, collection, comment, session=None):
+        self.code = None
+
+        def run():
+            try:
+                list(collection.aggregate(SLEEPING, comment=comment, session=session))
+            except OperationFailure as failure:
+                self.code = failure.code
+
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+
+    def ended_with(self):
+        self.thread.join(30)
+        assert not self.thread.is_alive(), "it does not end"
+        return self.code
+
+
+def shown(client, comment, **options):
+    """The operation with this comment, as the stage shows it; waits until it is there."""
+    until = time.monotonic() + 30
+    while True:
+        pipeline = [{"$currentOp": options}, {"$match": {"command.comment": comment}}]
+        found = list(client.admin.aggregate(pipeline))
+        if found:
+            assert len(found) == 1
+            return found[0]
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_operations_of_all_nodes_are_listed_and_killed(nodes, databases):
+    databases[1].c.insert_one({"_id": 1})
+    sleeper = Sleeper(databases[1].c, "asleep")
+    here, there, third = [nodes.clients[n] for n in (1, 0, 2)]
+    own = shown(here, "asleep")["opid"]
+    assert isinstance(own, int)
+    remote = shown(there, "asleep")
+    name, number = remote["opid"].split(":")
+    assert name.startswith("node") and int(number) == own
+    assert remote["ns"] == databases[1].name + ".c" and remote["active"] is True
+    assert remote["opid"] == shown(third, "asleep")["opid"]
+    # The command shows the same, and the stage of this node alone does not.
+    listed = there.admin.command({"currentOp": 1, "command.comment": "asleep"})["inprog"]
+    assert [one["opid"] for one in listed] == [remote["opid"]]
+    local = there.admin.aggregate([{"$currentOp": {"localOps": True}}, {"$match": {"opid": remote["opid"]}}])
+    assert list(local) == []
+    # The number alone is of the node itself, where no operation has it or another one.
+    for wrong, code in (("node4000:1", 70), ("node0", 28625), ("node0:x", 28625), (":", 28625)):
+        with pytest.raises(OperationFailure) as failure:
+            there.admin.command("killOp", op=wrong)
+        assert failure.value.code == code
+    assert third.admin.command("killOp", op=remote["opid"])["info"] == "attempting to kill op"
+    assert sleeper.ended_with() == 11601
+    # Where it runs it can be called by both names.
+    sleeper = Sleeper(databases[1].c, "again")
+    shown(here, "again")
+    here.admin.command("killOp", op="%s:%d" % (name, shown(here, "again")["opid"]))
+    assert sleeper.ended_with() == 11601
+
+
+def test_sessions_are_killed_on_all_nodes(nodes, databases):
+    databases[1].c.insert_one({"_id": 1})
+    with nodes.clients[1].start_session() as asleep, nodes.clients[2].start_session() as idle:
+        sleeper = Sleeper(databases[1].c, "session", asleep)
+        shown(nodes.clients[1], "session")
+        idle.start_transaction()
+        databases[2].c.insert_one({"_id": 2}, session=idle)
+        assert shown_sessions(nodes.clients[0]) == [idle.session_id["id"]]
+        nodes.clients[0].admin.command("killSessions", [asleep.session_id])
+        assert sleeper.ended_with() == 11601
+        assert shown_sessions(nodes.clients[0]) == [idle.session_id["id"]]
+        nodes.clients[0].admin.command("killAllSessionsByPattern", [{"lsid": {
+            "id": idle.session_id["id"], "uid": bson.Binary(bytes(32), 0)}}])
+        assert shown_sessions(nodes.clients[0]), "it is another user's"
+        nodes.clients[0].admin.command("killAllSessions", [])
+        assert shown_sessions(nodes.clients[0]) == []
+        with pytest.raises(OperationFailure) as failure:
+            databases[2].c.insert_one({"_id": 3}, session=idle)
+        assert failure.value.code == 251
+    assert check_valid(databases, "c") == [{"_id": 1}]
+
+
+def shown_sessions(client):
+    """The sessions of open transactions without an operation, of all nodes."""
+    idle = client.admin.aggregate([{"$currentOp": {}}, {"$match": {"type": "idleSession"}}])
+    return [one["lsid"]["id"] for one in idle]
+
+
+def test_users_see_and_kill_their_own_operations_on_all_nodes(etcd):
+    with nodes_of(etcd, 2, "--auth") as nodes:
+        nodes.clients[0].admin.command("createUser", "root", pwd="secret", roles=["root"])
+
+        def client(n, name):
+            return pymongo.MongoClient("127.0.0.1", nodes.servers[n].port, username=name, password="secret",
+                                       directConnection=True)
+
+        with client(0, "root") as root, client(1, "root") as root1:
+            for name in ("ann", "bob"):
+                root.admin.command("createUser", name, pwd="secret", roles=[{"role": "read", "db": "own"}])
+            root.own.c.insert_one({"_id": 1})
+            with client(1, "ann") as ann1, client(0, "ann") as ann, client(0, "bob") as bob:
+                sleeper = Sleeper(ann1.own.c, "own")
+                opid = shown(root, "own", allUsers=True)["opid"]
+                assert shown(ann, "own")["opid"] == opid
+                assert not list(bob.admin.aggregate([{"$currentOp": {}}, {"$match": {"opid": opid}}]))
+                own = [{"$ownOps": True}, {"opid": opid}]
+                for user, count in ((ann, 1), (bob, 0)):
+                    listed = user.admin.command({"currentOp": 1, **own[0], **own[1]})["inprog"]
+                    assert len(listed) == count
+                with pytest.raises(OperationFailure) as failure:
+                    bob.admin.command("killOp", op=opid)
+                assert failure.value.code == 13
+                ann.admin.command("killOp", op=opid)
+                assert sleeper.ended_with() == 11601
+            root.drop_database("own")
+            for name in ("ann", "bob", "root"):
+                root1.admin.command("dropUser", name)
+
+
+def test_a_node_without_a_reply_is_left_out(etcd):
+    with nodes_of(etcd, 2) as nodes:
+        nodes.servers[1].process.send_signal(signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            assert nodes.clients[0].admin.command("currentOp")["inprog"]
+            assert time.monotonic() - began < EXPIRY
+            # A kill that has not been everywhere is not reported as one that has.
+            with pytest.raises(OperationFailure) as failure:
+                nodes.clients[0].admin.command("killAllSessions", [])
+            assert failure.value.code == 6
+        finally:
+            nodes.servers[1].process.send_signal(signal.SIGCONT)
+        # Nodes of earlier tests may not have been found to have ended yet.
+        until = time.monotonic() + EXPIRY + 10
+        while True:
+            try:
+                nodes.clients[0].admin.command("killAllSessions", [])
+                break
+            except OperationFailure as failure:
+                assert failure.code == 6 and time.monotonic() < until
+
+
 def test_what_needs_one_process_is_refused(databases):
     with pytest.raises(OperationFailure, match="does not share its store") as failure:
         databases[0].c.watch()

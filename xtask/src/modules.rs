@@ -56,6 +56,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "listing",
             "log",
             "net",
+            "nodes",
             "operation",
             "oplog_keeper",
             "parameters",
@@ -131,7 +132,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("listing", &["context", "cursor", "fields", "request"]),
     ("memory", &["server"]),
     ("metrics", &["counters", "cursor", "host", "memory", "net", "server", "transactions"]),
-    ("nodes", &["server"]),
+    ("nodes", &["auth", "command", "server", "session"]),
     ("operation", &["auth", "net", "row", "session", "shown_command"]),
     (
         "parameters",
@@ -153,7 +154,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pipeline_source", &["change_stream", "context", "cursor", "report", "server", "time_series"]),
     ("profiling", &["server"]),
     ("replica_set", &["context", "fields"]),
-    ("report", &["auth", "cluster", "command", "context", "cursor", "host", "server", "session"]),
+    ("report", &["auth", "cluster", "command", "context", "host", "nodes", "server", "session"]),
     (
         "request",
         &[

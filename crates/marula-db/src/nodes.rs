@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use marula_error::{Result, errors};
-use marula_storage::nodes::Node;
+use marula_storage::nodes::{Execute, Node};
 use marula_storage::{Space, Stamp, Store, View};
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 
@@ -221,6 +221,49 @@ impl Db {
     /// Errors: those of the store.
     pub fn node_list(&self) -> Result<Vec<Node>> {
         self.store().nodes().map_or(Ok(Vec::new()), |nodes| nodes.list().for_client())
+    }
+
+    /// Sends a request to the other nodes that serve the store; returns them with their replies,
+    /// `None` of those that have not replied in time. A request may be executed more than once.
+    ///
+    /// Errors: those of the store.
+    pub fn request_of_nodes(
+        &self,
+        request: &[u8],
+        timeout: Duration,
+    ) -> Result<Vec<(Node, Option<Vec<u8>>)>> {
+        let (Some(nodes), Some(sharing)) = (self.store().nodes(), &self.sharing) else {
+            return Ok(Vec::new());
+        };
+        let mut others = self.node_list()?;
+        others.retain(|node| node.number != sharing.own.number);
+        let numbers: Vec<u32> = others.iter().map(|node| node.number).collect();
+        let mut replies = nodes.request(&numbers, request, timeout).for_client()?;
+        let with_reply = |node: Node| {
+            let reply = replies.remove(&node.number);
+            (node, reply)
+        };
+        Ok(others.into_iter().map(with_reply).collect())
+    }
+
+    /// Sends a request to one other node; `None` if there is no reply in time.
+    ///
+    /// Errors: those of the store.
+    pub fn request_of_node(
+        &self,
+        number: u32,
+        request: &[u8],
+        timeout: Duration,
+    ) -> Result<Option<Vec<u8>>> {
+        let Some(nodes) = self.store().nodes() else { return Ok(None) };
+        Ok(nodes.request(&[number], request, timeout).for_client()?.remove(&number))
+    }
+
+    /// Sets the function that executes the requests of other nodes and returns the replies.
+    pub fn execute_requests(&self, execute: Execute) {
+        if let Some(nodes) = self.store().nodes() {
+            nodes.on_request(execute);
+        }
     }
 
     /// The number of times that the catalogue, and what else nodes keep in memory, was read again.
@@ -564,8 +607,8 @@ impl Db {
         Ok(least.is_none_or(|least| least == sharing.own.number))
     }
 
-    /// This node, as builds name their owner.
-    pub(crate) fn own_node(&self) -> Option<i64> {
+    /// The id of this node, if the store is shared.
+    pub fn own_node(&self) -> Option<i64> {
         self.sharing.as_ref().map(|sharing| sharing.own.id)
     }
 }

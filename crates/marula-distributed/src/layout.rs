@@ -11,6 +11,10 @@
 //! root 0x08                                  the node that changes the catalogue
 //! root 0x09                                  the epoch
 //! root 0x0A                                  written by each node that is added
+//! root 0x0B node(4) from(4) serial(8) part(4)    a request to a node (see requests)
+//! root 0x0C node(4)                          the last request to it
+//! root 0x0D node(4) serial(8) from(4) part(4)    a reply to its request
+//! root 0x0E node(4)                          the last of the requests that were replied to
 //! root 0x10+space key                        a key of the store of at most 4,000 bytes
 //! root 0x10+space key[..4000] hash(16)       a longer one
 //! root 0x20+space escaped key  id(8) part(4) 90,000 bytes of a large value, or the rest of it
@@ -172,6 +176,43 @@ impl Layout {
 
     pub(crate) fn registry(&self) -> Vec<u8> {
         self.with(0x0A, &[])
+    }
+
+    /// The requests to a node; the number of a requester and of a request follow.
+    pub(crate) fn requests(&self, to: u32) -> Vec<u8> {
+        self.with(0x0B, &to.to_be_bytes())
+    }
+
+    /// One of them; the number of a part follows.
+    pub(crate) fn request(&self, to: u32, from: u32, serial: u64) -> Vec<u8> {
+        [&self.requests(to)[..], &from.to_be_bytes(), &serial.to_be_bytes()].concat()
+    }
+
+    pub(crate) fn request_signal(&self, to: u32) -> Vec<u8> {
+        self.with(0x0C, &to.to_be_bytes())
+    }
+
+    /// The replies to one request of a node; the number of another node follows.
+    pub(crate) fn replies(&self, to: u32, serial: u64) -> Vec<u8> {
+        self.with(0x0D, &[&to.to_be_bytes()[..], &serial.to_be_bytes()].concat())
+    }
+
+    /// The reply of one node; the number of a part follows.
+    pub(crate) fn reply(&self, to: u32, serial: u64, from: u32) -> Vec<u8> {
+        [&self.replies(to, serial)[..], &from.to_be_bytes()].concat()
+    }
+
+    pub(crate) fn reply_signal(&self, to: u32) -> Vec<u8> {
+        self.with(0x0E, &to.to_be_bytes())
+    }
+
+    /// All requests and replies to a node, and their signals.
+    pub(crate) fn messages_to(&self, node: u32) -> [KeyRange; 4] {
+        [0x0B, 0x0C, 0x0D, 0x0E].map(|area| {
+            let start = self.with(area, &node.to_be_bytes());
+            let end = [&start[..], &[0xFF; 17]].concat();
+            KeyRange { start, end }
+        })
     }
 
     /// Where a key of the store lies.

@@ -31,6 +31,7 @@ mod nodes;
 mod outcome;
 mod pin;
 mod read;
+mod requests;
 mod shared;
 mod txn;
 mod view;

@@ -25,15 +25,16 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use marula_storage::nodes::{NODE_BITS, Node};
+use marula_storage::nodes::{Execute, NODE_BITS, Node};
 use marula_storage::{Direction, Epoch, Nodes, View};
 use rand::Rng;
 
 use crate::heartbeat::{self, Heartbeat};
 use crate::kv::{BlockLimit, Commit, Conflict, KvError, Mutation, Result, Version};
 use crate::lease::{self, LeaseOptions};
+use crate::requests::{self, Executor};
 use crate::shared::{At, Shared, store_error};
 use crate::view::FixedView;
 
@@ -219,12 +220,13 @@ pub(crate) fn find_living(shared: &Shared, options: &LeaseOptions) -> Result<Opt
     }
 }
 
-/// Removes a node that has ended, and its slots, unless it goes on.
+/// Removes a node that has ended, its slots and the messages to it, unless it goes on.
 fn remove(shared: &Shared, at: Version, number: u32, record: &Record) -> Result<()> {
     let layout = &shared.layout;
     let beat = layout.node_heartbeat(number);
     let mut mutations = vec![Mutation::Clear(record.key.clone()), Mutation::Clear(beat.clone())];
     mutations.extend(record.process().map(|of| Mutation::ClearRange(layout.slots_of(of))));
+    mutations.extend(layout.messages_to(number).map(Mutation::ClearRange));
     let outcome = shared.kv_commit(&Commit {
         read_version: Some(at),
         reads: vec![Conflict::Key(record.key.clone()), Conflict::Key(beat)],
@@ -245,6 +247,7 @@ pub(crate) struct Membership {
     /// The value of its key.
     record: Vec<u8>,
     heartbeat: Heartbeat,
+    executor: OnceLock<Executor>,
 }
 
 impl Membership {
@@ -292,7 +295,8 @@ impl Membership {
         let run = move |shared: &Shared| watch.beat(shared, number, &own, &lease);
         let heartbeat = Heartbeat::start("node", options.beat, shared, run);
         tracing::info!(number, "this process is a node of the store");
-        Ok(Membership { shared: shared.clone(), number, record, heartbeat })
+        let executor = OnceLock::new();
+        Ok(Membership { shared: shared.clone(), number, record, heartbeat, executor })
     }
 
     /// Leaves the store, so that others need not wait to see that this process has ended.
@@ -396,6 +400,19 @@ impl Nodes for Membership {
 
     fn list(&self) -> marula_storage::Result<Vec<Node>> {
         list(&self.shared).map_err(store_error)
+    }
+
+    fn request(
+        &self,
+        to: &[u32],
+        request: &[u8],
+        timeout: Duration,
+    ) -> marula_storage::Result<HashMap<u32, Vec<u8>>> {
+        requests::send(&self.shared, self.number, to, request, timeout).map_err(store_error)
+    }
+
+    fn on_request(&self, execute: Execute) {
+        self.executor.get_or_init(|| Executor::start(&self.shared, self.number, execute));
     }
 
     fn on_new_epoch(&self, renew: Renew) {

@@ -235,7 +235,7 @@ impl Shared {
     }
 
     /// The same, and the stored value of a key, which lies at `place`, at that version.
-    fn now_with(&self, place: Option<&[u8]>) -> Result<(At, Option<Vec<u8>>)> {
+    pub(crate) fn now_with(&self, place: Option<&[u8]>) -> Result<(At, Option<Vec<u8>>)> {
         let Some(fence) = self.fence.get() else {
             let version = self.version()?;
             let value = place.map(|place| self.kv_get(version, place)).transpose()?;

@@ -1,4 +1,6 @@
-//! The thread that follows the changes of other nodes on a shared store.
+//! Other nodes on a shared store: the thread that follows their changes, and requests among nodes.
+
+pub(crate) mod requests;
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -17,6 +19,10 @@ impl Server {
             return Ok(None);
         }
         self.db.follow_catalog();
+        let server = Arc::downgrade(self);
+        self.db.execute_requests(Box::new(move |request| {
+            server.upgrade().map_or_else(Vec::new, |server| requests::execute(&server, request))
+        }));
         let server = self.clone();
         Builder::new().name("nodes".into()).spawn(move || run(&server)).map(Some)
     }

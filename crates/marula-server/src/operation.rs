@@ -312,6 +312,15 @@ impl Operations {
         reports
     }
 
+    /// Returns whether an operation with this number runs and is of this user.
+    pub(crate) fn is_of(&self, op_id: i32, user: &Name) -> bool {
+        let all = self.by_connection.lock();
+        let mut all = all.values();
+        let found =
+            all.find(|one| i64::from(one.op_id.load(Ordering::Acquire)) == i64::from(op_id));
+        found.is_some_and(|operation| operation.user.lock().as_ref() == Some(user))
+    }
+
     /// Kills the operation with this number; returns whether it runs.
     pub fn kill(&self, op_id: u32) -> bool {
         let all = self.by_connection.lock();

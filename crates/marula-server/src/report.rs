@@ -14,14 +14,13 @@ use crate::auth::access::{self, Access};
 use crate::auth::check::Target;
 use crate::auth::name::Name;
 use crate::cluster;
-use crate::command::current_op::Long;
+use crate::command::current_op::Shown;
 use crate::command::server_status::write_latencies;
 use crate::command::{coll_stats, current_op};
 use crate::context::Context;
-use crate::cursor::idle;
-use crate::host;
 use crate::server::Server;
 use crate::session::Lsid;
+use crate::{host, nodes};
 
 errors! {
     no_collection_for_stats(part: &str, ns: &str) = NamespaceNotFound, "Unable to retrieve {part} in $collStats stage :: caused by :: Collection [{ns}] not found.";
@@ -70,32 +69,26 @@ pub(crate) fn documents(
             }
             None => Err(no_collection(ns.as_str())),
         },
-        Report::CurrentOp { idle_connections, idle_sessions, idle_cursors, cuts_long } => {
-            let mut found = Vec::new();
-            let long = if *cuts_long { Long::Cut } else { Long::Whole };
-            for report in server.operations.reports() {
-                if sight.operations_of.is_some() && report.user != sight.operations_of {
-                    continue;
-                }
-                let is_active = report.op_id != 0 && report.detail.is_some();
-                if is_active || *idle_connections {
-                    found.push(current_op::describe(server, &report, now_ms, long));
-                }
+        Report::CurrentOp {
+            idle_connections,
+            idle_sessions,
+            idle_cursors,
+            cuts_long,
+            is_local,
+        } => {
+            let shown = Shown {
+                idle_connections: *idle_connections,
+                idle_sessions: *idle_sessions,
+                idle_cursors: *idle_cursors,
+                cuts_long: *cuts_long,
+            };
+            let mut listed = current_op::list(server, shown, now_ms);
+            if !is_local {
+                listed.extend(nodes::requests::operations(server, shown)?);
             }
-            if *idle_sessions {
-                let own = &sight.operations_of;
-                let idle = current_op::idle_sessions(server).into_iter();
-                let shown = idle.filter(|(report, _)| own.is_none() || report.user == *own);
-                found.extend(shown.map(|(_, section)| section));
-            }
-            if *idle_cursors {
-                found.extend(idle::reports(
-                    &server.cursors,
-                    &host::name_and_port(server),
-                    sight.operations_of.as_ref(),
-                ));
-            }
-            Ok(found)
+            let own = &sight.operations_of;
+            listed.retain(|one| own.is_none() || one.user == *own);
+            Ok(listed.into_iter().map(|one| one.document).collect())
         }
         Report::Sessions { users } => Ok(sessions(server, &|lsid| match users {
             None => sight.sessions_of.is_none_or(|user| lsid.uid() == Some(&user)),

@@ -14,7 +14,9 @@
 //!
 //! A store of one process has none of this: [`Store::nodes`](crate::Store::nodes) returns `None`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::store::{Result, View};
 
@@ -43,6 +45,9 @@ pub struct Node {
     pub ping_ms: i64,
 }
 
+/// Executes a request of another node and returns the reply.
+pub type Execute = Box<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>;
+
 /// The means of a node to share a store with others.
 pub trait Nodes: Send + Sync {
     /// This node. Its number has [`NODE_BITS`] bits, and no other process has it until this one
@@ -51,6 +56,19 @@ pub trait Nodes: Send + Sync {
 
     /// The nodes that serve the store, this one included.
     fn list(&self) -> Result<Vec<Node>>;
+
+    /// Sends a request to other nodes, by their numbers; returns the replies that are there in
+    /// time. A request may be executed more than once.
+    fn request(
+        &self,
+        to: &[u32],
+        request: &[u8],
+        timeout: Duration,
+    ) -> Result<HashMap<u32, Vec<u8>>>;
+
+    /// Sets the function that executes the requests of other nodes, on a thread that there is for
+    /// them. Set once.
+    fn on_request(&self, execute: Execute);
 
     /// Sets the function that brings memory up to date. A reader that takes a newer state of the
     /// store calls it first when the epoch of that state is not the accepted one.

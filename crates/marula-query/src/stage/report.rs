@@ -63,6 +63,8 @@ pub enum Report {
         idle_sessions: bool,
         /// Whether long commands are truncated.
         cuts_long: bool,
+        /// Whether operations of this node alone are shown.
+        is_local: bool,
     },
     /// The cached sessions, of some users or of all.
     Sessions {
@@ -249,8 +251,8 @@ fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let name = "$currentOp";
     let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
     check_admin(name, parser.context)?;
-    let (mut idle_connections, mut idle_sessions, mut idle_cursors, mut cuts_long) =
-        (false, true, false, false);
+    let (mut idle_connections, mut idle_sessions, mut idle_cursors) = (false, true, false);
+    let (mut cuts_long, mut is_local) = (false, false);
     for element in doc {
         let (field, value) = (element.name.to_str_lossy(), element.value.get());
         let kind = value.kind().alias();
@@ -259,7 +261,8 @@ fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             ("idleSessions", Value::Boolean(flag)) => idle_sessions = flag,
             ("idleCursors", Value::Boolean(flag)) => idle_cursors = flag,
             ("truncateOps", Value::Boolean(flag)) => cuts_long = flag,
-            ("allUsers" | "localOps" | "backtrace", Value::Boolean(_)) => {}
+            ("localOps", Value::Boolean(flag)) => is_local = flag,
+            ("allUsers" | "backtrace", Value::Boolean(_)) => {}
             ("idleConnections", _) => return Err(idle_type(&field, kind)),
             (
                 "allUsers" | "idleSessions" | "localOps" | "truncateOps" | "idleCursors"
@@ -269,7 +272,8 @@ fn current_op(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             _ => return Err(unknown_option(&field)),
         }
     }
-    let report = Report::CurrentOp { idle_connections, idle_sessions, idle_cursors, cuts_long };
+    let report =
+        Report::CurrentOp { idle_connections, idle_sessions, idle_cursors, cuts_long, is_local };
     parser.push(Reporting::new(name, report, doc));
     Ok(())
 }

@@ -1,18 +1,19 @@
 //! `currentOp` and `killOp`: list the running operations, and kill one.
 
-use marula_bson::{ByteSlice, DocBuf, DocWriter, Value, long};
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value, long};
 use marula_error::{Result, errors};
 use marula_query::filter::Filter;
 
 use super::{Auth, Command, CommandPlace, Outcome};
-use crate::auth::access::Access;
 use crate::auth::check::{self, Check, Target};
+use crate::auth::name::Name;
 use crate::context::Context;
+use crate::cursor::idle;
 use crate::operation::{Progress, Report};
 use crate::request::Request;
 use crate::server::Server;
 use crate::transactions::date_text;
-use crate::{dispatch, host, shown_command};
+use crate::{dispatch, host, nodes, shown_command};
 
 errors! {
     op_too_wide(id: i64) = 26_823, "invalid op : {id}. Op ID cannot be represented with 32 bits";
@@ -36,7 +37,8 @@ pub(super) static KILL: Command = Command {
     name: "killOp",
     help: "Kills an operation: it ends at its next check for interruption.",
     admin_only: true,
-    place: CommandPlace::Inline,
+    // The operation may be of another node.
+    place: CommandPlace::Reserved,
     auth: Auth::User,
     run: kill,
     ..Command::DEFAULT
@@ -58,21 +60,12 @@ fn current(
     let filter = Filter::parse(conditions.as_doc(), &context.env().context(None, None, None)?)?;
     let own = context.restrained().filter(|_| request.flag("$ownOps"));
     let own = own.map(|access| access.user.clone());
+    let shown = Shown { idle_connections: shows_idle, ..Shown::default() };
     let mut operations = reply.begin_array("inprog");
-    for report in context.server.operations.reports() {
-        if own.is_some() && report.user != own {
-            continue;
-        }
-        let is_shown = report.op_id != 0 && report.detail.is_some();
-        if is_shown || shows_idle {
-            let document = describe(context.server, &report, context.now_ms, Long::Cut);
-            if filter.matches(document.as_doc())? {
-                operations.push(&document);
-            }
-        }
-    }
-    for (report, document) in idle_sessions(context.server) {
-        if (own.is_none() || report.user == own) && filter.matches(document.as_doc())? {
+    let mut listed = list(context.server, shown, context.now_ms);
+    listed.extend(nodes::requests::operations(context.server, shown)?);
+    for Listed { user, document } in listed {
+        if (own.is_none() || user == own) && filter.matches(document.as_doc())? {
             operations.push(&document);
         }
     }
@@ -84,17 +77,77 @@ fn current(
     Ok(Outcome::Done)
 }
 
-/// Determines whether the commands of operations are shortened.
+/// The operations that are shown, in addition to those that run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Long {
-    /// Commands are shown as they were sent.
-    Whole,
-    /// Long commands are shown as the beginning of their text.
-    Cut,
+pub(crate) struct Shown {
+    /// Connections without an operation.
+    pub(crate) idle_connections: bool,
+    /// Open transactions without an operation.
+    pub(crate) idle_sessions: bool,
+    /// Cursors that no command reads.
+    pub(crate) idle_cursors: bool,
+    /// Whether long commands are shown as the beginning of their text.
+    pub(crate) cuts_long: bool,
+}
+
+impl Default for Shown {
+    /// As the command `currentOp` shows them.
+    fn default() -> Self {
+        Shown { idle_connections: false, idle_sessions: true, idle_cursors: false, cuts_long: true }
+    }
+}
+
+impl Shown {
+    /// Writes it as a request to other nodes.
+    pub(crate) fn write(self, out: &mut DocWriter<'_>) {
+        out.append("idleConnections", self.idle_connections);
+        out.append("idleSessions", self.idle_sessions);
+        out.append("idleCursors", self.idle_cursors);
+        out.append("truncateOps", self.cuts_long);
+    }
+
+    /// Reads it from the request of another node.
+    pub(crate) fn parse(doc: Doc<'_>) -> Self {
+        let flag = |name: &str| matches!(doc.get(name), Some(Value::Boolean(true)));
+        Shown {
+            idle_connections: flag("idleConnections"),
+            idle_sessions: flag("idleSessions"),
+            idle_cursors: flag("idleCursors"),
+            cuts_long: flag("truncateOps"),
+        }
+    }
+}
+
+/// An operation, an idle transaction or an idle cursor.
+pub(crate) struct Listed {
+    /// Its user.
+    pub(crate) user: Option<Name>,
+    /// Its document.
+    pub(crate) document: DocBuf,
+}
+
+/// Lists the operations of this node.
+pub(crate) fn list(server: &Server, shown: Shown, now_ms: i64) -> Vec<Listed> {
+    let mut found = Vec::new();
+    for report in server.operations.reports() {
+        let is_active = report.op_id != 0 && report.detail.is_some();
+        if is_active || shown.idle_connections {
+            let document = describe(server, &report, now_ms, shown.cuts_long);
+            found.push(Listed { user: report.user, document });
+        }
+    }
+    if shown.idle_sessions {
+        found.extend(idle_sessions(server));
+    }
+    if shown.idle_cursors {
+        let cursors = idle::list(&server.cursors, &host::name_and_port(server)).into_iter();
+        found.extend(cursors.map(|(user, document)| Listed { user, document }));
+    }
+    found
 }
 
 /// Returns an operation in the form of `currentOp`.
-pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, texts: Long) -> DocBuf {
+fn describe(server: &Server, report: &Report, now_ms: i64, cuts_long: bool) -> DocBuf {
     let is_active = report.op_id != 0;
     DocBuf::build(|out| {
         out.append("type", "op");
@@ -127,9 +180,9 @@ pub(crate) fn describe(server: &Server, report: &Report, now_ms: i64, texts: Lon
         out.append("microsecs_running", running_us);
         out.append("op", detail.command.kind.name());
         out.append("ns", detail.ns.as_str());
-        match texts {
-            Long::Whole => out.append("command", &detail.body),
-            Long::Cut => out.append("command", &shown_command::cut(&detail.body)),
+        match cuts_long {
+            false => out.append("command", &detail.body),
+            true => out.append("command", &shown_command::cut(&detail.body)),
         };
         if let Some(summary) = &report.plan_summary {
             out.append("planSummary", summary.as_str());
@@ -167,7 +220,7 @@ fn write_client(report: &Report, out: &mut DocWriter<'_>) {
 
 /// Returns the open transactions without a running request in the form of `currentOp`, each with
 /// the connection of its last request.
-pub(crate) fn idle_sessions(server: &Server) -> Vec<(Report, DocBuf)> {
+fn idle_sessions(server: &Server) -> Vec<Listed> {
     let mut all = server.transactions.open();
     all.retain(|open| !open.is_running);
     all.sort_by_key(|open| open.lsid);
@@ -187,16 +240,15 @@ pub(crate) fn idle_sessions(server: &Server) -> Vec<(Report, DocBuf)> {
             out.begin_doc("locks").finish();
             out.begin_doc("lockStats").finish();
         });
-        (report, document)
+        Listed { user: report.user, document }
     });
     described.collect()
 }
 
-/// Returns whether the operation with this number belongs to the user.
-fn is_own(context: &Context<'_>, access: &Access, id: i64) -> bool {
-    let reports = context.server.operations.reports();
-    let user = reports.into_iter().find(|report| i64::from(report.op_id) == id);
-    user.is_some_and(|report| report.user.as_ref() == Some(&access.user))
+/// Kills the operation of this node with this number, if there is one.
+pub(crate) fn kill_operation(server: &Server, id: i32) {
+    let is_killed = u32::try_from(id).is_ok_and(|id| server.operations.kill(id));
+    tracing::info!(target: "COMMAND", id = 20_482, opId = id, isKilled = is_killed, "Going to kill op");
 }
 
 fn kill(
@@ -206,20 +258,24 @@ fn kill(
 ) -> Result<Outcome> {
     let op = request.args.iter().find(|element| element.name == "op").ok_or_else(no_op)?;
     let op: Value<'_> = op.value.get();
-    let number = op.as_f64().ok_or_else(|| op_type(op.kind().alias()))?;
-    let id = op.as_exact_i64().ok_or_else(|| op_not_whole(number))?;
-    if i32::try_from(id).is_err() {
-        return Err(op_too_wide(id));
-    }
     // Users may always kill their own operations.
-    if let Some(access) = context.restrained()
-        && !access.may(&Target::Cluster, "killop")
-        && !is_own(context, access, id)
-    {
-        return Err(check::refusal(request));
+    let restrained = context.restrained();
+    let own = restrained.filter(|access| !access.may(&Target::Cluster, "killop"));
+    let own = own.map(|access| &access.user);
+    let server = context.server;
+    if let (Value::String(op), true) = (op, server.db.is_shared()) {
+        if !nodes::requests::kill_operation(server, &op.to_str_lossy(), own)? {
+            return Err(check::refusal(request));
+        }
+    } else {
+        let number = op.as_f64().ok_or_else(|| op_type(op.kind().alias()))?;
+        let id = op.as_exact_i64().ok_or_else(|| op_not_whole(number))?;
+        let id = i32::try_from(id).map_err(|_| op_too_wide(id))?;
+        if own.is_some_and(|user| !server.operations.is_of(id, user)) {
+            return Err(check::refusal(request));
+        }
+        kill_operation(server, id);
     }
-    let is_killed = u32::try_from(id).is_ok_and(|id| context.server.operations.kill(id));
-    tracing::info!(target: "COMMAND", id = 20_482, opId = id, isKilled = is_killed, "Going to kill op");
     reply.append("info", "attempting to kill op");
     Ok(Outcome::Done)
 }

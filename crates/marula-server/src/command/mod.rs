@@ -73,7 +73,7 @@ mod rotate_certificates;
 mod sasl;
 mod search_indexes;
 pub(crate) mod server_status;
-mod sessions;
+pub(crate) mod sessions;
 mod set_feature_compatibility_version;
 mod set_user_write_block_mode;
 mod shard_collection;

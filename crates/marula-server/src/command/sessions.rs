@@ -10,12 +10,14 @@ use marula_error::{Result, errors};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Outcome};
-use crate::auth::access::{self, Access};
+use crate::auth::access;
 use crate::auth::check::Check;
 use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
 use crate::context::Context;
+use crate::nodes;
 use crate::request::Request;
+use crate::server::Server;
 use crate::session::{self, Lsid, TIMEOUT_MINUTES};
 
 errors! {
@@ -131,7 +133,7 @@ fn end(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         context.server.sessions.end(lsid);
     }
     if !ended.is_empty() {
-        close_cursors(context, &|lsid| ended.contains(lsid));
+        close_cursors(context.server, &|lsid| ended.contains(lsid));
     }
     Ok(Outcome::Done)
 }
@@ -142,10 +144,13 @@ fn kill(
     _: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let killed = lsids(context, request, "KillSessionsCmd", "KillSessionsCmd.killSessions")?;
+    let of_one = |lsid| SessionPattern { lsid: Some(lsid), uid: None };
+    let mut patterns: Vec<SessionPattern> = killed.into_iter().map(of_one).collect();
     // An empty list means all of the user's own sessions; without access control, all sessions.
-    let digest = context.restrained().map(Access::digest);
-    let is_own = |lsid: &Lsid| digest.is_none_or(|digest| lsid.uid() == Some(&digest));
-    kill_where(context, &|lsid| killed.contains(lsid) || killed.is_empty() && is_own(lsid));
+    if let (true, Some(access)) = (patterns.is_empty(), context.restrained()) {
+        patterns.push(SessionPattern { lsid: None, uid: Some(access.digest()) });
+    }
+    nodes::requests::kill_sessions(context.server, &patterns)?;
     Ok(Outcome::Done)
 }
 
@@ -156,7 +161,7 @@ fn kill_all(
 ) -> Result<Outcome> {
     const PLACE: &str = "KillAllSessionsCmd.killAllSessions";
     let users = Documents::new(&context.server.db, context.now_ms);
-    let mut digests = Vec::new();
+    let mut patterns = Vec::new();
     for user in documents(request, "KillAllSessionsCmd", PLACE)? {
         fields::check_doc(PLACE, USER_FIELDS, user)?;
         let text = |name: &str| {
@@ -166,10 +171,9 @@ fn kill_all(
         if users.find(Of::User, &name)?.is_none() {
             return Err(no_user(&name.name, &name.db));
         }
-        digests.push(access::digest(&name));
+        patterns.push(SessionPattern { lsid: None, uid: Some(access::digest(&name)) });
     }
-    let is_theirs = |lsid: &Lsid| lsid.uid().is_some_and(|uid| digests.contains(uid));
-    kill_where(context, &|lsid| digests.is_empty() || is_theirs(lsid));
+    nodes::requests::kill_sessions(context.server, &patterns)?;
     Ok(Outcome::Done)
 }
 
@@ -193,7 +197,7 @@ fn kill_all_by_pattern(
             _ => None,
         };
         let uid = match pattern.get("uid") {
-            Some(Value::Binary(uid)) => Some(session::check_uid(PLACE, uid)?),
+            Some(Value::Binary(uid)) => session::check_uid(PLACE, uid)?.try_into().ok(),
             _ => None,
         };
         for (list, of_each) in [("users", USER_FIELDS), ("roles", ROLE_FIELDS)] {
@@ -210,33 +214,44 @@ fn kill_all_by_pattern(
                 return Err(no_impersonation());
             }
         }
-        condemned.push((lsid, uid));
+        condemned.push(SessionPattern { lsid, uid });
     }
-    let is_condemned = |lsid: &Lsid| {
-        condemned.is_empty()
-            || condemned.iter().any(|(wanted, uid)| {
-                wanted.is_none_or(|wanted| wanted == *lsid)
-                    && uid.is_none_or(|uid| lsid.uid().is_some_and(|own| own == uid))
-            })
-    };
-    kill_where(context, &is_condemned);
+    nodes::requests::kill_sessions(context.server, &condemned)?;
     Ok(Outcome::Done)
 }
 
-fn kill_where(context: &Context<'_>, condemned: &dyn Fn(&Lsid) -> bool) {
-    let server = context.server;
+/// The sessions of which all that is named here is true.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct SessionPattern {
+    /// The session with this id.
+    pub(crate) lsid: Option<Lsid>,
+    /// Those of the user with this digest.
+    pub(crate) uid: Option<[u8; 32]>,
+}
+
+impl SessionPattern {
+    fn matches(&self, lsid: &Lsid) -> bool {
+        self.lsid.is_none_or(|wanted| wanted == *lsid)
+            && self.uid.is_none_or(|uid| lsid.uid() == Some(&uid))
+    }
+}
+
+/// Kills the sessions of this node that match one of the patterns; all sessions without patterns.
+pub(crate) fn kill_here(server: &Server, patterns: &[SessionPattern]) {
+    let condemned =
+        |lsid: &Lsid| patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(lsid));
     for session in server.sessions.all() {
         if condemned(&session.lsid) {
             server.sessions.end(&session.lsid);
         }
     }
     server.operations.kill_sessions(condemned);
-    server.transactions.abort_of(condemned);
-    close_cursors(context, condemned);
+    server.transactions.abort_of(&condemned);
+    close_cursors(server, &condemned);
 }
 
-fn close_cursors(context: &Context<'_>, condemned: &dyn Fn(&Lsid) -> bool) {
-    context.server.cursors.kill_where(|_, lsid| lsid.is_some_and(condemned));
+fn close_cursors(server: &Server, condemned: &dyn Fn(&Lsid) -> bool) {
+    server.cursors.kill_where(|_, lsid| lsid.is_some_and(condemned));
 }
 
 /// Returns the session ids in the array that is the command's value.

@@ -27,16 +27,14 @@ impl History {
     }
 }
 
-/// Returns a document for each idle cursor; only for those of `user`, if there is one.
-pub(crate) fn reports(cursors: &Cursors, host: &str, user: Option<&Name>) -> Vec<DocBuf> {
+/// Lists the idle cursors, each with its user.
+pub(crate) fn list(cursors: &Cursors, host: &str) -> Vec<(Option<Name>, DocBuf)> {
     let mut found = Vec::new();
     for shard in &cursors.shards {
         for (id, entry) in &*shard.lock() {
             let Entry::Idle { cursor, last_use_ms } = entry else { continue };
-            let owner = cursor.owner.as_ref().map(|owner| &owner.user);
-            if user.is_none() || user == owner {
-                found.push(describe(*id, cursor, *last_use_ms, host));
-            }
+            let user = cursor.owner.as_ref().map(|owner| owner.user.clone());
+            found.push((user, describe(*id, cursor, *last_use_ms, host)));
         }
     }
     found
