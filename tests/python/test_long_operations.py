@@ -77,6 +77,35 @@ def test_many_long_operations_lock_nobody_out(own, admin):
     wait_for(0, lambda: running(admin))
 
 
+@pytest.mark.skipif(server.is_mongod(), reason="mongod has a thread for each connection")
+def test_more_long_operations_than_threads_lock_no_operator_out(own, admin):
+    """All places for long operations are taken: further ones wait, no longer than they may, and operators do not."""
+    threads, more = 1024, 40
+    admin.test.c.insert_one({"_id": 1})
+    sleeping = {"find": "c", "filter": {"_id": 1, "$where": SLEEP}, "$db": "test"}
+    sleepers = [begin(own.port, {**sleeping, "lsid": session(n)}) for n in range(threads + more)]
+    until = time.monotonic() + 120
+    while len(found := running(admin, op="query")) < threads + more:
+        assert time.monotonic() < until, len(found)
+        time.sleep(0.1)
+    # One that has to wait for a place ends when its time is over.
+    began = time.monotonic()
+    with raw.Raw(own.port) as connection:
+        answer = connection.command("test", **{name: value for name, value in sleeping.items() if name != "$db"}, maxTimeMS=300)
+    assert answer["code"] == MAX_TIME_EXPIRED and time.monotonic() - began < 3
+    # Short work that needs no thread goes on, and so does what operators need.
+    assert admin.test.c.find_one({"_id": 1}) == {"_id": 1}
+    assert admin.admin.command("serverStatus")["ok"] == 1
+    victim = running(admin, op="query")[0]["opid"]
+    admin.admin.command("killOp", op=victim)
+    wait_for(0, lambda: running(admin, opid=victim))
+    admin.admin.command("killAllSessions", [])
+    for sleeper in sleepers:
+        assert reply(sleeper)["code"] in INTERRUPTED
+        sleeper.socket.close()
+    wait_for(0, lambda: running(admin))
+
+
 @pytest.mark.skipif(server.is_mongod(), reason="of two updates of a document, mongod does the later one first")
 def test_who_waits_for_another_write_ends_in_time(own, admin):
     admin.test.c.insert_one({"_id": 1})

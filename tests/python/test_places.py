@@ -472,3 +472,25 @@ def test_an_index_for_a_search_has_a_condition_on_its_first_field(c, key, filter
         with pytest.raises(pymongo.errors.OperationFailure, match=answer) as failure:
             c.find_one(search)
         assert failure.value.code == 291
+
+
+CAP = {
+    "of four meridians": [[0, 80], [90, 80], [180, 80], [-90, 80], [0, 80]],
+    "of three": [[0, 80], [120, 80], [-120, 80], [0, 80]],
+    "to the pole by two meridians": [[170, 85], [-170, 85], [180, 90], [170, 85]],
+}
+
+
+@pytest.mark.parametrize("name", CAP)
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_places_at_the_pole(c, name, is_indexed):
+    """Recorded from mongod 6.0: the places of each polygon around or up to the pole, by number."""
+    places = [[180, 89], [-180, 89], [0, 89], [90, 89.9], [-90, 85], [0, 90], [123, 90], [180, -89]]
+    if is_indexed:
+        c.create_index([("at", "2dsphere")])
+    c.insert_many([{"_id": n, "at": place} for n, place in enumerate(places)])
+    polygon = {"$geometry": {"type": "Polygon", "coordinates": [CAP[name]]}}
+    around = list(range(7))
+    expected = {"to the pole by two meridians": [0, 1, 5, 6]}.get(name, around)
+    for operator in ("$geoWithin", "$geoIntersects"):
+        assert ids(c.find({"at": {operator: polygon}}).sort("_id")) == expected, operator

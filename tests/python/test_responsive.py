@@ -1,8 +1,9 @@
 """Nobody waits for another's costly statement: pings of other connections are answered while it runs."""
+import contextlib
 import os
 import socket
-import statistics
 import struct
+import threading
 import time
 import zlib
 
@@ -18,9 +19,12 @@ from pymongo import MongoClient
 SENDERS = 8
 #: Connections that ping meanwhile: enough for every worker to have some.
 PINGERS = 6
-PINGS = 11
-#: The bound, in seconds, for the median ping of the connection that fares worst.
+#: The bound, in seconds, for every ping while the statements are received, parsed and executed.
 BOUND = 0.050
+#: The time for which pings are sent.
+PERIOD = 0.5
+#: A run in which the machine itself was late is repeated; a worker that is held is so in each.
+TRIES = 6
 
 EVIL = "(a|aa)+$"
 DEEP = {"$map": {"input": {"$range": [0, 1000]}, "in": {
@@ -63,8 +67,8 @@ STATEMENTS = {
         "x": {"$regexFindAll": {"input": "$s", "regex": "(a?){20}b"}}}),
     "projection of arrays": lambda: find({"_id": 1}, projection={f"x{i}": ["$a"] for i in range(500)}),
     "let": lambda: find({"_id": 1}, let={"x": SLOW}),
-    "$or of many": lambda: find({"$or": [{"_id": i} for i in range(50_000)]}),
-    "$in of many": lambda: find({"_id": {"$in": list(range(500_000))}}),
+    "$or of many": lambda: find({"$or": [{"_id": i} for i in range(150_000)]}),
+    "$in of many": lambda: find({"_id": {"$in": list(range(1_000_000))}}),
     "$nin of many": lambda: find({"_id": 1, "s": {"$nin": [str(i) for i in range(300_000)]}}),
     "$and of $or": lambda: find({"$and": [{"$or": [{f"f{i}": j} for j in range(30)]} for i in range(30)]}),
     "deep": lambda: find({"_id": 1, **nested(90)}),
@@ -150,6 +154,12 @@ class Senders:
         self.messages = messages
         self.left = [b""] * SENDERS
 
+    def send(self):
+        """Sends the messages once, as fast as they are taken, on a thread."""
+        thread = threading.Thread(target=self.send_once)
+        thread.start()
+        return thread
+
     def push(self):
         """Sends as much as is taken."""
         for number, sock in enumerate(self.sockets):
@@ -170,16 +180,16 @@ class Senders:
             sock.close()
 
 
-def ping_all(pingers, between=lambda: None):
-    """The median ping of each connection; the worst of them."""
-    times = [[] for _ in pingers]
-    for _ in range(PINGS):
-        for connection, taken in zip(pingers, times):
+def slowest_ping(pingers, period, between=lambda: None):
+    """The time of the slowest ping within a period."""
+    slowest, until = 0, time.perf_counter() + period
+    while time.perf_counter() < until:
+        for connection in pingers:
             between()
             began = time.perf_counter()
             assert connection.command("admin", ping=1)["ok"] == 1
-            taken.append(time.perf_counter() - began)
-    return max(statistics.median(taken) for taken in times)
+            slowest = max(slowest, time.perf_counter() - began)
+    return slowest
 
 
 def quiet(client):
@@ -192,25 +202,35 @@ def quiet(client):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
-def test_others_are_answered_beside(own, name):
-    command = {**STATEMENTS[name](), "$db": "costly"}
-    command.setdefault("maxTimeMS", 2000)
+@contextlib.contextmanager
+def connections(own, messages):
     pingers = [raw.Raw(own.port) for _ in range(PINGERS)]
-    senders = Senders(own.port, message(bson.encode(command)))
-    began = os.path.getsize(own.log)
+    senders = Senders(own.port, messages)
     try:
-        senders.send_once()
-        assert ping_all(pingers) < BOUND, own.tail(600)
-        with open(own.log) as log:
-            log.seek(began)
-            assert not [line for line in log if "held up" in line]
+        yield pingers, senders
     finally:
         senders.close()
         for pinger in pingers:
             pinger.socket.close()
-    with MongoClient(own.uri) as client:
-        quiet(client)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_others_are_answered_beside(own, name):
+    command = {**STATEMENTS[name](), "$db": "costly"}
+    command.setdefault("maxTimeMS", 1000)
+    messages = message(bson.encode(command))
+    began, slowest = os.path.getsize(own.log), []
+    while not slowest or slowest[-1] >= BOUND:
+        assert len(slowest) < TRIES, "slowest pings of %d runs: %s\n%s" % (TRIES, slowest, own.tail(600))
+        with connections(own, messages) as (pingers, senders):
+            sending = senders.send()
+            slowest.append(slowest_ping(pingers, PERIOD))
+            sending.join(30)
+        with MongoClient(own.uri) as client:
+            quiet(client)
+    with open(own.log) as log:
+        log.seek(began)
+        assert not [line for line in log if "held up" in line]
 
 
 def test_large_messages_are_inflated_aside(own):
@@ -218,14 +238,11 @@ def test_large_messages_are_inflated_aside(own):
     large = {"ping": 1, "$db": "admin", "a": [b"\0" * 1_000_000] * 15}
     packed = compressed(message(bson.encode(large)))
     assert len(packed) < 100_000
-    pingers = [raw.Raw(own.port) for _ in range(PINGERS)]
-    senders = Senders(own.port, packed)
-    try:
-        assert ping_all(pingers, senders.push) < BOUND
-    finally:
-        senders.close()
-        for pinger in pingers:
-            pinger.socket.close()
+    slowest = []
+    while not slowest or slowest[-1] >= BOUND:
+        assert len(slowest) < TRIES, slowest
+        with connections(own, packed) as (pingers, senders):
+            slowest.append(slowest_ping(pingers, PERIOD, senders.push))
 
 
 def is_closed(sock):

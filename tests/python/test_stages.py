@@ -310,3 +310,25 @@ def test_a_sort_stays_behind_a_lookup_that_it_is_moved_before(c):
     windows = {"$setWindowFields": {"partitionBy": "$a", "sortBy": {"c": 1}, "output": {"w": {"$documentNumber": {}}}}}
     found = c.aggregate([join, {"$sort": {"x": -1, "_id": 1}}, windows, {"$sort": {"_id": 1}}])
     assert [doc["w"] for doc in found] == [2, 1]
+
+
+@pytest.mark.parametrize("stage, named", [
+    ({"$indexStats": {}}, {"name": "_id_"}),
+    ({"$collStats": {"count": {}}}, {"count": 2}),
+])
+def test_an_empty_match_keeps_the_stage_before_it(c, stage, named):
+    c.insert_many([{"_id": 1}, {"_id": 2}])
+    for match in ([], [{"$match": {}}], [{"$match": {}}, {"$match": {}}]):
+        found, = c.aggregate([stage] + match)
+        assert {name: found[name] for name in named} == named
+    assert list(c.aggregate([{"$planCacheStats": {}}, {"$match": {}}])) == []
+
+
+def test_an_empty_match_keeps_operations_and_sessions(client):
+    for match in ([], [{"$match": {}}]):
+        own = list(client.admin.aggregate([{"$currentOp": {}}] + match + [{"$match": {"command.aggregate": 1}}]))
+        assert len(own) == 1 and own[0]["type"] == "op"
+        with client.start_session() as session:
+            client.admin.command("ping", session=session)
+            listed = client.admin.aggregate([{"$listLocalSessions": {}}] + match, session=session)
+            assert session.session_id["id"] in [one["_id"]["id"] for one in listed]

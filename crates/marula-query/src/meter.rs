@@ -226,6 +226,7 @@ pub(crate) mod tests {
     use std::sync::atomic::{AtomicU32, Ordering as AtomicOrdering};
     use std::time::Duration;
 
+    use marula_bson::{DocBuf, Value};
     use marula_error::{Error, codes};
     use parking_lot::Mutex;
 
@@ -292,6 +293,31 @@ pub(crate) mod tests {
     fn cpu_time() -> Duration {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+
+    /// Returns a document with long values: the lists `list` (1 and on) and `zeros`, `pairs` (`k`,
+    /// a text, and `v`), `text` (two megabytes of 'ab') and `date`.
+    pub(crate) fn long_document() -> DocBuf {
+        const COUNT: i32 = 200_000;
+        DocBuf::build(|out| {
+            let mut list = out.begin_array("list");
+            (1..=COUNT).for_each(|at| {
+                list.push(at);
+            });
+            drop(list);
+            let mut zeros = out.begin_array("zeros");
+            (1..=COUNT).for_each(|_| {
+                zeros.push(0);
+            });
+            drop(zeros);
+            let mut pairs = out.begin_array("pairs");
+            (1..=COUNT).for_each(|at| {
+                pairs.begin_doc().append("k", at.to_string().as_str()).append("v", at);
+            });
+            drop(pairs);
+            out.append("text", "ab".repeat(1 << 20).as_str());
+            out.append("date", Value::DateTime(0));
+        })
     }
 
     /// Returns whether `run` checks so often that it ends in time wherever its limit lies: in the

@@ -408,6 +408,13 @@ pub(super) fn is_path_operator(name: &[u8]) -> bool {
         || PATH_OPERATORS.iter().any(|row| row.name.as_bytes() == name)
 }
 
+/// The names of all operators but those of geometry.
+#[cfg(test)]
+pub(super) fn operator_names() -> impl Iterator<Item = &'static str> {
+    let of_paths = PATH_OPERATORS.iter().map(|row| row.name);
+    of_paths.chain(TOP_OPERATORS.iter().map(|row| row.name)).chain(["$regex"])
+}
+
 /// Returns whether the operator is used in level of a path.
 pub(super) fn is_top_operator(name: &[u8]) -> bool {
     TOP_OPERATORS.iter().any(|row| row.name.as_bytes() == name)

@@ -9,6 +9,8 @@
 //! derived from `$expr`, and in `$or` within `$or` and constants within `$nor`, which it simplifies
 //! in several passes whose order is visible.
 
+mod ends;
+
 use marula_bson::{Doc, Value, ext_json};
 
 use super::{Filter, Purpose};

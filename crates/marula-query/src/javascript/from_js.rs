@@ -11,6 +11,7 @@ use rquickjs::{Array, BigInt, Object, String as JsString, Value as JsValue};
 
 use super::engine::Call;
 use super::failure;
+use crate::meter;
 
 errors! {
     /// The value is nested too deeply, or contains itself.
@@ -134,6 +135,7 @@ fn write<'js>(
     out: &mut Vec<u8>,
 ) -> Result<Type> {
     check_buffer(out.len())?;
+    meter::spend(meter::CALL)?;
     let simple = if let Some(number) = value.as_number() {
         Value::Double(number)
     } else if let Some(flag) = value.as_bool() {

@@ -37,6 +37,9 @@ impl Drop for Running {
     }
 }
 
+/// The size from which every allocation checks whether the code must end.
+const LARGE_BYTES: usize = 2048;
+
 /// The allocator of an engine.
 pub(super) struct Heap;
 
@@ -45,7 +48,11 @@ fn refuses(bytes: usize) -> bool {
     if !CODE_RUNS.get() {
         return false;
     }
-    let asked = meter::spend(meter::CALL).and_then(|()| meter::spend_bytes(bytes));
+    // A long integer takes as many steps as it is long, squared: each is a reason to check.
+    let asked = match bytes > LARGE_BYTES {
+        true => meter::settle(),
+        false => meter::spend(meter::CALL).and_then(|()| meter::spend_bytes(bytes)),
+    };
     match asked.and_then(|()| meter::check_room(bytes)) {
         Ok(()) => false,
         Err(error) => {

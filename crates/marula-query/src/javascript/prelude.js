@@ -840,6 +840,35 @@
         });
     }
 
+    // It repeats a text one character at a time. A long result is put together from parts; one that is too long is refused.
+    const STRING_LENGTH_MAX = 2 ** 30 - 1;
+    const repeat = Function.prototype.call.bind(String.prototype.repeat);
+    function repeatTo(length, text) {
+        const part = repeat(text, Math.ceil(SEARCH_MAX / text.length));
+        let result = '';
+        for (; length >= part.length; length -= part.length) {
+            checkBefore(part.length);
+            result += part;
+        }
+        return result + slice(part, 0, length);
+    }
+    const isLongResult = length => length > SEARCH_MAX && length <= STRING_LENGTH_MAX;
+    for (const [name, join] of [
+        ['repeat', null], ['padStart', (text, padding) => padding + text], ['padEnd', (text, padding) => text + padding],
+    ]) {
+        const swift = String.prototype[name];
+        guard(String.prototype, name, (self, args) => {
+            const [number, filler = ' '] = args;
+            if (typeof self !== 'string' || typeof number !== 'number') return apply(swift, self, args);
+            const length = join ? Math.trunc(number) : self.length * Math.trunc(number);
+            if (!isLongResult(length)) return apply(swift, self, args);
+            if (!join) return repeatTo(length, self);
+            const missing = length - self.length;
+            if (typeof filler !== 'string' || filler === '' || !isLongResult(missing)) return apply(swift, self, args);
+            return join(self, repeatTo(missing, filler));
+        });
+    }
+
     // What this engine has and server-side JavaScript does not know.
     const unknown = ['Reflect', 'WeakRef', 'FinalizationRegistry', 'Atomics', 'SharedArrayBuffer', 'Iterator',
         'queueMicrotask', 'performance', 'navigator', 'DOMException', 'btoa', 'atob'];

@@ -376,6 +376,11 @@ fn long_texts_are_searched_as_short_ones_are() {
         ("('xyz' + '-'.repeat(131072)).repeat(9).lastIndexOf('xyz-', 600000)", 524_300.0),
         ("('x'.repeat(30) + '-'.repeat(9)).repeat(9e3).lastIndexOf('x'.repeat(20), 50)", 49.0),
         ("('cd' + 'ab'.repeat(6e5)).replaceAll('c', '$&x').length", 1_200_003.0),
+        ("'abc'.repeat(1e6).lastIndexOf('abcabc')", 2_999_994.0),
+        ("'abc'.repeat(700001.9).length", 2_100_003.0),
+        ("'abc'.padEnd(3e6 + 1, 'xyz').lastIndexOf('zx')", 2_999_999.0),
+        ("'abc'.padStart(3e6, 'xyz').indexOf('zabc')", 2_999_996.0),
+        ("'ab'.padStart(3e6).trim().length", 2.0),
         (
             "('ab'.repeat(1e4) + '-'.repeat(1.1e6)).replaceAll('a', (m, at) => at % 4 ? 'xyz' : '').length",
             1_125_000.0,

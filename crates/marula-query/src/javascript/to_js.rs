@@ -9,7 +9,8 @@ use marula_bson::{Doc, Type, Value, hex};
 use rquickjs::object::Property;
 use rquickjs::{Array, BigInt, Object, Result, String as JsString, Value as JsValue};
 
-use super::engine::Call;
+use super::engine::{self, Call};
+use crate::meter;
 
 /// The treatment of a document's integers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,10 @@ fn convert<'js>(
 ) -> Result<JsValue<'js>> {
     let ctx = call.ctx;
     let kit = &call.kit;
+    if let Err(error) = meter::spend(meter::CALL) {
+        engine::note_end(error);
+        return Err(rquickjs::Exception::throw_message(ctx, "interrupted"));
+    }
     Ok(match value {
         Value::Double(number) => JsValue::new_number(ctx.clone(), number),
         Value::Int32(number) => JsValue::new_int(ctx.clone(), number),

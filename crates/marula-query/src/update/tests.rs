@@ -6,6 +6,8 @@
 //! afterwards (of an upsert without the `_id` that the server made) and `n` whether it counted as
 //! modified, or `e` with the error's code and message.
 
+mod ends;
+
 use marula_bson::{Doc, DocBuf, Value, doc};
 
 use super::*;

@@ -110,7 +110,13 @@ pub(super) struct FunctionRow {
 static FUNCTIONS: &[&[FunctionRow]] = &[calculus::ROWS, rank::ROWS, smooth::ROWS];
 
 /// Accumulators that are not window functions.
-const NOT_IN_WINDOWS: &[&[u8]] = &[b"$accumulator", b"$mergeObjects"];
+pub(crate) const NOT_IN_WINDOWS: &[&[u8]] = &[b"$accumulator", b"$mergeObjects"];
+
+/// The names of the functions that are no accumulators.
+#[cfg(test)]
+pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.iter().flat_map(|rows| rows.iter()).map(|row| row.name)
+}
 
 /// A parsed window function.
 #[derive(Debug)]

@@ -22,6 +22,8 @@ use marula_error::Result;
 
 pub(crate) use bounds::Bounds;
 pub(crate) use function::WindowFunction;
+#[cfg(test)]
+pub(crate) use function::{NOT_IN_WINDOWS, function_names};
 
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path};

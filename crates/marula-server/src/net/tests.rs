@@ -27,6 +27,8 @@ struct Script {
     closed: AtomicUsize,
     interrupted: AtomicUsize,
     given_up: AtomicUsize,
+    /// The connections with which a worker was reported to be late.
+    late: Mutex<Vec<u64>>,
     /// The maximum message size of connections; zero is MongoDB's limit.
     bytes_max: AtomicUsize,
     /// Pool calls of `wait` block until a message arrives here.
@@ -168,6 +170,12 @@ impl Service for Arc<Script> {
             }
             "poolPanic" if !on_pool => Step::ToPool(Order::default()),
             "poolPanic" => panic!("on purpose"),
+            "block" => {
+                // On the worker, against the rules.
+                std::thread::sleep(Duration::from_millis(u64::try_from(number).unwrap()));
+                reply.body().append("id", i64::try_from(connection.id).unwrap());
+                Step::Reply
+            }
             "nothing" => Step::Reply,
             "bye" => {
                 reply.body().append("bye", 1);
@@ -189,7 +197,10 @@ impl Service for Arc<Script> {
         connection.peer.disconnected.get()
     }
 
-    fn note_late(&self, _connection: u64, _late: Duration) {}
+    fn note_late(&self, connection: u64, late: Duration) {
+        assert!(late >= Duration::from_secs(1));
+        self.late.lock().push(connection);
+    }
 
     fn give_up(&self, _connection: &mut Connection) {
         self.given_up.fetch_add(1, Ordering::SeqCst);
@@ -826,5 +837,18 @@ fn a_message_that_its_sender_may_not_send_closes_the_connection() {
     let long = op_msg(&doc! { "echo": 1, "x": "y".repeat(1_000_000).as_str() }, 0);
     client.stream().write_all(&long[..100]).unwrap();
     assert_closed(client.stream());
+    net.end();
+}
+
+#[test]
+fn a_worker_that_is_late_is_reported_once_with_the_connection() {
+    let net = net();
+    let mut quick = net.client();
+    net.check(&mut quick, doc! { "block": 300 }, doc! { "id": 1_i64 });
+    let mut slow = net.client();
+    let held = slow.run_command("t", doc! { "block": 2_500 }.as_doc()).unwrap();
+    let id = held.as_doc().get("id").and_then(|id| id.as_exact_i64()).unwrap();
+    assert_eq!(*net.script.late.lock(), [u64::try_from(id).unwrap()]);
+    assert_eq!(net.handle.network().late, 1);
     net.end();
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use marula_bson::{Doc, DocBuf, Value, ext_json};
+use marula_bson::{Doc, ext_json};
 use marula_error::{Result, codes};
 
 use super::super::operators::FAMILIES;
@@ -14,7 +14,7 @@ use super::super::{Arena, Expression, Frame, Scope};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
 use crate::meter;
-use crate::meter::tests::EndsAfter;
+use crate::meter::tests::{EndsAfter, long_document};
 
 /// Calls with long input.
 const LONG: &[(&str, &str)] = &[
@@ -177,33 +177,33 @@ const SHORT: &[(&str, &str)] = &[
     ("$year", r#""$date""#),
 ];
 
+/// Functions whose work is done by the engine, not by their own code.
+const FUNCTIONS: &[&str] = &[
+    "function(a) { return 1 }",
+    "function(a) { return a }",
+    "function() { const a = []; for (let i = 0; i < 3e6; i++) a.push(i); return a }",
+    "function() { const a = {}; for (let i = 0; i < 1e6; i++) a['f' + i] = 1; return a }",
+    "function() { const b = BinData(0, 'AAAA'.repeat(2e6)); for (;;) b.hex() }",
+    "function() { const b = 'AAAA'.repeat(2e6); for (;;) BinData(0, b).base64() }",
+    "function() { const a = 'ab'.repeat(4e6); for (;;) a.replaceAll('a', 'cc') }",
+    "function() { const a = 'ab'.repeat(4e6); for (;;) a.replace(/b/g, 'c') }",
+    "function() { const a = 'ab'.repeat(4e6); for (;;) a.split('a').join('c') }",
+    "function() { const a = 'a'.repeat(5e7), b = 'a'.repeat(1e6) + 'b'; for (;;) a.indexOf(b) }",
+    "function() { const a = 'a'.repeat(5e7), b = 'a'.repeat(1e6) + 'b'; for (;;) a.lastIndexOf(b) }",
+    "function() { return /(a+a+)+b/.test('a'.repeat(300)) }",
+    "function() { return 'a'.repeat(300).match(/(a|b|ab)*c/) }",
+    "function() { for (;;) 'ab'.repeat(3e7).padEnd(9e7, 'cd').padStart(1e8) }",
+    "function() { const a = 3n ** 50000n; for (;;) { const b = a * a } }",
+    "function() { const a = []; for (let i = 0; i < 1e6; i++) a.push((i * 7919) % 1e6); for (;;) a.sort() }",
+    "function() { const a = new Array(3e6).fill(1); for (;;) a.reverse().indexOf(2) }",
+    "function() { const a = new Array(1e6).fill({x: 1}); for (;;) JSON.stringify(a) }",
+    "function() { const a = JSON.stringify(new Array(1e6).fill({x: 1})); for (;;) JSON.parse(a) }",
+    "function() { for (;;) tojson(new Array(1e5).fill(NumberLong(5))) }",
+    "function() { sleep(3600000) }",
+];
+
 /// Operators that read metadata, which no document has here.
 const NEVER_RUN: &[&str] = &["$meta"];
-
-/// The number of elements of long input.
-const COUNT: i32 = 200_000;
-
-fn document() -> DocBuf {
-    DocBuf::build(|out| {
-        let mut list = out.begin_array("list");
-        (1..=COUNT).for_each(|at| {
-            list.push(at);
-        });
-        drop(list);
-        let mut zeros = out.begin_array("zeros");
-        (1..=COUNT).for_each(|_| {
-            zeros.push(0);
-        });
-        drop(zeros);
-        let mut pairs = out.begin_array("pairs");
-        (1..=COUNT).for_each(|at| {
-            pairs.begin_doc().append("k", at.to_string().as_str()).append("v", at);
-        });
-        drop(pairs);
-        out.append("text", "ab".repeat(1 << 20).as_str());
-        out.append("date", Value::DateTime(0));
-    })
-}
 
 fn parse(text: &str, context: &Context) -> Result<Expression> {
     let spec = ext_json::parse(&format!(r#"{{"e": {text}}}"#)).expect(text);
@@ -246,7 +246,7 @@ fn every_operator_has_its_place_in_the_table() {
 
 #[test]
 fn every_operator_ends_when_its_operation_must() {
-    let document = document();
+    let document = long_document();
     let mut wrong = Vec::new();
     for call in calls() {
         match end_of(&call, document.as_doc()) {
@@ -259,7 +259,7 @@ fn every_operator_ends_when_its_operation_must() {
 
 #[test]
 fn every_operator_ends_soon_after_its_limit() {
-    let document = document();
+    let document = long_document();
     let context = newest();
     let late: Vec<String> = calls()
         .filter(|call| {
@@ -275,9 +275,30 @@ fn every_operator_ends_soon_after_its_limit() {
 }
 
 #[test]
+fn every_function_of_javascript_ends_soon_after_its_limit() {
+    let document = long_document();
+    let context = newest();
+    let late: Vec<&&str> = FUNCTIONS
+        .iter()
+        .filter(|body| {
+            let text = format!(
+                r#"{{"$function": {{"body": "{body}", "args": ["$list"], "lang": "js"}}}}"#
+            );
+            let expression = parse(&text, &context).expect(body);
+            !meter::tests::is_in_time(|| {
+                let arena = Arena::new();
+                let frame = Frame::new(document.as_doc(), &arena, &context);
+                expression.eval(&frame).map(drop).ok();
+            })
+        })
+        .collect();
+    assert!(late.is_empty(), "{late:#?}");
+}
+
+#[test]
 fn what_does_not_fit_is_refused_before_it_is_written() {
     let long = r#"{"$range": [0, 100000]}"#;
-    let document = document();
+    let document = long_document();
     for (text, code) in [
         (format!(r#"{{"$map": {{"input": {long}, "in": {long}}}}}"#), 146),
         (r#"{"$map": {"input": "$list", "in": "$text"}}"#.to_owned(), 13548),

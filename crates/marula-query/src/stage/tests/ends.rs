@@ -1,6 +1,7 @@
 //! Every stage ends when its operation must, whatever its input.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, Value, doc, ext_json};
 use marula_error::{Result, codes};
@@ -8,9 +9,11 @@ use marula_error::{Result, codes};
 use super::super::world::STAGE_BYTES_MAX;
 use super::super::{Env, Pipeline, Replacement, STAGES, Source, Step, World};
 use super::env;
-use crate::meter;
+use crate::context::Context;
+use crate::feature_version::FeatureVersion;
 use crate::meter::tests::EndsAfter;
 use crate::update::EmptyTimestamps;
+use crate::{accumulator, meter, window};
 
 /// A number of documents that no operation here may reach.
 const ENDLESS: u64 = 2_000_000;
@@ -18,17 +21,27 @@ const ENDLESS: u64 = 2_000_000;
 /// A source of documents without an end.
 struct Endless {
     count: u64,
+    /// The document after which it ends after all.
+    last: u64,
     document: DocBuf,
 }
 
 impl Endless {
     fn boxed() -> Box<dyn Source> {
-        Box::new(Endless { count: 0, document: DocBuf::new() })
+        Box::new(Endless { count: 0, last: u64::MAX, document: DocBuf::new() })
+    }
+
+    /// The first documents of it.
+    fn first(count: u64) -> Box<dyn Source> {
+        Box::new(Endless { count: 0, last: count, document: DocBuf::new() })
     }
 }
 
 impl Source for Endless {
     fn pull(&mut self) -> Result<Step> {
+        if self.count == self.last {
+            return Ok(Step::End);
+        }
         self.count += 1;
         assert!(self.count < ENDLESS, "a pipeline that must end goes on");
         let count = i64::try_from(self.count).unwrap();
@@ -159,6 +172,60 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("$unwind", r#""$list""#),
 ];
 
+/// For each accumulator, an argument.
+const ACCUMULATORS: &[(&str, &str)] = &[
+    (
+        "$accumulator",
+        r#"{"init": "function() { return 0 }", "accumulate": "function(n, a) { for (;;); }", "accumulateArgs": ["$a"], "merge": "function(n, m) { return n + m }", "lang": "js"}"#,
+    ),
+    ("$addToSet", r#"{"$mod": ["$_id", 100000]}"#),
+    ("$avg", r#""$_id""#),
+    ("$bottom", r#"{"sortBy": {"a": 1}, "output": "$_id"}"#),
+    ("$bottomN", r#"{"n": 5000, "sortBy": {"_id": 1}, "output": "$_id"}"#),
+    ("$count", "{}"),
+    ("$first", r#""$_id""#),
+    ("$firstN", r#"{"n": 100000, "input": "$_id"}"#),
+    ("$last", r#""$_id""#),
+    ("$lastN", r#"{"n": 100000, "input": "$_id"}"#),
+    ("$max", r#""$_id""#),
+    ("$maxN", r#"{"n": 5000, "input": "$_id"}"#),
+    ("$median", r#"{"input": "$_id", "method": "approximate"}"#),
+    ("$mergeObjects", r#""$$ROOT""#),
+    ("$min", r#""$_id""#),
+    ("$minN", r#"{"n": 5000, "input": {"$subtract": [0, "$_id"]}}"#),
+    ("$percentile", r#"{"input": "$_id", "p": [0.5, 0.9], "method": "approximate"}"#),
+    ("$push", r#""$a""#),
+    ("$stdDevPop", r#""$_id""#),
+    ("$stdDevSamp", r#""$_id""#),
+    ("$sum", r#""$_id""#),
+    ("$top", r#"{"sortBy": {"a": 1}, "output": "$_id"}"#),
+    ("$topN", r#"{"n": 5000, "sortBy": {"_id": -1}, "output": "$_id"}"#),
+];
+
+/// For each function that computes windows only, its definition. Accumulators are functions, too.
+const FUNCTIONS: &[(&str, &str)] = &[
+    (
+        "$covariancePop",
+        r#"{"$covariancePop": ["$_id", "$a"], "window": {"documents": [-500, 500]}}"#,
+    ),
+    (
+        "$covarianceSamp",
+        r#"{"$covarianceSamp": ["$_id", "$a"], "window": {"documents": [-500, 500]}}"#,
+    ),
+    ("$denseRank", r#"{"$denseRank": {}}"#),
+    ("$derivative", r#"{"$derivative": {"input": "$a"}, "window": {"range": [-500, 500]}}"#),
+    ("$documentNumber", r#"{"$documentNumber": {}}"#),
+    ("$expMovingAvg", r#"{"$expMovingAvg": {"input": "$a", "N": 9}}"#),
+    ("$integral", r#"{"$integral": {"input": "$a"}, "window": {"range": [-500, 500]}}"#),
+    ("$linearFill", r#"{"$linearFill": "$a"}"#),
+    ("$locf", r#"{"$locf": "$a"}"#),
+    ("$rank", r#"{"$rank": {}}"#),
+    ("$shift", r#"{"$shift": {"output": "$a", "by": -100}}"#),
+];
+
+/// The number of documents of a partition.
+const PARTITION: u64 = 20_000;
+
 /// Stages that never run here, with the reason.
 const NEVER_RUN: &[(&str, &str)] = &[
     ("$changeStream", "its events are made by who runs it, who asks for each few"),
@@ -181,14 +248,19 @@ const NEVER_RUN: &[(&str, &str)] = &[
     ("$vectorSearch", "refused: there are no search indexes"),
 ];
 
-/// Runs a pipeline of one stage to its end.
+/// Runs a pipeline of one stage to its end, over documents without an end.
 fn run(name: &str, argument: &str) -> Result<()> {
-    let text = format!(r#"{{"p": [{{"{name}": {argument}}}]}}"#);
-    let spec = ext_json::parse(&text).unwrap();
-    let env = Env { world: std::sync::Arc::new(EndlessWorld), ..env(STAGE_BYTES_MAX) };
+    run_over(Endless::boxed(), &format!(r#"{{"{name}": {argument}}}"#))
+}
+
+fn run_over(input: Box<dyn Source>, stage: &str) -> Result<()> {
+    let spec = ext_json::parse(&format!(r#"{{"p": [{stage}]}}"#)).expect(stage);
+    let mut env = Env { world: std::sync::Arc::new(EndlessWorld), ..env(STAGE_BYTES_MAX) };
+    env.context =
+        Arc::new(Context { version: FeatureVersion::V8_0, ..Context::clone(&env.context) });
     let stages = spec.as_doc().get("p").and_then(|stages| stages.as_array()).unwrap();
     let pipeline = Pipeline::parse(stages, &env.context)?.rearranged(&env.context);
-    let mut source = pipeline.run(Endless::boxed(), &env)?;
+    let mut source = pipeline.run(input, &env)?;
     while source.advance()? != Step::End {}
     Ok(())
 }
@@ -232,6 +304,62 @@ fn every_stage_ends_soon_after_its_limit() {
             })
         })
         .map(|(name, _)| *name)
+        .collect();
+    assert!(late.is_empty(), "{late:?}");
+}
+
+#[test]
+fn every_accumulator_and_function_is_in_a_table() {
+    let rows: BTreeSet<&str> = accumulator::names().into_iter().collect();
+    let known: BTreeSet<&str> = ACCUMULATORS.iter().map(|(name, _)| *name).collect();
+    let missing: Vec<_> = rows.difference(&known).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let rows: BTreeSet<&str> = window::function_names().collect();
+    let known: BTreeSet<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
+    let missing: Vec<_> = rows.difference(&known).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_accumulator_ends_soon_after_its_limit() {
+    let late: Vec<&str> = ACCUMULATORS
+        .iter()
+        .filter(|(name, argument)| {
+            let stage = format!(r#"{{"$group": {{"_id": null, "x": {{"{name}": {argument}}}}}}}"#);
+            !meter::tests::is_in_time(|| {
+                let ended = run_over(Endless::boxed(), &stage).expect_err(name);
+                assert_eq!(ended.code(), codes::Interrupted, "{name}: {ended}");
+            })
+        })
+        .map(|(name, _)| *name)
+        .collect();
+    assert!(late.is_empty(), "{late:?}");
+}
+
+/// The documents of a partition are finite, and more than can be computed before the limit.
+#[test]
+fn every_window_function_ends_soon_after_its_limit() {
+    let accumulated = ACCUMULATORS
+        .iter()
+        .filter(|(name, _)| !window::NOT_IN_WINDOWS.contains(&name.as_bytes()))
+        .map(|(name, argument)| {
+            let window = r#"{"documents": [-500, 500]}"#;
+            (*name, format!(r#"{{"{name}": {argument}, "window": {window}}}"#))
+        });
+    let functions = FUNCTIONS.iter().map(|(name, output)| (*name, (*output).to_owned()));
+    let late: Vec<&str> = accumulated
+        .chain(functions)
+        .filter(|(name, output)| {
+            let stage = format!(
+                r#"{{"$setWindowFields": {{"sortBy": {{"_id": 1}}, "output": {{"x": {output}}}}}}}"#
+            );
+            !meter::tests::is_in_time(|| {
+                if let Err(ended) = run_over(Endless::first(PARTITION), &stage) {
+                    assert_eq!(ended.code(), codes::Interrupted, "{name}: {ended}");
+                }
+            })
+        })
+        .map(|(name, _)| name)
         .collect();
     assert!(late.is_empty(), "{late:?}");
 }

@@ -1,12 +1,12 @@
 //! `$addToSet` and `$pop`.
 
 use bstr::BStr;
-use marula_bson::order;
 use marula_bson::value::LONG_END;
 use marula_bson::{ArrayWriter, Doc, Element, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::Operation;
+use super::value_set::ValueSet;
 use crate::context::Context;
 use crate::update::stored;
 use crate::update::trail::Trail;
@@ -36,7 +36,7 @@ errors! {
 /// The values of one `$addToSet`, without duplicates.
 #[derive(Debug)]
 pub(in crate::update) struct AddToSet {
-    values: Vec<ValueBuf>,
+    added: ValueSet,
     /// The number of parts of the longest path in a value.
     pub(super) inner_depth: usize,
 }
@@ -46,15 +46,14 @@ pub(super) fn parse_add_to_set(field: Element<'_>, context: &Context) -> Result<
     let mut inner_depth = 0;
     let mut add = |value: RawValue<'_>| {
         inner_depth = inner_depth.max(stored::inner_depth(value));
-        if !is_among(value, values.iter().map(ValueBuf::as_raw), context) {
-            values.push(value.to_buf());
-        }
+        values.push(value.to_buf());
     };
     match each(field.value)? {
         Some(array) => array.iter().for_each(|element| add(element.value)),
         None => add(field.value),
     }
-    Ok(Operation::AddToSet(AddToSet { values, inner_depth }))
+    let added = ValueSet::new(values, context.collator())?;
+    Ok(Operation::AddToSet(AddToSet { added, inner_depth }))
 }
 
 /// Returns the array of `{ $each: […] }`.
@@ -71,14 +70,6 @@ fn each(operand: RawValue<'_>) -> Result<Option<Doc<'_>>> {
     Ok(Some(array))
 }
 
-fn is_among<'a>(
-    value: RawValue<'_>,
-    mut others: impl Iterator<Item = RawValue<'a>>,
-    context: &Context,
-) -> bool {
-    others.any(|other| order::compare_raw(value, other, context.collator()).is_eq())
-}
-
 impl AddToSet {
     pub(super) fn change(
         &self,
@@ -90,19 +81,28 @@ impl AddToSet {
         let Value::Array(array) = old.get() else {
             return Err(add_to_no_array(at.name().into(), old.kind().alias()));
         };
-        let is_new = |value: &&ValueBuf| {
-            !is_among(value.as_raw(), array.iter().map(|element| element.value), walk.context)
-        };
-        let mut added = self.values.iter().filter(is_new).peekable();
-        if added.peek().is_none() {
+        let values = self.added.values();
+        let (mut is_there, mut left) = (vec![false; values.len()], values.len());
+        for element in array {
+            if left == 0 {
+                break;
+            }
+            if let Some(place) = self.added.find(element.value, walk.context.collator())?
+                && !std::mem::replace(&mut is_there[place], true)
+            {
+                left -= 1;
+            }
+        }
+        if left == 0 {
             return Ok(WriteStep::Keep);
         }
-        append(array, added.map(ValueBuf::as_raw), out);
+        let added = values.iter().zip(&is_there).filter(|(_, is_there)| !**is_there);
+        append(array, added.map(|(value, _)| value.as_raw()), out);
         Ok(WriteStep::Write(Type::Array))
     }
 
     pub(super) fn make(&self, out: &mut Vec<u8>) -> Type {
-        append(Doc::EMPTY, self.values.iter().map(ValueBuf::as_raw), out);
+        append(Doc::EMPTY, self.added.values().iter().map(ValueBuf::as_raw), out);
         Type::Array
     }
 }

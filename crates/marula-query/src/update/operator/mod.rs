@@ -11,6 +11,7 @@ mod pull;
 mod push;
 mod rename;
 mod value;
+mod value_set;
 
 use std::fmt;
 
@@ -57,6 +58,12 @@ static OPERATORS: &[Operator] = &[
     Operator { name: "$pull", parse: pull::parse_pull },
     Operator { name: "$pullAll", parse: pull::parse_pull_all },
 ];
+
+/// The names of all operators.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().map(|operator| operator.name).chain(["$rename"])
+}
 
 /// Returns the operator with this name.
 pub(super) fn find(name: &[u8]) -> Option<&'static Operator> {
@@ -130,7 +137,7 @@ impl Operation {
             Operation::Extreme(extreme) => Some(extreme.operand.write(out)),
             Operation::Arithmetic(arithmetic) => Some(arithmetic.make(out)),
             Operation::Bit(bit) => Some(bit.make(out)),
-            Operation::Push(push) => Some(push.make(walk, out)),
+            Operation::Push(push) => Some(push.make(walk, out)?),
             Operation::AddToSet(add) => Some(add.make(out)),
             Operation::RenameTo(rename) => rename.make(walk, out)?,
             Operation::Unset | Operation::RenameFrom | Operation::Pop(_) | Operation::Pull(_) => {

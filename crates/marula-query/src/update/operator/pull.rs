@@ -1,12 +1,10 @@
 //! `$pull` and `$pullAll`: remove elements from an array by condition or by value.
 
-use marula_bson::order;
-use marula_bson::{
-    ArrayWriter, Collator, Doc, DocWriter, Element, RawValue, Type, Value, ValueBuf,
-};
+use marula_bson::{ArrayWriter, Collator, Doc, DocWriter, Element, RawValue, Type, Value};
 use marula_error::{Result, errors};
 
 use super::Operation;
+use super::value_set::ValueSet;
 use crate::context::Context;
 use crate::filter::{Filter, Purpose};
 use crate::update::walk::{Walk, WriteStep};
@@ -26,7 +24,7 @@ pub(in crate::update) enum Pull {
     /// Values that satisfy operators; the filter sees an element as the field with the empty name.
     Values(Filter),
     /// Values that equal one of these.
-    Equal(Vec<ValueBuf>),
+    Equal(ValueSet),
 }
 
 /// The operators that apply to a value; for an element `$not` is not among them.
@@ -69,7 +67,7 @@ pub(super) fn parse_pull(field: Element<'_>, context: &Context) -> Result<Operat
             wrap(field.value, &mut wrapped);
             Pull::Values(parse_condition(Doc::trusted(&wrapped), context)?)
         }
-        _ => Pull::Equal(vec![field.value.to_buf()]),
+        _ => Pull::Equal(ValueSet::new(vec![field.value.to_buf()], context.collator())?),
     }))
 }
 
@@ -77,12 +75,12 @@ fn parse_condition(condition: Doc<'_>, context: &Context) -> Result<Filter> {
     Filter::draft(condition, Purpose::Element, context)?.finish(context)
 }
 
-pub(super) fn parse_pull_all(field: Element<'_>, _context: &Context) -> Result<Operation> {
+pub(super) fn parse_pull_all(field: Element<'_>, context: &Context) -> Result<Operation> {
     let Value::Array(values) = field.value.get() else {
         return Err(operand_not_an_array(field.value.kind().alias()));
     };
     let values = values.iter().map(|element| element.value.to_buf()).collect();
-    Ok(Operation::Pull(Pull::Equal(values)))
+    Ok(Operation::Pull(Pull::Equal(ValueSet::new(values, context.collator())?)))
 }
 
 fn begins_with_value_operator(condition: Doc<'_>) -> bool {
@@ -132,9 +130,7 @@ impl Pull {
                 wrap(value, scratch);
                 filter.matches(Doc::trusted(scratch))
             }
-            Pull::Equal(values) => Ok(values
-                .iter()
-                .any(|other| order::compare_raw(value, other.as_raw(), collator).is_eq())),
+            Pull::Equal(values) => Ok(values.find(value, collator)?.is_some()),
         }
     }
 }

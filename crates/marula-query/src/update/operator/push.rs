@@ -9,6 +9,7 @@ use marula_error::{Result, errors};
 
 use super::{IdOf, Operation, array};
 use crate::context::Context;
+use crate::meter;
 use crate::update::path;
 use crate::update::stored;
 use crate::update::trail::Trail;
@@ -138,13 +139,13 @@ impl Push {
             array::append(array, self.values.iter().map(ValueBuf::as_raw), out);
             return Ok(WriteStep::Write(Type::Array));
         }
-        let changed = self.rewrite(array, walk.context.collator(), out);
+        let changed = self.rewrite(array, walk.context.collator(), out)?;
         Ok(if changed { WriteStep::Write(Type::Array) } else { WriteStep::Keep })
     }
 
-    pub(super) fn make(&self, walk: &Walk<'_>, out: &mut Vec<u8>) -> Type {
-        self.rewrite(Doc::EMPTY, walk.context.collator(), out);
-        Type::Array
+    pub(super) fn make(&self, walk: &Walk<'_>, out: &mut Vec<u8>) -> Result<Type> {
+        self.rewrite(Doc::EMPTY, walk.context.collator(), out)?;
+        Ok(Type::Array)
     }
 
     /// Returns the effect on an array that is now `new`.
@@ -166,7 +167,14 @@ impl Push {
 
     /// Writes the array with the values inserted, sorted and sliced. It counts as changed if values
     /// are added, if it is sorted at all, or if the slice drops elements.
-    fn rewrite(&self, array: Doc<'_>, collator: Option<&dyn Collator>, out: &mut Vec<u8>) -> bool {
+    ///
+    /// Errors: the operation must end.
+    fn rewrite(
+        &self,
+        array: Doc<'_>,
+        collator: Option<&dyn Collator>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
         let mut values: Vec<RawValue<'_>> = array.iter().map(|element| element.value).collect();
         let at = match self.position {
             None => values.len(),
@@ -174,7 +182,7 @@ impl Push {
         };
         values.splice(at..at, self.values.iter().map(ValueBuf::as_raw));
         if let Some(sort) = &self.sort {
-            values.sort_by(|a, b| sort.compare(*a, *b, collator));
+            meter::sort_by(&mut values, |a, b| sort.compare(*a, *b, collator))?;
         }
         let kept = match self.slice {
             None => 0..values.len(),
@@ -187,7 +195,7 @@ impl Push {
             writer.push_raw(*value);
         }
         writer.finish();
-        drops || !self.values.is_empty() || (self.sort.is_some() && !values.is_empty())
+        Ok(drops || !self.values.is_empty() || (self.sort.is_some() && !values.is_empty()))
     }
 }
 
