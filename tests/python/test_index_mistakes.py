@@ -255,3 +255,24 @@ def test_a_key_pattern_has_two_kilobytes(c):
         c.create_index("y" * (longest + 1), name="too long")
     assert caught.value.code == 67
     assert caught.value.details["errmsg"].endswith("Index key pattern too large.")
+
+
+def test_the_index_of_the_id_takes_no_further_options(c):
+    c.insert_one({"_id": 1})
+    with pytest.raises(OperationFailure) as failed:
+        c.database.command("createIndexes", "c", indexes=[{"key": {"_id": 1}, "name": "_id_", "background": True}])
+    assert failed.value.code == 197
+    assert "The field 'background' is not valid for an _id index" in failed.value.details["errmsg"]
+
+
+def test_an_index_of_the_first_version_has_no_collation(db):
+    """It can be made in a collection that has one, and then compares bytes."""
+    db.create_collection("c", collation={"locale": "de", "strength": 1})
+    made = db.command("createIndexes", "c", indexes=[{"key": {"a": 1}, "name": "a", "v": 1}])
+    assert made["numIndexesAfter"] == 2
+    spec, = [each for each in db.c.list_indexes() if each["name"] == "a"]
+    assert spec["v"] == 1 and "collation" not in spec
+    for collation in ({"locale": "simple"}, {"locale": "fr"}):
+        with pytest.raises(OperationFailure) as failed:
+            db.command("createIndexes", "c", indexes=[{"key": {"b": 1}, "name": "b", "v": 1, "collation": collation}])
+        assert failed.value.code == 67

@@ -187,3 +187,13 @@ def test_a_pattern_is_reported_with_the_other_operators_of_its_path(db):
         db.k.insert_one({"_id": 1})
     parts = error.value.details["errInfo"]["details"]["clausesNotSatisfied"]
     assert [part["details"]["specifiedAs"] for part in parts] == [{"x": operators}, {"x": {"$size": 1}}]
+
+
+def test_read_once_is_for_collections(db):
+    db.c.insert_one({"_id": 1})
+    db.create_collection("v", viewOn="c", pipeline=[])
+    with pytest.raises(OperationFailure) as failed:
+        db.command("find", "v", readOnce=True)
+    assert (failed.value.code, failed.value.details["errmsg"]) == (168, "Option readOnce not supported in aggregation.")
+    for name, once in (("v", False), ("c", True)):
+        assert db.command("find", name, readOnce=once)["cursor"]["firstBatch"] == [{"_id": 1}]

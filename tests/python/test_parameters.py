@@ -114,3 +114,24 @@ def test_a_wrong_setting_stops_the_start(setting, text):
     with pytest.raises(Exception, match=text):
         with server.Server("--setParameter", setting):
             pass
+
+
+@pytest.mark.parametrize("verbosity, text", [
+    ({"nothing": {"verbosity": 1}}, "Invalid component name default.nothing"),
+    ({"query": {"nothing": {"verbosity": 1}}}, "Invalid component name query.nothing"),
+    ({"storage": {"journal": {"verbosity": "x"}}}, "Expected storage.journal.verbosity to be a number, but found string"),
+])
+def test_a_wrong_log_component_changes_nothing(admin, verbosity, text):
+    before = admin.command("getParameter", 1, logComponentVerbosity=1)["logComponentVerbosity"]
+    with pytest.raises(OperationFailure) as failed:
+        admin.command("setParameter", 1, logComponentVerbosity=verbosity)
+    assert (failed.value.code, failed.value.details["errmsg"]) == (2, text)
+    assert admin.command("getParameter", 1, logComponentVerbosity=1)["logComponentVerbosity"] == before
+
+
+def test_a_log_component_within_another_is_set(admin):
+    levels = lambda: admin.command("getParameter", 1, logComponentVerbosity=1)["logComponentVerbosity"]["storage"]
+    admin.command("setParameter", 1, logComponentVerbosity={"storage": {"journal": {"verbosity": 1}}})
+    assert (levels()["verbosity"], levels()["journal"]["verbosity"]) == (-1, 1)
+    admin.command("setParameter", 1, logComponentVerbosity={"storage": {"journal": {"verbosity": -1}}})
+    assert levels()["journal"]["verbosity"] == -1
