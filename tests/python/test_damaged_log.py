@@ -1,7 +1,12 @@
 """A log that is damaged after a crash: nothing that was acknowledged is lost without a word."""
 import glob
 import os
+import re
+import shutil
 import subprocess
+import time
+import urllib.error
+import urllib.request
 
 import pymongo
 import pytest
@@ -70,6 +75,31 @@ def test_a_log_that_was_emptied_or_cut_off_or_is_missing(crashed):
         finally:
             with open(log, "wb") as f:
                 f.write(content)
+
+
+def lost_bytes(port):
+    """The metric, once the server is ready."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=10) as answer:
+                line, = re.findall("^marula_storage_log_lost_bytes (.*)$", answer.read().decode(), re.MULTILINE)
+                return int(line)
+        except urllib.error.HTTPError:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("torn", [0, 9])
+def test_a_metric_has_the_size_of_a_torn_end(crashed, tmp_path, torn):
+    path, log, _ = crashed
+    copy = str(tmp_path / "data")
+    shutil.copytree(path, copy)
+    with open(os.path.join(copy, os.path.relpath(log, path)), "ab") as f:
+        f.write(bytes(range(1, torn + 1)))
+    port = server.free_port()
+    with server.Server("--metrics-listen", str(port), dbpath=copy):
+        assert lost_bytes(port) == torn
 
 
 def test_the_repair_keeps_what_comes_before_and_a_torn_end_is_none(crashed):

@@ -117,7 +117,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_storage_log_lost_bytes",
         kind: Kind::Gauge,
-        help: "Size of the damaged part of the write-ahead log that was skipped when the data folder was opened",
+        help: "Size of the end of the write-ahead log, cut off by a crash, that was skipped when the data folder was opened",
         write: |reading, out| out.maybe(reading.engine("log.bytes lost at the start")),
     },
     Family {
