@@ -7,11 +7,12 @@ use std::rc::Rc;
 
 use marula_bson::{DocBuf, Value};
 
+use crate::times::is_ended;
 use crate::tree::{Tree, tree};
 use crate::values::{Maker, NAMES};
 
 /// The kinds of rounds.
-pub(crate) const KINDS: [&str; 12] = [
+pub(crate) const KINDS: [&str; 19] = [
     "find",
     "update",
     "findAndModify",
@@ -24,6 +25,26 @@ pub(crate) const KINDS: [&str; 12] = [
     "collection",
     "place",
     "text",
+    "report",
+    "code",
+    "metadata",
+    "repeated",
+    "tail",
+    "time",
+    "variable",
+];
+
+/// The kinds whose cases are several commands, each of which depends on those before it.
+const SEQUENCES: [&str; 9] = [
+    "getMore",
+    "applyOps",
+    "restart",
+    "collection",
+    "code",
+    "repeated",
+    "tail",
+    "time",
+    "variable",
 ];
 
 #[derive(Clone)]
@@ -55,8 +76,12 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
         let indexes = Rc::new(indexes);
         return (0..count).map(|_| write_case(&mut maker, kind, &indexes)).collect();
     }
-    if matches!(kind, "getMore" | "applyOps" | "restart" | "collection") {
-        let count = if kind == "restart" { 3 } else { 20 };
+    if SEQUENCES.contains(&kind) {
+        let count = match kind {
+            "restart" => 3,
+            "time" => 5,
+            _ => 20,
+        };
         return (0..count).map(|_| sequence(&mut maker, kind)).filter(Case::is_askable).collect();
     }
     let others = match kind {
@@ -66,12 +91,14 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
     let documents = match kind {
         "place" => maker.located_documents(8),
         "text" => maker.written_documents(8),
+        "metadata" => maker.documents_with_metadata(5),
         _ => maker.documents(10),
     };
     let indexes = match kind {
-        "indexed" => indexes(&mut maker),
+        "indexed" | "report" => indexes(&mut maker),
         "place" => maker.indexes_of_places(),
         "text" => vec![maker.index_of_text()],
+        "metadata" => maker.indexes_with_metadata(),
         _ => Vec::new(),
     };
     let view = match kind {
@@ -95,6 +122,8 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
             "indexed" => find_indexed(maker, &indexes),
             "place" => maker.search_by_place(),
             "text" => maker.search_in_text(),
+            "report" => maker.report_pipeline(),
+            "metadata" => maker.with_metadata(indexes.len()),
             _ if maker.random.percent(4) => maker.count_command(),
             _ => find(maker, false),
         },
@@ -104,26 +133,54 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
 }
 
 fn sequence(maker: &mut Maker, kind: &'static str) -> Case {
-    let documents = Rc::new(maker.documents(if kind == "getMore" { 8 } else { 3 }));
+    let others = if kind == "variable" { maker.documents(3) } else { Vec::new() };
+    let documents = Rc::new(match kind {
+        "getMore" => maker.documents(8),
+        "variable" => maker.documents_with_places(3),
+        _ => maker.documents(3),
+    });
     let indexes = match kind {
         "restart" => indexes(maker),
         "applyOps" if maker.random.percent(40) => indexes(maker),
+        "repeated" if maker.random.percent(30) => indexes(maker),
+        "variable" => vec![tree! { "p" => "2dsphere" }],
         _ => Vec::new(),
     };
     let (command, steps) = match kind {
         "getMore" => maker.batches(true),
-        "applyOps" => (maker.apply_ops(), Vec::new()),
+        "applyOps" => maker.lists_of_operations(),
         "collection" => maker.on_a_collection(),
+        "code" => maker.around_code(),
+        "repeated" => maker.with_repeated_fields(&mut |maker| any_command(maker)),
+        "tail" => maker.around_a_tail(),
+        "time" => maker.in_limited_time(),
+        "variable" => maker.with_variables(),
         _ => maker.around_restart(),
     };
     Case {
         kind,
         documents,
-        others: Rc::default(),
+        others: Rc::new(others),
         indexes: Rc::new(indexes),
         view: Rc::default(),
         command,
         steps: Rc::new(steps),
+    }
+}
+
+/// Returns a command of one of the kinds that are one command.
+fn any_command(maker: &mut Maker) -> Tree {
+    match maker.random.below(20) {
+        0..6 => {
+            let statement = maker.update_statement();
+            tree! { "update" => "c", "updates" => Tree::Array(vec![statement]) }
+        }
+        6..9 => find_and_modify(maker),
+        9 => maker.delete(),
+        10 => maker.distinct(),
+        11 => maker.count_command(),
+        12..16 => find(maker, false),
+        _ => pipeline(maker, false),
     }
 }
 
@@ -251,6 +308,11 @@ fn find_indexed(maker: &mut Maker, indexes: &[Tree]) -> Tree {
     }
     if maker.random.percent(12) {
         fields.push(("hint".to_owned(), Tree::of(format!("i{number}").as_str())));
+        if maker.random.percent(25) {
+            fields.retain(|(name, _)| name != "projection");
+            let key = tree! { "m" => tree! { "$meta" => "indexKey" } };
+            fields.push(("projection".to_owned(), key));
+        }
     }
     if maker.random.percent(6) {
         maker.options_of_find(&mut command, true);
@@ -406,6 +468,8 @@ impl Case {
         let others: &[&str] = match self.kind {
             "applyOps" => &["n"],
             "collection" => &["k", "m"],
+            "code" | "time" => &["m"],
+            "tail" => &["t"],
             _ => &[],
         };
         commands.extend(others.iter().map(|name| tree! { "drop" => *name }));
@@ -413,7 +477,7 @@ impl Case {
             // Creating a collection costs more than the case's command: a collection for documents
             // is emptied instead.
             let is_gone = documents.is_empty()
-                || matches!(self.kind, "indexed" | "place" | "text")
+                || matches!(self.kind, "indexed" | "place" | "text" | "report" | "metadata")
                 || self.is_sequence();
             let clear = if fresh && is_gone {
                 tree! { "drop" => name }
@@ -498,7 +562,7 @@ impl Case {
 
     /// Returns whether the case has several commands, each of which depends on those before it.
     pub(crate) fn is_sequence(&self) -> bool {
-        matches!(self.kind, "getMore" | "applyOps" | "restart" | "collection")
+        SEQUENCES.contains(&self.kind)
     }
 
     /// Returns whether the order of the result is open.
@@ -564,7 +628,8 @@ impl Case {
             let fields = self.command.get(name).map_or(&[][..], Tree::fields);
             fields.iter().any(|(path, _)| path.ends_with(".$"))
         });
-        determined && !(positional && has_bits)
+        let in_time = std::iter::once(&self.command).chain(self.steps.iter()).all(is_ended);
+        determined && !(positional && has_bits) && (self.kind != "time" || in_time)
     }
 }
 

@@ -75,6 +75,12 @@ fn normal(case: &Case, mut reply: Tree) -> Tree {
                 matches!(name.as_str(), "valid" | "nrecords" | "nIndexes" | "keysPerIndex")
             });
         }
+        if let Some((_, Tree::Array(results))) =
+            fields.iter_mut().find(|(name, _)| case.kind == "code" && name == "results")
+        {
+            // The groups of a `mapReduce` come in any order.
+            results.sort_by_cached_key(|item| item.to_doc().into_bytes());
+        }
         for (name, value) in fields.iter_mut() {
             let Tree::Doc(cursor) = value else { continue };
             // docs/differences.md: mongod lists collections in the order of a hash table.
@@ -96,6 +102,11 @@ fn normal(case: &Case, mut reply: Tree) -> Tree {
         // The id of an open cursor is each server's own.
         for (_, id) in cursor.iter_mut().filter(|(name, _)| name == "id") {
             id.map_leaves(&|id| (id != Value::Int64(0)).then(|| Value::Int64(1).to_buf()));
+        }
+    }
+    if let Tree::Doc(fields) = &mut reply {
+        for (_, ids) in fields.iter_mut().filter(|(name, _)| name.starts_with("cursors")) {
+            ids.map_leaves(&|id| (id != Value::Int64(0)).then(|| Value::Int64(1).to_buf()));
         }
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
@@ -134,7 +145,8 @@ fn own(value: Value<'_>, now: u64) -> Option<ValueBuf> {
             let text = text.to_string();
             let known = without_own_id(&text)
                 .or_else(|| without_own_time(&text, &is_now))
-                .or_else(|| without_own_name(&text))?;
+                .or_else(|| without_own_name(&text))
+                .or_else(|| without_own_port(&text))?;
             Some(Value::from(&known).to_buf())
         }
         _ => None,
@@ -163,6 +175,13 @@ fn without_own_name(text: &str) -> Option<String> {
     }
     let (front, _) = text.split_once("UUID ")?;
     Some(format!("{front}UUID 9"))
+}
+
+/// Replaces the port in a server's address.
+fn without_own_port(text: &str) -> Option<String> {
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let port = text.strip_prefix(machine.trim())?.strip_prefix(':')?;
+    port.parse::<u16>().ok().map(|_| "machine:9".to_owned())
 }
 
 /// Replaces current times.

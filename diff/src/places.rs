@@ -7,8 +7,8 @@ use crate::values::Maker;
 const LONGITUDES: [f64; 16] = [
     0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, -0.5, -1.0, -5.0, 45.0, 90.0, -120.25, 179.0, 180.0, -180.0,
 ];
-const LATITUDES: [f64; 14] =
-    [0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, -0.5, -1.0, -5.0, 45.0, 60.5, 89.0, -90.0];
+const LATITUDES: [f64; 16] =
+    [0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, -0.5, -1.0, -5.0, 45.0, 60.5, 89.0, -90.0, 90.0, 0.0001];
 
 impl Maker {
     /// Returns documents with a place in `p` and a geometry in `g`.
@@ -86,7 +86,16 @@ impl Maker {
                 let query = tree! { "a" => self.small() };
                 add("query", query);
             }
-            let stages = Tree::Array(vec![tree! { "$geoNear" => near }]);
+            let mut stages = vec![tree! { "$geoNear" => near }];
+            if self.random.percent(25) {
+                let shown = *self.random.pick(&["geoNearDistance", "geoNearPoint", "sortKey"]);
+                stages.push(match self.random.below(4) {
+                    0 | 1 => tree! { "$match" => tree! {} },
+                    2 => tree! { "$match" => tree! { "a" => self.small() } },
+                    _ => tree! { "$addFields" => tree! { "m" => tree! { "$meta" => shown } } },
+                });
+            }
+            let stages = Tree::Array(stages);
             return tree! { "aggregate" => "c", "pipeline" => stages, "cursor" => tree! { "batchSize" => 1000 } };
         }
         let mut filter = Vec::new();
@@ -105,7 +114,14 @@ impl Maker {
             let other = tree! { "a" => self.small() };
             filter = tree! { "$or" => Tree::Array(vec![filter, other]) };
         }
-        tree! { "find" => "c", "filter" => filter, "batchSize" => 1000 }
+        let mut find = tree! { "find" => "c", "filter" => filter, "batchSize" => 1000 };
+        if self.random.percent(15)
+            && let Tree::Doc(fields) = &mut find
+        {
+            let shown = *self.random.pick(&["geoNearDistance", "geoNearPoint"]);
+            fields.push(("projection".to_owned(), tree! { "m" => tree! { "$meta" => shown } }));
+        }
+        find
     }
 
     fn place_condition(&mut self) -> Tree {
@@ -128,7 +144,7 @@ impl Maker {
     }
 
     /// Returns the argument of `$geoWithin`.
-    fn area(&mut self) -> Tree {
+    pub(crate) fn area(&mut self) -> Tree {
         let (name, area) = match self.random.below(6) {
             0 => ("$box", Tree::Array(vec![self.pair(), self.pair()])),
             1 | 2 => {
@@ -145,7 +161,7 @@ impl Maker {
         Tree::field(name, self.spoiled(area))
     }
 
-    fn nearness(&mut self) -> Tree {
+    pub(crate) fn nearness(&mut self) -> Tree {
         let name = *self.random.pick(&["$near", "$nearSphere", "$geoNear"]);
         let mut outer = Vec::new();
         let mut limits = Vec::new();
@@ -173,7 +189,7 @@ impl Maker {
     }
 
     fn radius(&mut self) -> Tree {
-        Tree::of(*self.random.pick(&[0.0, 0.02, 0.5, 1.0, 1.5, 3.0, 5.0, -1.0, 0.1]))
+        Tree::of(*self.random.pick(&[0.0, 1e-9, 0.0001, 0.02, 0.5, 1.0, 1.5, 3.0, 5.0, -1.0, 0.1]))
     }
 
     /// Returns a place: two numbers, or a GeoJSON point.
@@ -188,17 +204,17 @@ impl Maker {
         }
     }
 
-    fn json_point(&mut self) -> Tree {
+    pub(crate) fn json_point(&mut self) -> Tree {
         tree! { "type" => "Point", "coordinates" => self.pair() }
     }
 
     fn coordinates(&mut self) -> (f64, f64) {
         // Most places are near each other, so that searches find some.
-        let (x_end, y_end) = if self.random.percent(85) { (10, 10) } else { (16, 14) };
+        let (x_end, y_end) = if self.random.percent(85) { (10, 10) } else { (16, 16) };
         (LONGITUDES[self.random.below(x_end)], LATITUDES[self.random.below(y_end)])
     }
 
-    fn pair(&mut self) -> Tree {
+    pub(crate) fn pair(&mut self) -> Tree {
         let (x, y) = self.coordinates();
         let number = |value: f64| {
             if value.fract() == 0.0 { Tree::of(value as i32) } else { Tree::of(value) }

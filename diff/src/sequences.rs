@@ -103,6 +103,21 @@ impl Maker {
         Tree::Doc(fields)
     }
 
+    /// Returns several lists of `applyOps`, with reads between them.
+    pub(crate) fn lists_of_operations(&mut self) -> (Tree, Vec<Tree>) {
+        let mut steps = Vec::new();
+        for _ in 0..self.random.below(4) {
+            steps.push(match self.random.below(8) {
+                0..4 => self.apply_ops(),
+                4 => tree! { "find" => "c", "filter" => self.filter(1), "hint" => tree! { "$natural" => 1 } },
+                5 => tree! { "find" => "n", "batchSize" => 1000 },
+                6 => tree! { "count" => "c", "query" => tree! {} },
+                _ => tree! { "listCollections" => 1, "nameOnly" => Tree::of(true) },
+            });
+        }
+        (self.apply_ops(), steps)
+    }
+
     fn entry(&mut self) -> Tree {
         let name = if self.random.percent(85) { "c" } else { "n" };
         let ns = format!("{}.{name}", database());

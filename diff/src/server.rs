@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use marula_bson::DocBuf;
+use marula_bson::{DocBuf, Value};
 use marula_wire::client::Client;
 use marula_wire::message::Flags;
 
@@ -157,8 +157,8 @@ pub(crate) fn ask(
     commands: &[DocBuf],
 ) -> Result<[Vec<DocBuf>; 2], Broken> {
     let mut replies = [Vec::new(), Vec::new()];
-    // The last opened cursor of each server.
-    let mut cursors = [0_i64; 2];
+    // The opened cursors of each server.
+    let mut cursors = [Vec::new(), Vec::new()];
     let mut left = commands;
     while let Some(first) = left.first() {
         if is_restart(first) {
@@ -179,9 +179,10 @@ pub(crate) fn ask(
             let send = |server: &mut Server| -> io::Result<()> {
                 let client = server.client()?;
                 for command in some {
-                    let more = is_more(command).then(|| of_cursor(command, cursors[number]));
+                    let more = is_more(command).then(|| of_cursor(command, &cursors[number]));
                     let command = more.as_ref().unwrap_or(command);
-                    client.send(&database, command.as_doc(), &[], Flags::default())?;
+                    let database = if is_of_admin(command) { "admin" } else { &database };
+                    client.send(database, command.as_doc(), &[], Flags::default())?;
                 }
                 Ok(())
             };
@@ -194,7 +195,7 @@ pub(crate) fn ask(
                     .and_then(|client| client.receive().map(|(_, reply)| reply.to_buf()))
                     .map_err(|error| Broken { server: number, error })?;
                 if let Some(cursor) = cursor_of(&reply) {
-                    cursors[number] = cursor;
+                    cursors[number].push(cursor);
                 }
                 replies[number].push(reply);
             }
@@ -203,24 +204,46 @@ pub(crate) fn ask(
     Ok(replies)
 }
 
+/// Returns whether a command is for the database `admin`: a pipeline of the operations of all.
+fn is_of_admin(command: &DocBuf) -> bool {
+    if command.as_doc().iter().next().is_none_or(|field| field.name != "aggregate") {
+        return false;
+    }
+    let command = Tree::of_doc(command.as_doc());
+    let stages = command.get("pipeline").map_or(&[][..], Tree::items);
+    let is_of_all =
+        |stage: &Tree| stage.get("$currentOp").is_some_and(|it| !it.fields().is_empty());
+    command.get("aggregate") == Some(&Tree::of(1)) && stages.first().is_some_and(is_of_all)
+}
+
 fn is_restart(command: &DocBuf) -> bool {
     command.as_doc().iter().next().is_some_and(|field| field.name == "restart")
 }
 
 fn is_more(command: &DocBuf) -> bool {
-    command.as_doc().iter().next().is_some_and(|field| field.name == "getMore")
+    let mut fields = command.as_doc().iter();
+    fields.next().is_some_and(|field| field.name == "getMore" || field.name == "killCursors")
 }
 
-/// Returns the `getMore` of this cursor.
-fn of_cursor(command: &DocBuf, cursor: i64) -> DocBuf {
-    DocBuf::build(|out| {
-        for field in command.as_doc() {
-            match &**field.name {
-                b"getMore" => out.append("getMore", cursor),
-                _ => out.append_raw(field.name, field.value),
-            };
+/// Returns the `getMore` or `killCursors` of the server's own cursor. The command has its number,
+/// counted from the last opened one.
+fn of_cursor(command: &DocBuf, cursors: &[i64]) -> DocBuf {
+    let cursor = |number: Value<'_>| match number {
+        Value::Int64(number @ 1..=9) => {
+            let from_last = cursors.iter().rev().nth(number as usize - 1);
+            Value::Int64(from_last.copied().unwrap_or_default()).to_buf()
         }
-    })
+        other => other.to_buf(),
+    };
+    let mut command = Tree::of_doc(command.as_doc());
+    if let Tree::Doc(fields) = &mut command {
+        for (_, value) in
+            fields.iter_mut().filter(|(name, _)| name == "getMore" || name == "cursors")
+        {
+            value.map_leaves(&|number| Some(cursor(number)));
+        }
+    }
+    command.to_doc()
 }
 
 /// Returns the cursor in the reply to a `find`.

@@ -98,8 +98,14 @@ fn list_edits(list: &[Tree]) -> Vec<Vec<Tree>> {
 /// Returns whether an item of a list is a command and not a document, which has its `_id` at the
 /// front.
 fn is_step(item: &Tree) -> bool {
-    const STEPS: [&str; 16] = [
+    const STEPS: [&str; 22] = [
         "aggregate",
+        "applyOps",
+        "convertToCapped",
+        "distinct",
+        "explain",
+        "killCursors",
+        "mapReduce",
         "collMod",
         "find",
         "findAndModify",

@@ -136,7 +136,7 @@ impl Maker {
         Tree::Doc(command)
     }
 
-    fn phrase(&mut self, longest: usize) -> Tree {
+    pub(crate) fn phrase(&mut self, longest: usize) -> Tree {
         let count = self.random.between(1, longest);
         let words: Vec<&str> = (0..count).map(|_| *self.random.pick(&WORDS)).collect();
         Tree::of(words.join(*self.random.pick(&[" ", " ", ", ", "  "])).as_str())

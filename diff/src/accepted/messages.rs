@@ -7,6 +7,10 @@ use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
     Accepted {
+        words: "Texts of JavaScript's own errors differ",
+        applies: |_, difference| difference.class == "message 139",
+    },
+    Accepted {
         words: "The number of these prefixes depends on the stages that mongod has combined",
         applies: |case, difference| {
             let steps = ["Failed to optimize expression", "Failed to optimize pipeline"];
