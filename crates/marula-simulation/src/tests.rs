@@ -165,13 +165,14 @@ fn money_is_neither_made_nor_lost() {
     assert_ne!(COMMITTED.load(Ordering::Relaxed), 0, "no transfer has come through");
 }
 
+const LIMITS: TransactionLimits = TransactionLimits {
+    lock_timeout: Duration::ZERO,
+    bytes_max: 1 << 20,
+    total_bytes_max: 1 << 30,
+};
+
 fn transfer(node: &Node, from: i32, to: i32) -> Result<()> {
-    let limits = TransactionLimits {
-        lock_timeout: Duration::ZERO,
-        bytes_max: 1 << 20,
-        total_bytes_max: 1 << 30,
-    };
-    let transaction = Transaction::begin(&node.db, limits)?;
+    let transaction = Transaction::begin(&node.db, LIMITS)?;
     let unit = Unit::new(&node.db).within(&transaction);
     for (id, amount) in [(from, -7), (to, 7)] {
         let mut change =
@@ -182,6 +183,29 @@ fn transfer(node: &Node, from: i32, to: i32) -> Result<()> {
         }
     }
     transaction.commit(None)
+}
+
+/// A transaction of the version at which its node has learned of an index, with which nothing was
+/// committed in between.
+#[test]
+fn a_transaction_begins_when_another_node_has_just_built_an_index() {
+    let cluster = Cluster::start(1, 2);
+    cluster.nodes[0].insert("c", &doc! { "_id": 1, "v": 0 }).expect("there are no faults");
+    for (round, direction) in [(1, 1), (2, -1)] {
+        let spec = doc! { "key": { "v": direction }, "name": format!("v_{direction}").as_str() };
+        cluster.nodes[1].index("c", &spec).expect("there are no faults");
+        let node = &cluster.nodes[0];
+        let _moment = node.db.begin_operation().expect("there are no faults");
+        let transaction = Transaction::begin(&node.db, LIMITS).expect("there are no faults");
+        let unit = Unit::new(&node.db).within(&transaction);
+        for step in 0..3 {
+            let mut change =
+                |_: marula_bson::Doc<'_>| Some(doc! { "_id": 1, "v": 10 * round + step });
+            node.update(unit, "c", 1, &mut change).expect("the index is of that moment");
+        }
+        transaction.commit(None).expect("there is no other");
+    }
+    cluster.check("c");
 }
 
 /// A unique index is built on one node while two insert the same keys: either it is there and each

@@ -127,6 +127,8 @@ impl Overlay {
 }
 
 impl View for Overlay {
+    /// The base's version, and a number that each statement changes: it shows that the view has
+    /// moved, but its order among commits means nothing.
     fn moment(&self) -> Stamp {
         Stamp { order: self.own.read_recursive().changes, ..self.base.moment() }
     }

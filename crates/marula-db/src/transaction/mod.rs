@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use marula_bson::{Doc, DocBuf};
 use marula_error::{Result, codes, errors};
 use marula_storage::overlay::{Claims, Overlay};
-use marula_storage::{Error as StorageError, Space, Txn, View};
+use marula_storage::{Error as StorageError, Space, Stamp, Txn, View};
 use parking_lot::Mutex;
 
 use self::locks::{Claim, Lock};
@@ -137,6 +137,11 @@ impl Transaction {
         &self.overlay
     }
 
+    /// The moment of the commits that it shows.
+    pub(crate) fn moment(&self) -> Stamp {
+        self.overlay.base().moment()
+    }
+
     /// Returns whether its oplog entries are gathered.
     pub(crate) fn logs_changes(&self) -> bool {
         self.is_logged
@@ -177,13 +182,12 @@ impl Transaction {
             std::thread::sleep(Duration::from_millis(1));
         }
         let mut state = self.state.lock();
-        let moment = self.overlay.base().moment();
         let is_own = state.created.iter().any(|own| Arc::ptr_eq(own, &collection));
         let outcome = match () {
             () if state.is_over => Err(is_over()),
             () if is_own => Ok(()),
             () if collection.is_dropped() => Err(snapshot_unavailable()),
-            () => collection.check_seen(moment),
+            () => collection.check_seen(self.moment()),
         };
         if outcome.is_err() {
             collection.leave_transaction();

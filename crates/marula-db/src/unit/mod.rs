@@ -22,7 +22,7 @@ mod tally;
 use std::sync::Arc;
 
 use marula_error::Result;
-use marula_storage::View;
+use marula_storage::{Stamp, View};
 
 pub(crate) use effects::{Growth, Write};
 pub use tally::{Detail, Examined, Hashes, KeyChanges, PlanReport, Tally};
@@ -132,7 +132,7 @@ impl<'u> Unit<'u> {
     pub fn touch(self, collection: &Collection) -> Result<()> {
         match self.transaction {
             Some(transaction) => transaction.touch(collection),
-            None if self.view.is_fixed() => collection.check_seen(self.view.moment()),
+            None if self.view.is_fixed() => collection.check_seen(self.moment()),
             None => Ok(()),
         }
     }
@@ -145,7 +145,7 @@ impl<'u> Unit<'u> {
     }
 
     fn older_state(self, state: &State) -> Arc<State> {
-        let moment = self.view.moment();
+        let moment = self.moment();
         let mut older = State::clone(state);
         older.indexes.retain(|index| index.serves(moment));
         Arc::new(older)
@@ -154,7 +154,14 @@ impl<'u> Unit<'u> {
     /// Returns whether some indexes of a collection are younger than the view.
     #[inline]
     pub(crate) fn lacks_indexes(self, collection: &Collection) -> bool {
-        self.view.is_fixed() && collection.indexed_at() > self.view.moment()
+        self.view.is_fixed() && collection.indexed_at() > self.moment()
+    }
+
+    /// The moment that its reads show, apart from changes of its own: what is compared with the
+    /// commits of catalogue changes.
+    #[inline]
+    pub(crate) fn moment(self) -> Stamp {
+        self.transaction.map_or_else(|| self.view.moment(), Transaction::moment)
     }
 
     /// The databases.

@@ -362,7 +362,7 @@ impl WriteOp<'_> {
             buffers.notes.add(state, &[], None, Some(prepared))?;
             buffers.notes.clear();
         }
-        let lacking = self.unit.lacks_indexes(collection).then(|| self.unit.view().moment());
+        let lacking = self.unit.lacks_indexes(collection).then(|| self.unit.moment());
         let places = chunk.next_keys(state.indexes.len());
         let mut key_count = 0;
         for (number, (index, keys)) in state.indexes.iter().zip(&mut chunk.keys[places]).enumerate()
