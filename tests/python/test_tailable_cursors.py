@@ -59,6 +59,31 @@ def test_a_place_that_was_overwritten_is_lost(db, options):
     assert get_more(db, cursor, "ring")[0] == 43
 
 
+@pytest.mark.parametrize("pipeline, is_lost", [([], True), ([{"$limit": 3}], True), ([{"$project": {"_id": 1}}], True),
+                                               ([{"$addFields": {"x": 1}}], False)])
+def test_a_pipeline_that_is_a_query_loses_its_place_too(db, pipeline, is_lost):
+    """Others have read ahead."""
+    c = db.create_collection("ring", capped=True, size=4096, max=3)
+    c.insert_many([{"_id": number} for number in range(3)])
+    cursor = db.command("aggregate", "ring", pipeline=pipeline, cursor={"batchSize": 1})["cursor"]["id"]
+    c.insert_many([{} for _ in range(9)])
+    if is_lost:
+        code, text = get_more(db, cursor, "ring")
+        assert code == 136
+        assert text.startswith("CollectionScan died due to position in capped collection being deleted.")
+    else:
+        batch = db.command("getMore", Int64(cursor), collection="ring")["cursor"]["nextBatch"]
+        assert [document["_id"] for document in batch] == [1, 2]
+
+
+def test_a_capped_copy_keeps_the_maximum(db):
+    db.create_collection("ring", capped=True, size=4096, max=3)
+    db.command("cloneCollectionAsCapped", "ring", toCollection="copy", size=8192)
+    db.command("convertToCapped", "ring", size=8192)
+    for name in "ring", "copy":
+        assert db[name].options() == {"capped": True, "size": 8192, "max": 3}
+
+
 def test_a_tail_that_was_overwritten_is_lost(db):
     c = db.create_collection("ring", capped=True, size=4096, max=3)
     c.insert_many([{} for _ in range(3)])

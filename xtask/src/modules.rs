@@ -153,6 +153,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("oplog_keeper", &["server"]),
     ("pipeline_source", &["change_stream", "context", "cursor", "report", "server", "time_series"]),
     ("profiling", &["server"]),
+    ("repeated", &["fields"]),
     ("replica_set", &["context", "fields"]),
     ("report", &["auth", "cluster", "command", "context", "host", "nodes", "server", "session"]),
     (
@@ -163,6 +164,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "concern",
             "fields",
             "read_preference",
+            "repeated",
             "row",
             "session",
             "stable_api",

@@ -16,6 +16,7 @@ use marula_db::{Collection, Db, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::Hint;
 use marula_query::context::{Context as QueryContext, Subject};
+use marula_query::once::Once;
 use marula_query::stage::{Kind, Pipeline, Stage};
 
 use crate::args::{self, Arguments};
@@ -44,7 +45,7 @@ errors! {
     pub pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
     unknown_cursor_option(name: &str) = IDLUnknownField, "BSON field 'cursor.{name}' is an unknown field.";
     no_exchange() = BadValue, "the exchange initial batch size must be zero";
-    batch_size_type(kind: &str) = TypeMismatch, "cursor.batchSize field must be a number, found {kind}";
+    batch_size_type(kind: &str) = TypeMismatch, "BSON field 'cursor.batchSize' is the wrong type '{kind}', expected types '[long, int, decimal, double']";
     stream_of_view(ns: &Namespace) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
     stream_of_time_series(ns: &Namespace) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
     /// A `mapReduce` reads a view.
@@ -387,17 +388,23 @@ pub fn check_cursor<'a>(request: &impl Arguments<'a>) -> Result<()> {
 
 /// Returns the number of documents in the first batch, if it is specified.
 fn batch_size(cursor: Doc<'_>) -> Result<Option<usize>> {
-    if let Some(other) = cursor.iter().find(|option| option.name != "batchSize") {
-        return Err(unknown_cursor_option(&other.name.to_string()));
-    }
-    match cursor.get("batchSize").filter(|size| !size.is_nullish()) {
-        None => Ok(None),
-        Some(size) if size.kind().is_number() => {
-            let size = args::count_or_zero("batchSize", Some(size))?;
-            Ok(Some(usize::try_from(size).unwrap_or(usize::MAX)))
+    let (mut size, mut once) = (None, Once::of("cursor"));
+    for option in cursor {
+        let value = option.value.get();
+        if option.name != "batchSize" {
+            return Err(unknown_cursor_option(&option.name.to_string()));
         }
-        Some(other) => Err(batch_size_type(other.kind().alias())),
+        if value.is_nullish() {
+            continue;
+        }
+        if !value.kind().is_number() {
+            return Err(batch_size_type(value.kind().alias()));
+        }
+        once.note(option.name)?;
+        let number = args::count_or_zero("batchSize", Some(value))?;
+        size = Some(usize::try_from(number).unwrap_or(usize::MAX));
     }
+    Ok(size)
 }
 
 /// Checks that a namespace can have a change stream.

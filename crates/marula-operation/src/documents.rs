@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, Doc, DocWriter, FieldPath, Type, Value};
+use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, FieldPath, Type, Value};
 use marula_db::index::entry;
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution, Found};
@@ -226,12 +226,11 @@ impl Shown<'_> {
             let nearest = self.near.and_then(|(path, test)| test.measure(path, found.doc));
             let mut keys = Vec::new();
             let index_key = self.index_key(projection, found, &mut keys);
-            let mut values = Vec::new();
-            let sort_key = self.sort_key(projection, found, &mut values)?;
+            let sort_key = self.sort_key(projection, found)?;
             let metadata = Metadata {
-                record_id,
+                record_id: record_id.filter(|_| projection.metadata().contains(&Meta::RecordId)),
                 index_key,
-                sort_key,
+                sort_key: sort_key.as_ref().map(|key| Value::Array(key.as_doc())),
                 geo_near_distance: nearest.map(|(distance, _)| distance),
                 geo_near_point: nearest.map(|(_, place)| place.get()),
                 text_score: found.score,
@@ -263,19 +262,14 @@ impl Shown<'_> {
             return None;
         }
         match (found.entry, found.key) {
-            (Some((index, entry)), _) => entry::decode_values(index, &entry, out)?,
+            (Some((index, entry)), _) => entry::shown_key(index, &entry, out)?,
             (None, key) => out.extend_from_slice(key?.as_bytes()),
         }
         Some(Doc::trusted(out))
     }
 
     /// Returns the values that a document is sorted by, if the projection has them.
-    fn sort_key<'k>(
-        &self,
-        projection: &Projection,
-        found: Found<'_>,
-        out: &'k mut Vec<u8>,
-    ) -> Result<Option<Value<'k>>> {
+    fn sort_key(&self, projection: &Projection, found: Found<'_>) -> Result<Option<DocBuf>> {
         let Some(sort) = self.sort.filter(|_| projection.metadata().contains(&Meta::SortKey))
         else {
             return Ok(None);
@@ -283,20 +277,14 @@ impl Shown<'_> {
         let nearest = self.near.and_then(|(path, test)| test.measure(path, found.doc));
         let geo_near_distance = nearest.map(|(distance, _)| distance);
         let known = DocMeta { text_score: found.score, geo_near_distance, ..DocMeta::default() };
-        let values = sort.values(found.doc, &known)?;
-        let mut list = ArrayWriter::new(out);
-        for value in values {
-            list.push(value);
-        }
-        list.finish();
-        Ok(Some(Value::Array(Doc::trusted(out))))
+        Ok(Some(sort.key_array(found.doc, &known)?))
     }
 
     fn write_key(&mut self, found: Found<'_>) {
         match found.entry {
             Some((index, entry)) => {
                 // A damaged entry has no fields here; `validate` reports it.
-                if entry::decode_values(index, &entry, self.scratch).is_none() {
+                if entry::shown_key(index, &entry, self.scratch).is_none() {
                     self.scratch.clear();
                     DocWriter::new(self.scratch).finish();
                 }
@@ -308,6 +296,6 @@ impl Shown<'_> {
     }
 }
 
-fn record_id(record: &[u8]) -> Option<i64> {
+pub(crate) fn record_id(record: &[u8]) -> Option<i64> {
     record.try_into().ok().map(i64::from_be_bytes)
 }

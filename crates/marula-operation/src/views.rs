@@ -62,9 +62,9 @@ pub fn check(db: &Db, place: &str, definition: &Definition<'_>) -> Result<()> {
     Namespace::new(view.db(), on)?;
     check_stages_are_documents(place, *pipeline)?;
     check_stages(definition, db.feature_version()).map_err(|error| match error.code() {
-        // An unknown stage is reported before the view.
+        // An unknown stage, and one that has not one name, are reported before the view.
         codes::GraphContainsCycle => error,
-        code if code.number() == 40_324 => error,
+        code if matches!(code.number(), 40_323 | 40_324) => error,
         _ => error.caused_by(&format!("Invalid pipeline for view {view}")),
     })?;
     Graph::new(db, definition).check(definition)

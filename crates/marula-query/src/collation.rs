@@ -17,8 +17,10 @@ use icu_collator::options::{
 };
 use icu_collator::preferences::{CollationCaseFirst, CollationNumericOrdering};
 use icu_collator::{CollatorBorrowed, CollatorPreferences};
-use marula_bson::{Collator, Doc, DocBuf, Value};
+use marula_bson::{Collator, Doc, DocBuf, Element, Value};
 use marula_error::{Result, errors};
+
+use crate::once::duplicate_field;
 
 /// The collator version that mongod 6.0 prints and accepts: its ICU version.
 const VERSION: &str = "57.1";
@@ -28,8 +30,6 @@ errors! {
     locale_missing(field: &str) = 40414, "BSON field '{field}.locale' is missing but a required field";
     /// A field is not an option.
     unknown_field(path: &str) = 40415, "BSON field '{path}' is an unknown field.";
-    /// A field is repeated.
-    duplicate_field(field: &str, name: &BStr) = 40413, "BSON field '{field}.{name}' is a duplicate field";
     /// A field has a value of the wrong type.
     wrong_type(field: &str, name: &str, found: &str, wanted: &str) = TypeMismatch, "BSON field '{field}.{name}' is the wrong type '{found}', expected {wanted}";
     /// `backwards` is not a boolean.
@@ -178,11 +178,13 @@ impl<'a> Options<'a> {
         let mut locale = None;
         for (index, element) in doc.iter().enumerate() {
             let (name, value) = (element.name, element.value.get());
-            if doc.iter().take(index).any(|earlier| earlier.name == name) {
-                return Err(duplicate_field(field, name));
-            }
             // A null option counts as absent, but its name is checked.
             let given = !value.is_nullish();
+            let is_same =
+                |earlier: &Element<'_>| earlier.name == name && !earlier.value.get().is_nullish();
+            if given && doc.iter().take(index).any(|earlier| is_same(&earlier)) {
+                return Err(duplicate_field(field, name));
+            }
             match name.as_bytes() {
                 b"locale" if given => locale = Some(string(field, "locale", value)?),
                 b"caseLevel" if given => options.case_level = boolean(field, "caseLevel", value)?,

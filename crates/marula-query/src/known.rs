@@ -2,7 +2,7 @@
 //!
 //! It goes with the document from stage to stage, and through sorts as bytes.
 
-use marula_bson::{Doc, DocBuf, ValueBuf};
+use marula_bson::{Doc, DocBuf, Value, ValueBuf};
 
 use crate::projection::Metadata;
 use crate::sort::DocMeta;
@@ -17,6 +17,10 @@ pub struct Known {
     pub nearest: Option<(f64, ValueBuf)>,
     /// The index entry that led to the document, with field names.
     pub index_key: Option<DocBuf>,
+    /// The record id, as far as the query's own projection shows it.
+    pub record_id: Option<i64>,
+    /// The values that the query sorted by, an array; it is empty if the query has no order.
+    pub sort_key: Option<DocBuf>,
 }
 
 impl Known {
@@ -27,6 +31,8 @@ impl Known {
             geo_near_distance: self.nearest.as_ref().map(|(distance, _)| *distance),
             geo_near_point: self.nearest.as_ref().map(|(_, place)| place.get()),
             index_key: self.index_key.as_ref().map(DocBuf::as_doc),
+            record_id: self.record_id,
+            sort_key: self.sort_key.as_ref().map(|key| Value::Array(key.as_doc())),
             ..Metadata::default()
         }
     }
@@ -49,6 +55,12 @@ impl Known {
             if let Some(key) = &self.index_key {
                 out.append("key", key);
             }
+            if let Some(id) = self.record_id {
+                out.append("record", id);
+            }
+            if let Some(key) = &self.sort_key {
+                out.append("sorted", Value::Array(key.as_doc()));
+            }
         })
     }
 
@@ -62,6 +74,8 @@ impl Known {
             text_score: doc.get("score").and_then(|score| score.as_f64()),
             nearest: distance.zip(doc.get("place").map(|place| place.to_buf())),
             index_key: doc.get("key").and_then(|key| key.as_doc()).map(|key| key.to_buf()),
+            record_id: doc.get("record").and_then(|id| id.as_exact_i64()),
+            sort_key: doc.get("sorted").and_then(|key| key.as_array()).map(|key| key.to_buf()),
         })
     }
 }

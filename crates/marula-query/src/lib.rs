@@ -19,6 +19,7 @@ pub mod javascript;
 mod json_schema;
 pub mod known;
 pub mod meter;
+pub mod once;
 pub mod projection;
 pub mod quick;
 pub mod regex;

@@ -172,14 +172,22 @@ impl Projection {
     /// Errors: those of `$meta` without a search by distance, or without a sort.
     pub fn check_metadata(&self, filter: &Filter, is_sorted: bool) -> Result<()> {
         let is_asked = |meta| self.metadata.contains(&meta);
-        if is_asked(Meta::SortKey) && !is_sorted {
-            return Err(no_sort_key());
-        }
+        self.check_sorted(is_sorted)?;
         match filter.near() {
             Some(_) => Ok(()),
             None if is_asked(Meta::GeoNearDistance) => Err(no_near_distance()),
             None if is_asked(Meta::GeoNearPoint) => Err(no_near_point()),
             None => Ok(()),
+        }
+    }
+
+    /// Checks that the values that documents are sorted by are not shown without a sort.
+    ///
+    /// Errors: that of `{ $meta: "sortKey" }` without a sort.
+    pub fn check_sorted(&self, is_sorted: bool) -> Result<()> {
+        match self.metadata.contains(&Meta::SortKey) && !is_sorted {
+            true => Err(no_sort_key()),
+            false => Ok(()),
         }
     }
 
@@ -235,9 +243,10 @@ fn find_paths(node: &Node, prefix: &mut Vec<u8>, paths: &mut Vec<FieldPath>) -> 
                 }
                 known = find_paths(inner, prefix, paths);
             }
-            Child::Computed(Computed::Meta(_)) => {}
+            Child::Computed(Computed::Meta(meta)) => known = *meta != Meta::SortKey,
             Child::Computed(Computed::ElemMatch { name, .. }) => paths.push(FieldPath::new(name)),
             Child::Computed(Computed::Expression(expression)) => {
+                known = !expression.uses_sort_key();
                 expression.for_each_path(&mut |path| {
                     known &= !path.is_empty();
                     paths.push(FieldPath::new(path.text()));

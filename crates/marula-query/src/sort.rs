@@ -13,7 +13,7 @@ use bstr::{BStr, ByteSlice};
 use marula_bson::key_string::{encode_part, part_head};
 use marula_bson::order::compare;
 use marula_bson::value::exact_i64_of_double;
-use marula_bson::{Collator, Doc, FieldPath, RawValue, Type, Value};
+use marula_bson::{ArrayWriter, Collator, Doc, DocBuf, FieldPath, RawValue, Type, Value};
 use marula_error::{Result, errors};
 
 use crate::collation::Collation;
@@ -243,6 +243,20 @@ impl SortPattern {
             Some(values) => Ok(values),
             None => array::write_least_key(self, doc, meta, &mut Vec::new()),
         }
+    }
+
+    /// Returns the same values as an array.
+    ///
+    /// Errors: those of [`write_key`](SortPattern::write_key).
+    pub fn key_array(&self, doc: Doc<'_>, meta: &DocMeta) -> Result<DocBuf> {
+        let values = self.values(doc, meta)?;
+        let mut bytes = Vec::new();
+        let mut list = ArrayWriter::new(&mut bytes);
+        for value in values {
+            list.push(value);
+        }
+        list.finish();
+        Ok(DocBuf::trusted(bytes))
     }
 
     /// Compares two documents in sort order; it builds keys only if there are arrays.

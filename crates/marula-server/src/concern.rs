@@ -5,6 +5,8 @@
 use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 use marula_query::expression::saturated_long;
+use marula_query::feature_version::FeatureVersion;
+use marula_query::once::Once;
 
 use crate::fields::{self, Field, Types};
 use crate::row::{Command, ReadConcernLevels};
@@ -77,6 +79,7 @@ impl ReadConcern {
     pub fn parse(value: Value<'_>) -> Result<Self> {
         let Value::Document(doc) = value else { return Err(read_concern_type()) };
         let mut concern = ReadConcern::default();
+        let mut once = Once::of("ReadConcernArgs::parse");
         for Element { name, value } in doc {
             match (name.as_bytes(), value.get()) {
                 (b"level", Value::String(level)) => {
@@ -93,7 +96,10 @@ impl ReadConcern {
                 (b"afterClusterTime" | b"atClusterTime", other) => {
                     return Err(wrong_type(&name.to_string(), "timestamp", other.kind().alias()));
                 }
-                (b"provenance", value) => check_provenance("ReadConcernArgs::parse", value)?,
+                (b"provenance", value) => {
+                    check_provenance("ReadConcernArgs::parse", value)?;
+                    once.note(name)?;
+                }
                 (b"afterOpTime", value) => check_op_time(value)?,
                 (b"$waitLastStableRecoveryTimestamp", _) => {}
                 _ => return Err(read_concern_option(name)),
@@ -206,8 +212,9 @@ impl WriteConcern {
         };
         let mut concern = WriteConcern { w: W::Nodes(1), j: false, wtimeout_ms: 0 };
         let mut fsync = false;
-        for Element { name, value } in doc {
-            fields::check(PLACE, FIELDS, name, value.kind())?;
+        for (at, Element { name, value }) in doc.iter().enumerate() {
+            let field = fields::check_read(FeatureVersion::V6_0, PLACE, FIELDS, name, value.get())?;
+            fields::check_once(PLACE, field, Element { name, value }, doc.iter().take(at))?;
             match name.as_bytes() {
                 b"w" => concern.w = W::parse(value.get())?,
                 b"j" => concern.j = value.get().is_truthy(),

@@ -5,9 +5,10 @@
 //!
 //! Source: mongod 6.0, recorded errors 14, 40414 and 40415.
 
-use marula_bson::{BStr, Binary, Doc, Type, Value};
+use marula_bson::{BStr, Binary, Doc, Element, Type, Value};
 use marula_error::{Error, Result, errors};
 use marula_query::feature_version::FeatureVersion;
+use marula_query::once::duplicate_field;
 
 use crate::session;
 
@@ -34,9 +35,6 @@ errors! {
     /// An element of an array has another type than the others.
     pub element_type(place: &str, field: &str, at: usize, kind: &str, expected: &str) = TypeMismatch,
         "BSON field '{place}.{field}.{at}' is the wrong type '{kind}', expected type '{expected}'";
-    /// A field occurs twice.
-    pub duplicate_field(place: &str, field: &BStr) = IDLDuplicateField,
-        "BSON field '{place}.{field}' is a duplicate field";
 }
 
 /// The fields that a command permits.
@@ -234,13 +232,13 @@ pub(crate) fn check(place: &str, fields: &[Field], name: &BStr, kind: Type) -> R
 /// Checks one field of a command as it is read: its type and its form.
 ///
 /// Errors: as [`check`], and those of the field's own check.
-pub(crate) fn check_read(
+pub(crate) fn check_read<'f>(
     version: FeatureVersion,
     place: &str,
-    fields: &[Field],
+    fields: &'f [Field],
     name: &BStr,
     value: Value<'_>,
-) -> Result<()> {
+) -> Result<&'f Field> {
     let field = check_in(version, place, fields, name, value.kind())?;
     if let (Types::Uuid, Value::Binary(binary)) = (field.types, value) {
         check_uuid(place, name, binary)?;
@@ -249,9 +247,10 @@ pub(crate) fn check_read(
         check_doc_in(version, &format!("{place}.{name}"), field.within, inner)?;
     }
     match field.form {
-        Some(form) if !value.is_nullish() => form(version, value),
-        _ => Ok(()),
+        Some(form) if !value.is_nullish() => form(version, value)?,
+        _ => {}
     }
+    Ok(field)
 }
 
 /// Checks that a binary value is a UUID.
@@ -323,12 +322,29 @@ pub(crate) fn check_doc_in(
     doc: Doc<'_>,
 ) -> Result<()> {
     for (at, element) in doc.iter().enumerate() {
-        check_read(version, place, fields, element.name, element.value.get())?;
-        if doc.iter().take(at).any(|earlier| earlier.name == element.name) {
-            return Err(duplicate_field(place, element.name));
-        }
+        let field = check_read(version, place, fields, element.name, element.value.get())?;
+        check_once(place, field, element, doc.iter().take(at))?;
     }
     check_required(place, fields, doc)
+}
+
+/// Checks that a field is not among those before it. Null counts as absent, except for a field that
+/// may have any type.
+///
+/// Errors: `duplicate_field`.
+pub(crate) fn check_once<'d>(
+    place: &str,
+    field: &Field,
+    element: Element<'_>,
+    mut before: impl Iterator<Item = Element<'d>>,
+) -> Result<()> {
+    let is_given = |it: Element<'_>| {
+        it.name == element.name && (field.types == Types::Any || !it.value.get().is_nullish())
+    };
+    match is_given(element) && before.any(is_given) {
+        true => Err(duplicate_field(place, element.name)),
+        false => Ok(()),
+    }
 }
 
 /// Checks that no required field is missing.

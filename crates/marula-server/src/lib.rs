@@ -42,6 +42,7 @@ mod parameters;
 mod pipeline_source;
 mod profiling;
 mod read_preference;
+mod repeated;
 mod replica_set;
 mod report;
 mod request;

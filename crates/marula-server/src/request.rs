@@ -29,6 +29,7 @@ use crate::concern::{ReadConcern, WriteConcern};
 use crate::fields::Fields;
 use crate::fields::{self, Field, Types};
 use crate::read_preference::ReadPreference;
+use crate::repeated::{self, API_FIELDS, API_PLACE, Names};
 use crate::row::{Auth, Command, Kind, Named};
 use crate::session::{self, Lsid};
 use crate::stable_api;
@@ -73,16 +74,8 @@ errors! {
     not_a_document(place: &str, field: &str, at: usize, kind: &str) = TypeMismatch, "BSON field '{place}.{field}.{at}' is the wrong type '{kind}', expected type 'object'";
 }
 
-/// The name in messages for the fields of the Stable API.
-const API_PLACE: &str = "APIParametersFromClient";
 /// The name in messages for the fields of sessions and transactions.
 const SESSION_PLACE: &str = "OperationSessionInfo";
-
-const API_FIELDS: &[Field] = &[
-    Field::optional("apiVersion", Types::STRING),
-    Field::optional("apiStrict", Types::BOOLEAN),
-    Field::optional("apiDeprecationErrors", Types::BOOLEAN),
-];
 
 const SESSION_FIELDS: &[Field] = &[
     Field::optional("lsid", Types::DOCUMENT),
@@ -214,11 +207,11 @@ impl<'a> Request<'a> {
         };
         let mut session = SessionFields::default();
         let mut write_concern = None;
-        for element in body.iter().skip(1) {
-            if !request.read_generic(element, &mut session, &mut write_concern)? {
-                request.args.push(element);
-            }
+        let read = request.read_fields(&mut session, &mut write_concern);
+        if !matches!(read, Ok(Names::Unlike)) {
+            repeated::check(body)?;
         }
+        read?;
         request.check_api()?;
         request.read_session(&session)?;
         request.db = database_name(db)?;
@@ -253,6 +246,26 @@ impl<'a> Request<'a> {
             return Err(cluster_fields::no_shard());
         }
         Ok(request)
+    }
+
+    /// Reads the fields after the first; returns what it has seen of their names.
+    fn read_fields(
+        &mut self,
+        session: &mut SessionFields<'a>,
+        write_concern: &mut Option<Value<'a>>,
+    ) -> Result<Names> {
+        let (mut seen, mut names) = (repeated::mark(self.first.name), Names::Unlike);
+        for element in self.body.iter().skip(1) {
+            let mark = repeated::mark(element.name);
+            if seen & mark != 0 {
+                names = Names::Alike;
+            }
+            seen |= mark;
+            if !self.read_generic(element, session, write_concern)? {
+                self.args.push(element);
+            }
+        }
+        Ok(names)
     }
 
     /// Reads a field that any command may have; returns whether it was one.
@@ -496,10 +509,9 @@ impl<'a> Request<'a> {
             if !is_strict && fields.iter().all(|field| element.name != field.name) {
                 continue;
             }
-            fields::check_read(self.version, place, fields, element.name, element.value.get())?;
-            if self.args[..at].iter().any(|earlier| earlier.name == element.name) {
-                return Err(fields::duplicate_field(place, element.name));
-            }
+            let field =
+                fields::check_read(self.version, place, fields, element.name, element.value.get())?;
+            fields::check_once(place, field, *element, self.args[..at].iter().copied())?;
         }
         for sequence in self.message.sequences().filter(|_| is_strict) {
             fields::check(place, fields, sequence.name, Type::Array)?;

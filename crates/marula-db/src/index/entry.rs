@@ -3,11 +3,12 @@
 //! [`keys`](crate::keys) has the layouts. A record id has a fixed size, so it needs no length; in a
 //! clustered collection the value starts with the record key's length, four bytes, big-endian.
 
-use marula_bson::DocWriter;
 use marula_bson::key_string::KeyStringReader;
+use marula_bson::{Binary, Doc, DocWriter, Value};
 
 use super::{Index, IndexKind};
 use crate::collection::Shape;
+use crate::index::place::Geography;
 use crate::keys::{IDENT_BYTES, RecordKey};
 use crate::unit::Write;
 
@@ -125,8 +126,39 @@ impl EntryWriter {
     }
 }
 
+/// The subtype of a place's hash: the first of those that users define.
+const HASH_SUBTYPE: u8 = 0x80;
+
 /// The field that shows the path of a wildcard index's entry.
 const PATH_FIELD: &str = "$_path";
+
+/// Decodes an entry's key string as clients see it, in `returnKey` and `{ $meta: "indexKey" }`: a
+/// place in the plane is its hash as bytes of a subtype of its own. `None` if the bytes are not a
+/// key string, and for an entry of a text index, which is not shown.
+pub fn shown_key(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Option<()> {
+    match &index.spec.kind {
+        IndexKind::Text(_) => None,
+        IndexKind::Places(Geography::Flat(_)) => {
+            let mut values = Vec::new();
+            decode_values(index, entry, &mut values)?;
+            let mut doc = DocWriter::new(out);
+            for (element, part) in Doc::trusted(&values).iter().zip(index.spec.key.as_doc()) {
+                match (part.value.get(), element.value.get()) {
+                    (Value::String(_), Value::Int64(hash)) => {
+                        // The sign makes hashes ascend as numbers.
+                        let bytes = (hash ^ i64::MIN).to_be_bytes();
+                        doc.append(element.name, Binary { subtype: HASH_SUBTYPE, bytes: &bytes });
+                    }
+                    _ => {
+                        doc.append_raw(element.name, element.value);
+                    }
+                }
+            }
+            Some(())
+        }
+        _ => decode_values(index, entry, out),
+    }
+}
 
 /// Decodes an entry's key string into a document with the key pattern's field names; `None` if the
 /// bytes are not a key string. A wildcard is replaced by its path, and the value under that path's

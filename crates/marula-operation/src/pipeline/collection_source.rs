@@ -8,11 +8,12 @@ use marula_db::index::entry;
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution};
 use marula_query::known::Known;
-use marula_query::sort::SortPattern;
+use marula_query::sort::{DocMeta, SortPattern};
 use marula_query::stage::{Source, Step, World};
 
 use super::geo_near::Search;
 use super::world::Surroundings;
+use crate::documents::record_id;
 
 /// The size of the documents that are read ahead of the pipeline.
 pub(super) const READ_AHEAD_BYTES: usize = 256 * 1024;
@@ -26,8 +27,18 @@ pub(super) const READ_AHEAD_BYTES_IN_TRANSACTION: usize = 4 << 20;
 pub(super) enum Ahead {
     /// This number of bytes.
     Bytes(usize),
-    /// All documents of the batch: in a transaction, if the whole pipeline is one query.
+    /// The documents of the batch: if the whole pipeline is one query.
     Batch,
+}
+
+/// The metadata that a pipeline uses.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wants {
+    /// The keys of the documents' index entries.
+    pub(super) index_key: bool,
+    pub(super) record_id: bool,
+    /// The values that the query sorts by.
+    pub(super) sort_key: bool,
 }
 
 /// The documents of an execution, read ahead a little at a time.
@@ -43,8 +54,8 @@ pub(super) struct CollectionSource {
     ends: Vec<usize>,
     /// The metadata of the documents at the front; the others have none.
     known: Vec<Option<Known>>,
-    /// Whether the keys of the documents' index entries are wanted.
-    pub(super) wants_key: bool,
+    /// The metadata that the pipeline uses, of those that cost something.
+    pub(super) wants: Wants,
     pub(super) ahead: Ahead,
     next: usize,
     is_exhausted: bool,
@@ -67,7 +78,7 @@ impl CollectionSource {
             bytes: Vec::new(),
             ends: Vec::new(),
             known: Vec::new(),
-            wants_key: false,
+            wants: Wants::default(),
             ahead: Ahead::Bytes(READ_AHEAD_BYTES),
             next: 0,
             is_exhausted: false,
@@ -80,7 +91,8 @@ impl CollectionSource {
         self.known.clear();
         self.next = 0;
         let (bytes, ends, known) = (&mut self.bytes, &mut self.ends, &mut self.known);
-        let wants_key = self.wants_key;
+        let wants = self.wants;
+        let sort = self.execution.query().sort.clone();
         let (bytes_max, documents_max) = match self.ahead {
             Ahead::Bytes(bytes) => (bytes, usize::MAX),
             Ahead::Batch => (READ_AHEAD_BYTES, self.surroundings.room.load(Ordering::Relaxed)),
@@ -98,15 +110,27 @@ impl CollectionSource {
                     (None, Some(fields)) => fields.copy(found.doc, bytes),
                     (None, None) => bytes.extend_from_slice(found.doc.as_bytes()),
                 }
-                let index_key = found.entry.filter(|_| wants_key).and_then(|(index, entry)| {
-                    let mut key = Vec::new();
-                    entry::decode_values(index, &entry, &mut key)?;
-                    Some(DocBuf::trusted(key))
-                });
+                let index_key =
+                    found.entry.filter(|_| wants.index_key).and_then(|(index, entry)| {
+                        let mut key = Vec::new();
+                        entry::shown_key(index, &entry, &mut key)?;
+                        Some(DocBuf::trusted(key))
+                    });
                 let index_key = index_key.or_else(|| found.key.map(Doc::to_buf));
-                if found.score.is_some() || nearest.is_some() || index_key.is_some() {
+                let record_id = record_id(found.record).filter(|_| wants.record_id);
+                let text_score = found.score;
+                let sort_key = match (wants.sort_key, &sort) {
+                    (true, Some(sort)) => {
+                        let meta = DocMeta { text_score, ..DocMeta::default() };
+                        Some(sort.key_array(found.doc, &meta)?)
+                    }
+                    (true, None) => Some(DocBuf::new()),
+                    (false, _) => None,
+                };
+                let one = Known { text_score, nearest, index_key, record_id, sort_key };
+                if one != Known::default() {
                     known.resize(ends.len(), None);
-                    known.push(Some(Known { text_score: found.score, nearest, index_key }));
+                    known.push(Some(one));
                 }
                 ends.push(bytes.len());
                 let has_more = bytes.len() < bytes_max && ends.len() < documents_max;

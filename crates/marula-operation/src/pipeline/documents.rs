@@ -12,7 +12,7 @@ use marula_query::stage::source::check_result;
 use marula_query::stage::{Pipeline, Source, Step};
 
 use super::host::{PipelineHost, StreamPosition};
-use super::start::{Started, start};
+use super::start::{Scope, Started, start};
 use super::world::Surroundings;
 use crate::documents::{Filled, Room};
 
@@ -49,7 +49,8 @@ impl PipelineDocuments {
         let PipelineOptions { hint, bypass_validation } = options;
         let surroundings = Surroundings::new(host, ns, Arc::new(context), bypass_validation);
         let surroundings = Arc::new(surroundings);
-        let Started { source, reads, position } = start(surroundings.clone(), ns, pipeline, hint)?;
+        let Started { source, reads, position } =
+            start(surroundings.clone(), ns, pipeline, hint, Scope::Operation)?;
         Ok(PipelineDocuments { source, surroundings, is_held: false, reads, position })
     }
 

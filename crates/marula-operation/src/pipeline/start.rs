@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
-use marula_bson::Doc;
+use marula_bson::{Doc, DocBuf};
 use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Collection, Namespace};
 use marula_error::Result;
 use marula_plan::{Execution, Hint, Query, Reads, TimeBudget, WordedCollation, Wording, choice};
 use marula_query::context::Context as QueryContext;
+use marula_query::projection::{Meta, Projection};
 use marula_query::stage::source::Documents;
 use marula_query::stage::{Kind, Pipeline, Report, Source, Step, World};
 
 use super::collection_source::{
-    Ahead, CollectionSource, READ_AHEAD_BYTES, READ_AHEAD_BYTES_IN_TRANSACTION,
+    Ahead, CollectionSource, READ_AHEAD_BYTES, READ_AHEAD_BYTES_IN_TRANSACTION, Wants,
 };
-use super::front::{Front, asks_for, is_query, of_first_of_each, projection_of, push_down};
+use super::front::{
+    Front, asks_for, front_projection, is_query, of_first_of_each, projection_of, push_down,
+};
 use super::geo_near;
 use super::host::{Followed, PipelineHost, StreamPosition};
 use super::world::Surroundings;
@@ -37,15 +40,25 @@ impl From<Box<dyn Source>> for Started {
     }
 }
 
+/// The place of a pipeline in its operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// It is the operation's own, whose documents fill the batches of its cursor.
+    Operation,
+    /// It is that of a stage, such as `$lookup`.
+    Stage,
+}
+
 /// Starts a pipeline: the front that the planner can execute becomes the query on the collection.
 pub(super) fn start(
     surroundings: Arc<Surroundings>,
     ns: &Namespace,
     pipeline: Pipeline,
     hint: Option<Hint>,
+    scope: Scope,
 ) -> Result<Started> {
     views::check_depth(surroundings.host.db(), ns)?;
-    start_resolved(surroundings, ns, pipeline, hint)
+    start_resolved(surroundings, ns, pipeline, hint, scope)
 }
 
 /// Like [`start`], after the chain of views under the namespace has been checked.
@@ -54,6 +67,7 @@ fn start_resolved(
     ns: &Namespace,
     pipeline: Pipeline,
     hint: Option<Hint>,
+    scope: Scope,
 ) -> Result<Started> {
     let env = surroundings.env();
     let pipeline = pipeline.rearranged(&surroundings.context);
@@ -109,22 +123,32 @@ fn start_resolved(
             }
             (_, hint) => hint,
         };
-        return start_resolved(surroundings, &on, Pipeline::from_stages(whole), hint);
+        return start_resolved(surroundings, &on, Pipeline::from_stages(whole), hint, scope);
     }
     let context = QueryContext::clone(&surroundings.context);
     let (mut query, rest) = push_down(pipeline, context)?;
     query.hint = hint;
-    let is_query = is_query(&query, &rest);
+    if let Some(projection) = own_projection(&query, &rest) {
+        projection.check_sorted(query.sort.is_some())?;
+    }
+    let is_query = scope == Scope::Operation && is_query(&query, &rest);
     let front = Front { query, search: None, rest };
     let is_in_transaction = work.unit().transaction().is_some();
     let (mut input, rest) = start_front(surroundings, collection, front)?;
     input.ahead = match (is_in_transaction, is_query) {
-        (false, _) => Ahead::Bytes(READ_AHEAD_BYTES),
+        (_, true) => Ahead::Batch,
+        (false, false) => Ahead::Bytes(READ_AHEAD_BYTES),
         (true, false) => Ahead::Bytes(READ_AHEAD_BYTES_IN_TRANSACTION),
-        (true, true) => Ahead::Batch,
     };
     let reads = is_query.then(|| input.execution.reads());
     Ok(Started { source: rest.run(Box::new(input), &env)?, reads, position: None })
+}
+
+/// Returns the `$project` that the query itself does: the first stage after it, if it gives all of
+/// its documents.
+fn own_projection<'r>(query: &Query, rest: &'r Pipeline) -> Option<&'r Projection> {
+    let gives_all = query.skip == 0 && query.limit.is_none();
+    front_projection(rest, query.sort.is_some()).filter(|_| gives_all)
 }
 
 /// Starts the query at the front of a pipeline; returns the pipeline over its documents.
@@ -134,11 +158,20 @@ fn start_front(
     front: Front,
 ) -> Result<(CollectionSource, Pipeline)> {
     let Front { query, search, rest } = front;
+    let own = own_projection(&query, &rest).filter(|_| search.is_none());
+    let record_id = own.is_some_and(|it| it.metadata().contains(&Meta::RecordId));
     let execution = plan_front(&surroundings, &collection, query, &rest)?;
     let gives_first_of_each = execution.plan().gives_first_of_each();
     let rest = if gives_first_of_each { of_first_of_each(rest) } else { rest };
     let mut source = CollectionSource::new(execution, surroundings, search);
-    source.wants_key = asks_for(&rest, "indexKey");
+    // The metadata ends where documents are grouped.
+    if !gives_first_of_each {
+        source.wants = Wants {
+            index_key: asks_for(&rest, "indexKey"),
+            record_id,
+            sort_key: asks_for(&rest, "sortKey"),
+        };
+    }
     Ok((source, rest))
 }
 
@@ -166,7 +199,12 @@ fn plan_front(
 ) -> Result<Execution> {
     let mut interrupt = || surroundings.check_interrupt();
     let is_sorted = query.sort.is_some();
-    let needs = || projection_of(rest, is_sorted);
+    // A search by distance is planned without the pipeline's projection.
+    let is_search = query.filter.near().is_some();
+    let needs = || match is_search {
+        true => DocBuf::new(),
+        false => projection_of(rest, is_sorted),
+    };
     let collation = WordedCollation::InFull;
     let wording = Wording { collation, needs: Some(&needs), ..Wording::default() };
     let work = surroundings.host.work();

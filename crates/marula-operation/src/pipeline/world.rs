@@ -13,7 +13,7 @@ use marula_query::stage::{Env, JoinSide, Pipeline, Replacement, Source, World};
 use marula_query::update::EmptyTimestamps;
 
 use super::host::PipelineHost;
-use super::start::start;
+use super::start::{Scope, start};
 use super::writes::Writer;
 
 /// The environment of a pipeline: its collections, and the conditions that end its operation.
@@ -21,7 +21,7 @@ pub(super) struct Surroundings {
     pub(super) host: Arc<dyn PipelineHost>,
     database: String,
     pub(super) context: Arc<QueryContext>,
-    /// The number of documents that still fit into the current batch.
+    /// The number of documents that still fit into the current batch of the operation's cursor.
     pub(super) room: AtomicUsize,
     writer: Writer,
     /// The plan that reads the pipeline's own collection.
@@ -37,7 +37,7 @@ impl Surroundings {
     ) -> Self {
         Surroundings {
             database: ns.db().to_owned(),
-            room: AtomicUsize::new(0),
+            room: AtomicUsize::new(usize::MAX),
             writer: Writer::new(host.clone(), context.clone(), bypass_validation),
             host,
             context,
@@ -64,7 +64,7 @@ impl World for Surroundings {
         pipeline: Pipeline,
     ) -> Result<Box<dyn Source>> {
         let ns = Namespace::new(database.unwrap_or(&self.database), collection)?;
-        start(self, &ns, pipeline, None).map(|started| started.source)
+        start(self, &ns, pipeline, None, Scope::Stage).map(|started| started.source)
     }
 
     fn join_side(&self, collection: &str, field: &[u8]) -> Option<JoinSide> {

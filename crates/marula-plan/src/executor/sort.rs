@@ -158,7 +158,7 @@ impl Sorter {
         self.kept.clear();
         self.entry.clear();
         if let (Some((index, entry)), true) = (found.entry, self.keys != SortedKeys::Gone)
-            && entry::decode_values(index, &entry, &mut self.entry).is_none()
+            && entry::shown_key(index, &entry, &mut self.entry).is_none()
         {
             // A damaged entry has no fields here; `validate` reports the damage.
             self.entry.clear();

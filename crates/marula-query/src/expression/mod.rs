@@ -257,6 +257,13 @@ impl Expression {
         }
     }
 
+    /// Returns whether it uses the values that documents are sorted by, and so may need any field.
+    pub(crate) fn uses_sort_key(&self) -> bool {
+        let mut uses = self.metadata() == Some(b"sortKey");
+        self.for_each_child(&mut |child| uses = uses || child.uses_sort_key());
+        uses
+    }
+
     /// The argument of a `$meta`.
     pub(crate) fn metadata(&self) -> Option<&[u8]> {
         match self {

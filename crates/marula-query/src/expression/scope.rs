@@ -39,19 +39,31 @@ pub struct Scope<'c> {
     pub context: &'c Context,
     names: Vec<Box<str>>,
     redact: bool,
+    /// Whether the expression is of a filter, in which metadata is missing.
+    filters: bool,
     depth: usize,
 }
 
 impl<'c> Scope<'c> {
     /// A scope with the system variables and the command's `let`.
     pub fn new(context: &'c Context) -> Self {
-        Scope { context, names: Vec::new(), redact: false, depth: 0 }
+        Scope { context, names: Vec::new(), redact: false, filters: false, depth: 0 }
     }
 
     /// A scope that also has `$$DESCEND`, `$$PRUNE` and `$$KEEP`, and in which `$$CURRENT` is
     /// bound.
     pub fn for_redact(context: &'c Context) -> Self {
-        Scope { context, names: vec!["CURRENT".into()], redact: true, depth: 0 }
+        Scope { context, names: vec!["CURRENT".into()], redact: true, filters: false, depth: 0 }
+    }
+
+    /// The scope of a filter's expression.
+    pub(crate) fn of_filter(context: &'c Context) -> Self {
+        Scope { filters: true, ..Scope::new(context) }
+    }
+
+    /// Whether the expression is of a filter.
+    pub(crate) fn filters(&self) -> bool {
+        self.filters
     }
 
     /// Makes a variable visible.

@@ -36,7 +36,7 @@ struct Inner {
 impl ExprNode {
     /// Parses the operand of `$expr`.
     pub fn parse(operand: RawValue<'_>, context: &Context) -> Result<ExprNode> {
-        let expression = Expression::parse(operand.get(), &mut Scope::new(context))?;
+        let expression = Expression::parse(operand.get(), &mut Scope::of_filter(context))?;
         let context = Context { keeps_calls: true, ..context.clone() };
         Ok(ExprNode(Arc::new(Inner { expression, context })))
     }

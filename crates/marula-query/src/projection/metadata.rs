@@ -77,6 +77,8 @@ impl<'a> Metadata<'a> {
             text_score: self.text_score,
             nearest: nearest.map(|(distance, place)| (distance, place.to_buf())),
             index_key: self.index_key.map(|key| key.to_buf()),
+            record_id: self.record_id,
+            sort_key: self.sort_key.and_then(|key| key.as_array()).map(|key| key.to_buf()),
         };
         (known != Known::default()).then_some(known)
     }

@@ -372,8 +372,17 @@ impl Parser<'_> {
             // It is too deep.
             return Ok(());
         }
+        if let Child::Computed(Computed::Expression(expression)) = &child {
+            find_metadata(expression, &mut self.metadata);
+        }
         self.node(at.prefix)?.add(at.parts, child).map_err(|collision| at.collides(&collision))
     }
+}
+
+/// Collects the metadata that an expression uses.
+fn find_metadata(expression: &Expression, found: &mut Vec<Meta>) {
+    found.extend(expression.metadata().and_then(Meta::from_name));
+    expression.for_each_child(&mut |child| find_metadata(child, found));
 }
 
 /// The position of a field in the projection.

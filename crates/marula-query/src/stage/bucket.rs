@@ -34,7 +34,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(not_object(value.kind().alias()));
     };
     let mut group_by = None;
-    let mut boundaries = None;
+    // Those of a field that is given twice follow each other.
+    let mut boundaries = Vec::new();
     let mut default = None;
     let mut fields = None;
     for element in spec {
@@ -44,7 +45,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 return Err(group_by_not_expression(&print::element(value)));
             }
             b"groupBy" => group_by = Some(value),
-            b"boundaries" => boundaries = Some(parse_boundaries(value, parser)?),
+            b"boundaries" => parse_boundaries(value, parser, &mut boundaries)?,
             b"default" => {
                 let constant = constant(value, parser)?;
                 default =
@@ -57,7 +58,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             _ => return Err(unknown_option(&element.name.to_string())),
         }
     }
-    let (Some(group_by), Some(boundaries)) = (group_by, boundaries) else {
+    let Some(group_by) = group_by.filter(|_| !boundaries.is_empty()) else {
         return Err(missing_option());
     };
     check_default(&boundaries, default.as_ref(), parser)?;
@@ -95,11 +96,14 @@ fn constant(value: Value<'_>, parser: &Parser<'_>) -> Result<Option<ValueBuf>> {
     Ok(expression.as_constant().map(|value| value.to_buf()))
 }
 
-fn parse_boundaries(value: Value<'_>, parser: &Parser<'_>) -> Result<Vec<ValueBuf>> {
+fn parse_boundaries(
+    value: Value<'_>,
+    parser: &Parser<'_>,
+    boundaries: &mut Vec<ValueBuf>,
+) -> Result<()> {
     let Value::Array(items) = value else {
         return Err(boundaries_not_array(value.kind().alias()));
     };
-    let mut boundaries: Vec<ValueBuf> = Vec::new();
     for item in items.values() {
         let constant = constant(item, parser)?;
         boundaries.push(constant.ok_or_else(|| boundary_not_constant(&print::element(item)))?);
@@ -123,7 +127,7 @@ fn parse_boundaries(value: Value<'_>, parser: &Parser<'_>) -> Result<Vec<ValueBu
             ));
         }
     }
-    Ok(boundaries)
+    Ok(())
 }
 
 fn check_default(

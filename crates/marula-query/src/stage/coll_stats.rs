@@ -2,7 +2,7 @@
 //!
 //! The stage lists the requested parts ([`CollectionStats`]) in a [`Report`].
 
-use marula_bson::{Doc, Value};
+use marula_bson::{Doc, Element, Value};
 use marula_error::{Result, errors};
 
 use super::report::{Report, Reporting};
@@ -12,6 +12,7 @@ use crate::feature_version::FeatureVersion;
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$collStats", since: FeatureVersion::V6_0, place: StagePlace::First, parse };
+use crate::once::Once;
 
 errors! {
     not_object(text: &str) = 5447000, "$collStats must take a nested object but found: $collStats: {text}";
@@ -52,10 +53,14 @@ pub(super) fn read(value: Value<'_>) -> Result<(CollectionStats, Doc<'_>)> {
         return Err(not_object(&print::element(value)));
     };
     let mut wanted = CollectionStats::default();
+    let mut once = Once::of("$collStats");
     for option in argument.iter() {
         let name = option.name.to_string();
         if !["latencyStats", "storageStats", "count", "queryExecStats"].contains(&name.as_str()) {
             return Err(unknown_field(&name));
+        }
+        if option.value.get().is_nullish() {
+            continue;
         }
         let Value::Document(inner) = option.value.get() else {
             return Err(option_type(&name, option.value.kind().alias()));
@@ -72,13 +77,18 @@ pub(super) fn read(value: Value<'_>) -> Result<(CollectionStats, Doc<'_>)> {
             "queryExecStats" => wanted.query_exec = true,
             _ => wanted.latencies = Some(histograms(inner)?),
         }
+        once.note(option.name)?;
     }
     Ok((wanted, argument))
 }
 
 /// Returns the scale of `storageStats`; other fields in it are ignored.
 fn scale(options: Doc<'_>) -> Result<i64> {
-    let Some(scale) = options.get("scale") else { return Ok(1) };
+    let mut once = Once::of("$collStats.storageStats");
+    let is_given = |it: &Element<'_>| it.name == "scale" && !it.value.get().is_nullish();
+    options.iter().filter(is_given).try_for_each(|it| once.note(it.name))?;
+    let Some(scale) = options.iter().find(is_given) else { return Ok(1) };
+    let scale = scale.value.get();
     let number = scale.as_f64().ok_or_else(|| scale_type(scale.kind().alias()))?;
     #[allow(clippy::cast_possible_truncation)] // towards zero and within a long, as mongod does
     let number = number as i64;
@@ -88,6 +98,7 @@ fn scale(options: Doc<'_>) -> Result<i64> {
 /// Returns whether `latencyStats` asks for histograms.
 fn histograms(options: Doc<'_>) -> Result<Histograms> {
     let mut wanted = Histograms(false);
+    let mut once = Once::of("$collStats.latencyStats");
     for option in options {
         if option.name != "histograms" {
             return Err(unknown_field(&format!("latencyStats.{}", option.name)));
@@ -96,6 +107,7 @@ fn histograms(options: Doc<'_>) -> Result<Histograms> {
             return Err(histograms_type(option.value.kind().alias()));
         };
         wanted = Histograms(histograms);
+        once.note(option.name)?;
     }
     Ok(wanted)
 }

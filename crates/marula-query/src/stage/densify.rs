@@ -30,6 +30,7 @@ use crate::spill::Share;
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$densify", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
+use crate::once::Once;
 
 errors! {
     not_object(kind: &str) = FailedToParse, "The $densify stage specification must be an object, found {kind}";
@@ -98,6 +99,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(not_object(value.kind().alias()));
     };
     let (mut field, mut partition_by, mut range) = (None, Doc::EMPTY, None);
+    let mut once = Once::of("$densify");
     for element in spec {
         let (name, value) = (element.name.to_str_lossy(), element.value.get());
         let wrong = |expected: &str| wrong_type(&name, value.kind().alias(), expected);
@@ -112,6 +114,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             "range" => range = Some(value.as_doc().ok_or_else(|| wrong("object"))?),
             "" => return Err(unnamed_field("")),
             _ => return Err(unknown_field(&name)),
+        }
+        if !value.is_nullish() {
+            once.note(element.name)?;
         }
     }
     let field = field.ok_or_else(|| missing("field"))?;
@@ -170,6 +175,7 @@ fn unreadable(path: &Path, parser: &Parser<'_>) -> Option<Error> {
 
 fn parse_range(range: Doc<'_>, is_whole: bool) -> Result<(ValueBuf, Option<Unit>, Bounds)> {
     let (mut step, mut unit, mut bounds) = (None, None, None);
+    let mut once = Once::of("$densify.range");
     for element in range {
         let value = element.value.get();
         match &**element.name {
@@ -187,6 +193,9 @@ fn parse_range(range: Doc<'_>, is_whole: bool) -> Result<(ValueBuf, Option<Unit>
             }
             b"bounds" => bounds = Some(value),
             name => return Err(unknown_field(&format!("range.{}", name.to_str_lossy()))),
+        }
+        if !value.is_nullish() {
+            once.note(element.name)?;
         }
     }
     let (step, number) = step.ok_or_else(|| missing("range.step"))?;

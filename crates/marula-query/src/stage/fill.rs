@@ -11,6 +11,7 @@ use crate::feature_version::FeatureVersion;
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$fill", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
+use crate::once::Once;
 
 errors! {
     not_object(kind: &str) = FailedToParse, "The $fill stage specification must be an object, found {kind}";
@@ -42,6 +43,7 @@ impl<'s> Spec<'s> {
             return Err(not_object(value.kind().alias()));
         };
         let mut spec = Spec::default();
+        let mut once = Once::of("$fill");
         for element in doc {
             let (name, value) = (element.name.to_str_lossy(), element.value.get());
             let kind = value.kind().alias();
@@ -61,6 +63,9 @@ impl<'s> Spec<'s> {
                 "output" => spec.output = Some(object()?),
                 "" => return Err(unnamed_field()),
                 _ => return Err(unknown_field(&name)),
+            }
+            if !value.is_nullish() {
+                once.note(element.name)?;
             }
         }
         Ok(spec)
@@ -143,6 +148,7 @@ enum FillMethod<'s> {
 
 fn method(how: Doc<'_>) -> Result<FillMethod<'_>> {
     let mut filling = FillMethod::Nothing;
+    let mut once = Once::of("$fill");
     for element in how {
         let value = element.value.get();
         let next = match &**element.name {
@@ -157,6 +163,7 @@ fn method(how: Doc<'_>) -> Result<FillMethod<'_>> {
             b"" => return Err(unnamed_field()),
             name => return Err(unknown_field(&name.to_str_lossy())),
         };
+        once.note(element.name)?;
         if !matches!(filling, FillMethod::Nothing) {
             return Err(value_and_method());
         }

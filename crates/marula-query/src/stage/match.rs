@@ -74,8 +74,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that no expression of a filter uses metadata, except a score and a distance, whose
-/// availability the parser knows.
+/// Checks that no expression of a filter uses metadata: as in mongod, not even a score or a
+/// distance that the documents have.
 pub(super) fn check_metadata(node: &Node) -> Result<()> {
     match node {
         Node::And(children) | Node::Or(children) | Node::Nor(children) => {
@@ -97,6 +97,11 @@ fn unavailable(expression: &Expression) -> Option<&'static str> {
         Some(b"recordId") => Some("record ID"),
         Some(b"sortKey") => Some("sort key"),
         Some(b"randVal") => Some("rand val"),
+        Some(b"timeseriesBucketMinTime") => Some("timeseries bucket min time"),
+        Some(b"timeseriesBucketMaxTime") => Some("timeseries bucket max time"),
+        Some(b"textScore") => Some("text score"),
+        Some(b"geoNearDistance") => Some("$geoNear distance"),
+        Some(b"geoNearPoint") => Some("$geoNear point"),
         _ => None,
     };
     expression.for_each_child(&mut |child| found = found.or_else(|| unavailable(child)));

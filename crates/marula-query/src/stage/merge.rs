@@ -18,6 +18,7 @@ use crate::update::EmptyTimestamps;
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$merge", since: FeatureVersion::V6_0, place: StagePlace::Last, parse };
+use crate::once::Once;
 
 errors! {
     wrong_type(kind: &str) = TypeMismatch, "$merge requires a string or object argument, but found {kind}";
@@ -166,6 +167,7 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<
         Value::Document(spec) => spec,
         _ => return Err(wrong_type(value.kind().alias())),
     };
+    let mut once = Once::of("$merge");
     for element in spec {
         let value = element.value.get();
         match &**element.name {
@@ -184,6 +186,9 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<
             }
             b"" => return Err(unnamed_field()),
             name => return Err(unknown_field(&name.to_str_lossy())),
+        }
+        if !value.is_nullish() {
+            once.note(element.name)?;
         }
     }
     let (database, collection) = target.ok_or_else(no_into)?;
@@ -257,6 +262,7 @@ fn parse_target(value: Value<'_>) -> Result<(Option<String>, String)> {
         Value::String(name) => Ok((None, name.to_string())),
         Value::Document(spec) => {
             let (mut database, mut collection) = (None, None);
+            let mut once = Once::of("into");
             for element in spec {
                 let name = element.name.to_str_lossy();
                 let slot = match &*name {
@@ -265,13 +271,12 @@ fn parse_target(value: Value<'_>) -> Result<(Option<String>, String)> {
                     _ => return Err(unknown_into_field(&name)),
                 };
                 let value = element.value.get();
-                if value.is_nullish() {
-                    continue;
+                if !value.is_nullish() {
+                    once.note(element.name)?;
+                    let text = value.as_str();
+                    let wrong = || into_field_wrong_type(&name, value.kind().alias());
+                    *slot = Some(text.ok_or_else(wrong)?.to_string());
                 }
-                let text = value.as_str();
-                let text =
-                    text.ok_or_else(|| into_field_wrong_type(&name, value.kind().alias()))?;
-                *slot = Some(text.to_string());
             }
             let collection = collection.filter(|name| !name.is_empty());
             Ok((database, collection.ok_or_else(into_no_collection)?))

@@ -52,6 +52,7 @@ mod skip;
 mod sort;
 mod sort_by_count;
 mod split_event;
+mod unavailable;
 mod union_with;
 mod unpack_bucket;
 mod unset;

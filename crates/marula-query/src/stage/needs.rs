@@ -92,6 +92,7 @@ impl Needs {
 
     /// Records the fields that an expression reads.
     pub fn expression(&mut self, expression: &Expression) {
+        self.is_whole |= expression.uses_sort_key();
         expression.for_each_path(&mut |path| self.path(path));
     }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use marula_bson::{ArrayWriter, Doc, DocWriter, Value, ValueBuf};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use super::source::{Counted, Step};
+use super::unavailable::Unavailable;
 use super::{
     Env, Kind, STAGES, Source, Stage, StagePlace, StageRow, change_stream, documents, optimize,
     outline, split_event,
@@ -21,6 +22,8 @@ use crate::usage;
 
 /// The maximum number of stages of a pipeline, as in mongod 6.0.
 const STAGES_MAX: usize = 1000;
+/// The code of errors of metadata that documents do not have.
+const NO_METADATA: i32 = 40_218;
 /// The maximum nesting of pipelines in `$lookup`, `$facet` and `$unionWith`.
 pub(super) const DEPTH_MAX: usize = 20;
 
@@ -67,6 +70,8 @@ pub struct Parser<'c> {
     stages: Vec<Box<dyn Stage>>,
     inside: PipelineParent,
     depth: usize,
+    /// The name of the stage that is being parsed.
+    parsing: &'static str,
 }
 
 impl Pipeline {
@@ -272,7 +277,7 @@ fn with_metadata<'c>(
 
 impl<'c> Parser<'c> {
     fn new(context: &'c Context, inside: PipelineParent, depth: usize) -> Self {
-        Parser { context, stages: Vec::new(), inside, depth }
+        Parser { context, stages: Vec::new(), inside, depth, parsing: "" }
     }
 
     /// Returns the token after which the change stream at the front resumes.
@@ -300,9 +305,22 @@ impl<'c> Parser<'c> {
         }
         let context = with_metadata(array, context, inside);
         let mut parser = Parser::new(&context, inside, self.depth + 1);
-        parser.parse_all(array)?;
+        match parser.parse_all(array) {
+            Err(error) if parser.starts_to_fail(&error) => {
+                parser.stages.clear();
+                parser.push(Unavailable { error });
+            }
+            parsed => parsed?,
+        }
         // The outer pipeline computes constants once all of it is parsed.
         Ok(parser.unoptimized())
+    }
+
+    /// Returns whether a pipeline with this mistake fails only when it starts: it uses metadata
+    /// that its documents do not have, other than in a filter.
+    fn starts_to_fail(&self, error: &Error) -> bool {
+        let is_late = self.inside != PipelineParent::Facet && self.parsing != "$match";
+        is_late && error.code().number() == NO_METADATA
     }
 
     /// Returns whether the pipeline is not inside another stage.
@@ -325,6 +343,7 @@ impl<'c> Parser<'c> {
         for item in array.values() {
             let (row, argument) = find_row(item, self.context.version)?;
             usage::STAGES.note(row.name);
+            self.parsing = row.name;
             (row.parse)(argument, self)?;
             ends.push(self.stages.len());
         }

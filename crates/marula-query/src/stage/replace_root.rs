@@ -24,6 +24,7 @@ pub(super) const REPLACE_WITH: StageRow = StageRow {
     place: StagePlace::Anywhere,
     parse: parse_replace_with,
 };
+use crate::once::Once;
 
 errors! {
     not_object(kind: &str) = 40229, "expected an object as specification for $replaceRoot stage, got {kind}";
@@ -45,11 +46,13 @@ fn parse_replace_root(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(not_object(value.kind().alias()));
     };
     let mut new_root = None;
+    let mut once = Once::of("$replaceRoot");
     for element in spec {
         match &**element.name {
             b"newRoot" => new_root = Some(element.value.get()),
             _ => return Err(unknown_field(&element.name.to_string())),
         }
+        once.note(element.name)?;
     }
     let new_root = Expression::parse(new_root.ok_or_else(no_new_root)?, &mut parser.scope())?;
     parser.push(ReplaceRoot { new_root, what: "'newRoot' expression" });

@@ -31,6 +31,7 @@ pub(super) const ROW: StageRow = StageRow {
     place: StagePlace::Anywhere,
     parse,
 };
+use crate::once::Once;
 
 errors! {
     not_object(kind: &str) = FailedToParse, "the $setWindowFields stage specification must be an object, found {kind}";
@@ -66,6 +67,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(not_object(value.kind().alias()));
     };
     let (mut partition_by, mut sort, mut output) = (None, None, None);
+    let mut once = Once::of("$setWindowFields");
     for element in spec {
         let value = element.value.get();
         let object =
@@ -79,6 +81,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             b"output" => output = Some(object("output")?),
             b"" => return Err(unnamed_field()),
             name => return Err(unknown_field(&name.to_str_lossy())),
+        }
+        // A partition may be null, and is given all the same.
+        if !value.is_nullish() || element.name == "partitionBy" {
+            once.note(element.name)?;
         }
     }
     push(partition_by, sort, output.ok_or_else(no_output)?, parser)

@@ -19,6 +19,7 @@ pub(super) const ROW: StageRow = StageRow {
     place: StagePlace::Anywhere,
     parse,
 };
+use crate::once::Once;
 
 errors! {
     wrong_type(kind: &str) = FailedToParse, "the $unionWith stage specification must be an object or string, but found {kind}";
@@ -44,6 +45,7 @@ pub(super) fn read(value: Value<'_>) -> Result<(Option<String>, Doc<'_>)> {
     match value {
         Value::String(name) => collection = Some(name.to_string()),
         Value::Document(spec) => {
+            let mut once = Once::of("$unionWith");
             for element in spec {
                 let value = element.value.get();
                 match &**element.name {
@@ -55,6 +57,9 @@ pub(super) fn read(value: Value<'_>) -> Result<(Option<String>, Doc<'_>)> {
                     }
                     b"pipeline" => stages = value.as_array().ok_or_else(pipeline_not_array)?,
                     _ => return Err(unknown_field(&element.name.to_string())),
+                }
+                if !value.is_nullish() {
+                    once.note(element.name)?;
                 }
             }
         }

@@ -69,15 +69,15 @@ fn parse_slope(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Functio
         Some(window) => Bounds::parse(window, spec.sort, scope)?,
         None => Bounds::ALL,
     };
-    let (mut input, mut unit, mut has_argument) = (None, None, false);
+    let (mut input, mut unit) = (None, None);
     for element in spec.fields {
         if **element.name == *b"window" {
             continue;
         }
-        if std::mem::replace(&mut has_argument, true) || **element.name != *name.as_bytes() {
+        if **element.name != *name.as_bytes() {
             return Err(unexpected_argument(name, &text(element.name)));
         }
-        (input, unit) = parse_rise(name, spec.argument, scope)?;
+        (input, unit) = parse_rise(name, element.value.get(), scope)?;
     }
     let input = input.ok_or_else(|| no_input(name))?;
     if window.is_none() && !is_integral {

@@ -135,8 +135,7 @@ fn capped_options(source: &Collection, size: i64) -> Result<CollectionOptions> {
     let options = DocBuf::build(|out| {
         out.append("capped", true);
         out.append("size", Value::whole(size));
-        let is_kept =
-            |name: &[u8]| !matches!(name, b"capped" | b"size" | b"max" | b"clusteredIndex");
+        let is_kept = |name: &[u8]| !matches!(name, b"capped" | b"size" | b"clusteredIndex");
         for element in old.as_doc().iter().filter(|element| is_kept(element.name)) {
             out.append_raw(element.name, element.value);
         }

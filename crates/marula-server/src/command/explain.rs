@@ -17,6 +17,7 @@ use marula_operation::find::FindOp;
 use marula_operation::pipeline::front::{front_projection, of_first_of_each, projection_of};
 use marula_operation::pipeline::{Front, count_given};
 use marula_operation::{on_views, views};
+use marula_query::once::duplicate_field;
 
 use super::aggregate::is_collectionless;
 use super::create::bad_enumeration;
@@ -91,7 +92,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if body.get("$db").is_some()
         && let Fields::Known { place, .. } | Fields::Strict { place, .. } = inner.command.fields
     {
-        return Err(fields::duplicate_field(place, "$db".into()));
+        return Err(duplicate_field(place, "$db".into()));
     }
     if inner.command.name == "aggregate" {
         if inner.arg("explain").is_some() {

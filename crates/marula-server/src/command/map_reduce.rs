@@ -194,6 +194,7 @@ fn output(request: &Request<'_>) -> Result<Output> {
             "replace" => Mode::Replace,
             "merge" => Mode::Merge,
             "reduce" => Mode::Reduce,
+            "db" if db.is_some() => return Err(out_unknown()),
             "db" => {
                 db = Some(value.as_str().ok_or_else(db_type)?.to_string());
                 continue;

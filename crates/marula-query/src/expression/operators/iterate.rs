@@ -360,9 +360,10 @@ fn parse_zip(
                 let Value::Array(items) = value else {
                     return Err(zip_defaults_not_array(value.kind().alias()));
                 };
-                let parsed: Result<_> =
-                    items.values().map(|item| Expression::parse(item, scope)).collect();
-                defaults = Some(parsed?);
+                let defaults = defaults.get_or_insert_default();
+                for item in items.values() {
+                    defaults.push(Expression::parse(item, scope)?);
+                }
             }
             b"useLongestLength" => match value {
                 Value::Boolean(flag) => longest = flag,

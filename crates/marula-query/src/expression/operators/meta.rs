@@ -3,6 +3,7 @@
 use marula_bson::Value;
 use marula_error::{Result, errors};
 
+use crate::context::Context;
 use crate::expression::{Expression, Frame, Operator, Scope};
 use crate::projection::Meta;
 
@@ -28,10 +29,12 @@ fn parse_meta(
     let Value::String(name) = value else {
         return Err(meta_not_string());
     };
+    let Context { has_text_score, has_distance, .. } = scope.context;
+    let lacks = |has: &bool| !has && !scope.filters();
     match &**name {
-        b"textScore" if !scope.context.has_text_score => Err(no_text_score()),
-        b"geoNearDistance" if !scope.context.has_distance => Err(no_near_distance()),
-        b"geoNearPoint" if !scope.context.has_distance => Err(no_near_point()),
+        b"textScore" if lacks(has_text_score) => Err(no_text_score()),
+        b"geoNearDistance" if lacks(has_distance) => Err(no_near_distance()),
+        b"geoNearPoint" if lacks(has_distance) => Err(no_near_point()),
         b"textScore"
         | b"geoNearDistance"
         | b"geoNearPoint"
@@ -50,9 +53,6 @@ fn parse_meta(
 
 fn meta<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let name = args[0].as_constant().and_then(|name| name.as_str());
-    if name.is_some_and(|name| **name == *b"sortKey") {
-        return frame.arena.array([]).map(Some);
-    }
     let meta = name.and_then(|name| Meta::from_name(name));
     Ok(frame.known.zip(meta).and_then(|(known, meta)| known.metadata().get(meta)))
 }

@@ -18,6 +18,8 @@ use crate::update::walk::{Walk, WriteStep};
 errors! {
     /// `$each` is not an array.
     each_not_an_array(kind: &str) = BadValue, "The argument to $each in $push must be an array but it was of type: {kind}";
+    /// A clause is given twice.
+    repeated_clause(name: &BStr) = BadValue, "Only one {name} is supported.";
     /// There is an unknown field next to `$each`.
     unknown_clause(name: &BStr) = BadValue, "Unrecognized clause in $push: {name}";
     /// `$slice` is not an integer.
@@ -99,6 +101,11 @@ impl Push {
         if let Some(other) = clauses.iter().find(|clause| !known.contains(&clause.name.as_bytes()))
         {
             return Err(unknown_clause(other.name));
+        }
+        for name in known {
+            if clauses.iter().filter(|clause| clause.name == name).nth(1).is_some() {
+                return Err(repeated_clause(name.as_bstr()));
+            }
         }
         let clause = |name: &str| clauses.get(name);
         match clause("$each") {

@@ -1,0 +1,35 @@
+//! Fields of a command or stage that may each be given once.
+
+use bstr::BStr;
+use marula_error::{Result, errors};
+
+errors! {
+    /// A field is given a second time.
+    pub duplicate_field(place: &str, field: &BStr) = IDLDuplicateField, "BSON field '{place}.{field}' is a duplicate field";
+}
+
+/// The fields of a document that have been read. Each is noted after its type has been checked, as
+/// mongod does: of two mistakes in one field, the wrong type is the one that is reported.
+pub struct Once<'d> {
+    place: &'static str,
+    names: Vec<&'d BStr>,
+}
+
+impl<'d> Once<'d> {
+    /// No field of the document that messages call `place`.
+    pub fn of(place: &'static str) -> Self {
+        Once { place, names: Vec::new() }
+    }
+
+    /// Notes a field that has a value: null counts as absent in most fields. All others that have
+    /// been noted are compared with it, so that only fields of known names should be.
+    ///
+    /// Errors: `duplicate_field`.
+    pub fn note(&mut self, name: &'d BStr) -> Result<()> {
+        if self.names.contains(&name) {
+            return Err(duplicate_field(self.place, name));
+        }
+        self.names.push(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+"""`{ $meta: … }` in projections, stages and filters. Recorded from mongod 6.0."""
+import pytest
+from pymongo.errors import OperationFailure
+
+
+@pytest.fixture
+def c(db):
+    db.one.insert_one({"_id": 1})
+    db.c.create_index([("s", "text")])
+    db.c.create_index([("p", "2d")])
+    db.c.insert_many([{"_id": number, "a": number % 2, "s": "foo bar", "p": [number, 1]} for number in (1, 2)])
+    return db.c
+
+
+def answer(db, command):
+    try:
+        return db.command(command)["cursor"]["firstBatch"]
+    except OperationFailure as error:
+        return f"{error.code} {error.details['errmsg']}"
+
+
+def find(**fields):
+    return {"find": "c", **fields}
+
+
+def aggregate(*stages, on="c"):
+    return {"aggregate": on, "pipeline": list(stages), "cursor": {}}
+
+
+def meta(name, within=None):
+    return {"_id": 1, "m": [{"$meta": name}] if within is None else within({"$meta": name})}
+
+
+UNSORTED = "2 cannot use sortKey $meta projection without a sort"
+NO_SCORE = "40218 query requires text score metadata, but it is not available"
+NO_TIME = "40218 query requires timeseries bucket min time metadata, but it is not available"
+LATE = "PlanExecutor error during aggregation :: caused by :: "
+SORT = {"$sort": {"a": 1, "_id": 1}}
+KEYS = [{"_id": 2, "m": [[0, 2]]}, {"_id": 1, "m": [[1, 1]]}]
+
+
+@pytest.mark.parametrize("command, expected", [
+    # Values that the query sorts by, in expressions too; an empty array without a sort, which is a
+    # mistake in its projection.
+    (find(projection=meta("sortKey"), sort={"a": 1, "_id": 1}), KEYS),
+    (find(projection={"_id": 0, "m": [{"$meta": "sortKey"}]}, sort={"a": 1}), [{"m": [[0]]}, {"m": [[1]]}]),
+    (find(projection={"_id": 1, "m": {"$meta": "sortKey"}}, sort={"a": 1}), [{"_id": 2, "m": [0]}, {"_id": 1, "m": [1]}]),
+    (find(projection=meta("sortKey")), UNSORTED),
+    (find(projection=meta("sortKey", lambda it: {"$ifNull": [it, 1]})), UNSORTED),
+    (aggregate(SORT, {"$project": meta("sortKey")}), KEYS),
+    (aggregate(SORT, {"$unwind": "$a"}, {"$project": meta("sortKey")}), KEYS),
+    (aggregate({"$addFields": {"a": 1}}, SORT, {"$project": meta("sortKey")}), [{"_id": 1, "m": [[]]}, {"_id": 2, "m": [[]]}]),
+    (aggregate({"$group": {"_id": "$_id"}}, SORT, {"$project": {"m": {"$meta": "sortKey"}}}), [{"_id": 1}, {"_id": 2}]),
+    (aggregate(SORT, {"$project": {"_id": 0, "m": {"$meta": "sortKey"}}}), [{"m": [0, 2]}, {"m": [1, 1]}]),
+    (aggregate({"$project": meta("sortKey")}), UNSORTED),
+    (aggregate({"$match": {"a": 1}}, {"$project": meta("sortKey")}), UNSORTED),
+    (aggregate({"$skip": 1}, {"$project": meta("sortKey")}), [{"_id": 2, "m": [[]]}]),
+    (aggregate({"$skip": 1}, {"$project": {"m": {"$meta": "sortKey"}}}), [{"_id": 2, "m": []}]),
+    # The record id: only of what the query gives.
+    (find(projection=meta("recordId")), [{"_id": 1, "m": [1]}, {"_id": 2, "m": [2]}]),
+    (aggregate({"$project": meta("recordId", lambda it: {"$add": [it, 1]})}), [{"_id": 1, "m": 2}, {"_id": 2, "m": 3}]),
+    (aggregate({"$skip": 1}, {"$project": meta("recordId")}), [{"_id": 2, "m": [None]}]),
+    (aggregate({"$addFields": {"z": 1}}, {"$project": meta("recordId")}), [{"_id": 1, "m": [None]}, {"_id": 2, "m": [None]}]),
+    (aggregate(SORT, {"$unwind": "$a"}, {"$project": meta("recordId")}), [{"_id": 2, "m": [None]}, {"_id": 1, "m": [None]}]),
+    # A place in the plane is its hash; an entry of a text index is not shown.
+    (find(filter={"p": {"$geoWithin": {"$center": [[1, 1], 0.1]}}}, projection={"_id": 0, "m": {"$meta": "indexKey"}, "p": 1}),
+     [{"p": [1, 1], "m": {"p": bytes.fromhex("c000cf3c00cf3000")}}]),
+    (find(filter={"$text": {"$search": "foo"}, "a": 1}, projection={"a": 1, "m": {"$meta": "indexKey"}}), [{"_id": 1, "a": 1}]),
+    # No filter has metadata: in a find it is missing, in a stage it is a mistake.
+    (find(filter={"$expr": {"$gt": [{"$meta": "textScore"}, 0]}}), []),
+    (aggregate({"$match": {"$text": {"$search": "foo"}}}, {"$match": {"$expr": {"$gt": [{"$meta": "textScore"}, 0]}}}), NO_SCORE),
+    (aggregate({"$match": {"$expr": {"$gt": [{"$meta": "timeseriesBucketMinTime"}, 0]}}}), NO_TIME),
+    # A pipeline of another fails when it starts.
+    (aggregate({"$lookup": {"from": "c", "pipeline": [{"$project": meta("textScore")}], "as": "j"}}, on="one"),
+     NO_SCORE.replace(" ", " " + LATE, 1)),
+    (aggregate({"$lookup": {"from": "c", "pipeline": [{"$project": meta("textScore")}], "as": "j"}}, on="none"), []),
+    (aggregate({"$unionWith": {"coll": "c", "pipeline": [{"$project": meta("textScore")}]}}, on="one"),
+     NO_SCORE.replace(" ", " " + LATE, 1)),
+    (aggregate({"$lookup": {"from": "c", "pipeline": [{"$match": {"$expr": {"$meta": "textScore"}}}], "as": "j"}}, on="none"),
+     NO_SCORE),
+    (aggregate({"$facet": {"x": [{"$project": meta("textScore")}]}}, on="one"), NO_SCORE),
+    (aggregate({"$lookup": {"from": "c", "pipeline": [{"$project": meta("sortKey")}], "as": "j"}}, on="one"),
+     UNSORTED.replace(" ", " " + LATE, 1)),
+])
+def test_metadata(db, c, command, expected):
+    found = answer(db, command)
+    if isinstance(found, list):
+        found = [{**one, "m": {name: bytes(key) for name, key in one["m"].items()}} if isinstance(one.get("m"), dict) else one
+                 for one in found]
+    assert found == expected
+
+
+def test_a_search_by_distance_is_planned_without_a_projection(db, c):
+    db.c.drop_indexes()
+    search = {"$geoNear": {"near": [0, 0], "distanceField": "d", "key": "p"}}
+    assert "\nProj: {}\n" in answer(db, aggregate(search, {"$project": {"a": 1}}))
