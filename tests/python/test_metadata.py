@@ -62,10 +62,16 @@ KEYS = [{"_id": 2, "m": [[0, 2]]}, {"_id": 1, "m": [[1, 1]]}]
     (aggregate({"$skip": 1}, {"$project": meta("recordId")}), [{"_id": 2, "m": [None]}]),
     (aggregate({"$addFields": {"z": 1}}, {"$project": meta("recordId")}), [{"_id": 1, "m": [None]}, {"_id": 2, "m": [None]}]),
     (aggregate(SORT, {"$unwind": "$a"}, {"$project": meta("recordId")}), [{"_id": 2, "m": [None]}, {"_id": 1, "m": [None]}]),
-    # A place in the plane is its hash; an entry of a text index is not shown.
+    # A place in the plane is its hash; an entry of a text index is shown without a search only.
     (find(filter={"p": {"$geoWithin": {"$center": [[1, 1], 0.1]}}}, projection={"_id": 0, "m": {"$meta": "indexKey"}, "p": 1}),
      [{"p": [1, 1], "m": {"p": bytes.fromhex("c000cf3c00cf3000")}}]),
     (find(filter={"$text": {"$search": "foo"}, "a": 1}, projection={"a": 1, "m": {"$meta": "indexKey"}}), [{"_id": 1, "a": 1}]),
+    (find(hint="s_text", filter={"a": 1}, projection={"_id": 0, "a": 1, "m": {"$meta": "indexKey"}}),
+     [{"a": 1, "m": {"_fts": "bar", "_ftsx": 0.75}}]),
+    # A lookup by an index of which only the record is needed has its entry all the same.
+    (find(filter={"_id": {"$in": [1]}}, projection={"_id": 0, "m": {"$meta": "indexKey"}, "a": 1}), [{"a": 1, "m": {"_id": 1}}]),
+    (find(filter={"$or": [{"_id": 1}, {"_id": 7}]}, projection=meta("indexKey")), [{"_id": 1, "m": [{"_id": 1}]}]),
+    (find(filter={"_id": 1}, projection=meta("indexKey")), [{"_id": 1, "m": [None]}]),
     # No filter has metadata: in a find it is missing, in a stage it is a mistake.
     (find(filter={"$expr": {"$gt": [{"$meta": "textScore"}, 0]}}), []),
     (aggregate({"$match": {"$text": {"$search": "foo"}}}, {"$match": {"$expr": {"$gt": [{"$meta": "textScore"}, 0]}}}), NO_SCORE),
@@ -85,8 +91,9 @@ KEYS = [{"_id": 2, "m": [[0, 2]]}, {"_id": 1, "m": [[1, 1]]}]
 def test_metadata(db, c, command, expected):
     found = answer(db, command)
     if isinstance(found, list):
-        found = [{**one, "m": {name: bytes(key) for name, key in one["m"].items()}} if isinstance(one.get("m"), dict) else one
-                 for one in found]
+        for one in found:
+            if isinstance(one.get("m"), dict):
+                one["m"] = {name: bytes(key) if name == "p" else key for name, key in one["m"].items()}
     assert found == expected
 
 

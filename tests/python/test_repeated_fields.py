@@ -134,11 +134,13 @@ def test_null_counts_as_absent(answer, stage, repeated):
     assert (reply if isinstance(reply, str) else reply["ok"]) == expected
 
 
-def test_lists_that_come_twice_follow_each_other(answer):
+def test_lists_that_come_twice_follow_each_other_and_of_others_the_last_counts(answer):
     bucket = Fields([("groupBy", "$a"), ("boundaries", [0, 2]), ("boundaries", [3, 9])])
+    top = Fields([("sortBy", {"a": 2}), ("sortBy", [1]), ("output", "$a")])
     zipped = Fields([("inputs", ["$z"]), ("inputs", ["$z"]), ("useLongestLength", True), ("defaults", [1]), ("defaults", [2])])
     for stage, expected in [
         (Fields([("$bucket", bucket)]), [{"_id": 0, "count": 1}, {"_id": 2, "count": 1}, {"_id": 3, "count": 1}]),
+        (Fields([("$group", fields({"_id": 1, "n": {"$top": top}}))]), [{"_id": 1, "n": 1}]),
         (Fields([("$project", fields({"_id": 0, "z": {"$zip": zipped}}))]), [{"z": [[1, 1], [2, 2]]}] * 3),
     ]:
         assert answer(fields({**AGGREGATE, "pipeline": [stage]}))["cursor"]["firstBatch"] == expected

@@ -1,6 +1,6 @@
 """The stored code in a database's system.js is available to $where and mapReduce, and to nothing else."""
 import pytest
-from bson import Code
+from bson import Code, Regex
 from pymongo.errors import OperationFailure
 
 SUM = Code("function(k, v) { return Array.sum(v) }")
@@ -62,3 +62,18 @@ def test_what_is_stored_has_a_form(stored, document, code):
     assert code_of(lambda: list(stored.c.find({"$where": "true"}))) == code
     assert code_of(lambda: stored.command("mapReduce", "c", map=Code("function() { emit(1, 1) }"), reduce=SUM,
                                           out={"inline": 1})) == code
+
+
+def test_a_result_that_is_a_regular_expression_keeps_its_closing_slash_and_one_within_a_document_does_not(db):
+    """As in mongod 6.0; what is emitted is within a document."""
+    db.c.insert_one({"_id": 1, "a": Regex("^a", "i")})
+
+    def result(body):
+        call = {"$function": {"body": body, "args": ["$a"], "lang": "js"}}
+        return db.c.aggregate([{"$project": {"r": call}}]).next()["r"]
+
+    assert result("function(x) { return x }") == Regex("^a/", "i")
+    assert result("function(x) { return {r: [x]} }") == {"r": [Regex("^a", "i")]}
+    reply = db.command("mapReduce", "c", map="function() { emit(this.a, {k: this.a}) }",
+                       reduce="function(k, v) { return v[0] }", out={"inline": 1})
+    assert reply["results"] == [{"_id": Regex("^a", "i"), "value": {"k": Regex("^a", "i")}}]

@@ -59,6 +59,29 @@ def test_a_place_that_was_overwritten_is_lost(db, options):
     assert get_more(db, cursor, "ring")[0] == 43
 
 
+@pytest.mark.parametrize("filter", [{"_id": {"$gt": 5}}, {"_id": 6}, {"a": {"$gt": 3}}, {"a": 5}, {"$or": [{"a": 5}, {"_id": 6}]}])
+@pytest.mark.parametrize("options", [{}, {"awaitData": True}, {"hint": {"a": 1}}, {"hint": "none"}, {"max": {"a": 1}}])
+def test_a_condition_on_an_indexed_field_follows_the_collection(db, filter, options):
+    """An index has not the order in which documents are added: neither it nor a hint of it is used."""
+    c = db.create_collection("ring", capped=True, size=4096)
+    c.create_index("a")
+    c.insert_one({"_id": 1, "a": 1})
+    find = {"find": "ring", "filter": filter, "tailable": True, **options}
+    assert db.command("explain", find)["queryPlanner"]["winningPlan"]["stage"] == "COLLSCAN"
+    cursor = db.command(find)["cursor"]["id"]
+    c.insert_many([{"_id": 2, "a": 2}, {"_id": 6, "a": 5}])
+    batch = db.command("getMore", Int64(cursor), collection="ring")["cursor"]["nextBatch"]
+    assert [document["_id"] for document in batch] == [6]
+
+
+def test_a_search_by_distance_has_no_tail(db):
+    db.create_collection("ring", capped=True, size=4096)
+    near = {"p": {"$near": {"$geometry": {"type": "Point", "coordinates": [0, 0]}}}}
+    with pytest.raises(OperationFailure, match="Tailable cursors and geo .near cannot be used together") as failure:
+        db.command("find", "ring", filter=near, tailable=True)
+    assert failure.value.code == 2
+
+
 @pytest.mark.parametrize("pipeline, is_lost", [([], True), ([{"$limit": 3}], True), ([{"$project": {"_id": 1}}], True),
                                                ([{"$addFields": {"x": 1}}], False)])
 def test_a_pipeline_that_is_a_query_loses_its_place_too(db, pipeline, is_lost):

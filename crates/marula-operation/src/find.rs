@@ -5,7 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::{Query, Shown, Wanted, Wording, choice, refusal};
+use marula_plan::{Hint, Query, Shown, Wanted, Wording, choice, refusal};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::Projection;
@@ -26,6 +26,7 @@ errors! {
     tailable_single_batch() = BadValue, "cannot use tailable option with the 'singleBatch' option";
     tailable_sort() = BadValue, "cannot use tailable option with a sort other than {{$natural: 1}}";
     tailable_not_capped(asked: &str) = BadValue, "{asked} tailable cursor requested on non capped collection";
+    tailable_near() = BadValue, "Tailable cursors and geo $near cannot be used together";
     near_natural() = BadValue, "geoNear expression not allowed with $natural sort order";
     tailable_text() = BadValue, "text and tailable cursor not allowed in same query";
     text_natural() = BadValue, "text expression not allowed with $natural sort order";
@@ -165,6 +166,14 @@ impl<'a> FindOp<'a> {
             draft.finish(&query.context)?
         };
         projection.iter_mut().try_for_each(|projection| projection.optimize(&query.context))?;
+        if query.filter.near().is_some() {
+            if self.sort.get("$natural").is_some() {
+                return Err(near_natural());
+            }
+            if self.tail != Tail::No {
+                return Err(tailable_near());
+            }
+        }
         if let Some(projection) = &projection {
             projection.check_metadata(&query.filter, query.sort.is_some())?;
         }
@@ -186,9 +195,6 @@ impl<'a> FindOp<'a> {
         }
         if query.filter.text().is_some() && self.sort.get("$natural").is_some() {
             return Err(text_natural());
-        }
-        if query.filter.near().is_some() && self.sort.get("$natural").is_some() {
-            return Err(near_natural());
         }
         query.shows_score = text::asks_for(self.projection, "textScore");
         query.wants_score = query.shows_score || text::asks_for(self.sort, "textScore");
@@ -217,14 +223,21 @@ impl<'a> FindOp<'a> {
         }
     }
 
-    /// Refuses a tailable cursor on a collection that is not capped.
+    /// Has a tailable cursor scan the collection, whatever its hint and bounds say: an index does
+    /// not have the order in which documents are added.
     ///
     /// Errors: `tailable_not_capped`.
-    fn check_tail(&self, query: &Query, collection: &Collection) -> Result<()> {
-        if self.tail != Tail::No && collection.state().options.capped.is_none() {
+    fn apply_tail(&self, query: &mut Query, collection: &Collection) -> Result<()> {
+        if self.tail == Tail::No {
+            return Ok(());
+        }
+        if collection.state().options.capped.is_none() {
             let asked = refusal::description(&collection.namespace(), query, &self.wording());
             return Err(tailable_not_capped(&asked));
         }
+        let backward = matches!(query.hint, Some(Hint::Natural { backward: true }));
+        query.hint = Some(Hint::Natural { backward });
+        (query.min, query.max) = (None, None);
         Ok(())
     }
 
@@ -243,7 +256,7 @@ impl<'a> FindOp<'a> {
         }
         let FindQuery { mut query, .. } = self.query(env, context)?;
         if let Some(collection) = collection {
-            self.check_tail(&query, collection)?;
+            self.apply_tail(&mut query, collection)?;
         }
         // mongod's explain has no record ids next to index keys.
         query.shows_record_id &= !self.return_key;
@@ -267,8 +280,8 @@ impl<'a> FindOp<'a> {
             // One document at most is one batch in any case.
             return Ok(Progress::Done(FindDocuments::new(execution)));
         }
-        let FindQuery { query, projection, position_filter } = self.query(env, context)?;
-        self.check_tail(&query, collection)?;
+        let FindQuery { mut query, projection, position_filter } = self.query(env, context)?;
+        self.apply_tail(&mut query, collection)?;
         let (wording, mut interrupt) = (self.wording(), || env.check_interrupt());
         let time_budget = env.host.time_budget();
         let chosen =

@@ -322,6 +322,11 @@ pub(crate) fn check_doc_in(
     doc: Doc<'_>,
 ) -> Result<()> {
     for (at, element) in doc.iter().enumerate() {
+        let of_any_type = fields.iter().find(|field| element.name == field.name);
+        if let Some(field) = of_any_type.filter(|field| field.types == Types::Any) {
+            // The form of such a field is checked after all names.
+            check_once(place, field, element, doc.iter().take(at))?;
+        }
         let field = check_read(version, place, fields, element.name, element.value.get())?;
         check_once(place, field, element, doc.iter().take(at))?;
     }

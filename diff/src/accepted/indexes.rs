@@ -138,9 +138,10 @@ pub(super) const ROWS: &[Accepted] = &[
             let is_hinted = case.command.get("hint").is_some();
             let is_refused = difference.class == "code 291 for 0" && is_hinted && names_place;
             let is_missing = difference.class == "results" && asks_for_ends && found[0] > found[1];
-            case.kind == "indexed"
+            let is_end_refused = difference.class == "code 291 for 0" && is_hinted && asks_for_ends;
+            matches!(case.kind, "indexed" | "metadata")
                 && case.indexes.iter().any(is_wildcard)
-                && (is_refused || is_missing)
+                && (is_refused || is_end_refused || is_missing)
         },
     },
     Accepted {

@@ -9,6 +9,20 @@ use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
     Accepted {
+        words: "A `$setWindowFields` without an output gives a document that has a field twice as it is",
+        applies: |case, difference| {
+            let mut is_bare = false;
+            for command in commands(case) {
+                command.walk(&mut |name, value| {
+                    let output = value.get("output");
+                    is_bare |= name == "$setWindowFields"
+                        && output.is_some_and(|output| output.fields().is_empty());
+                });
+            }
+            difference.class == "results" && case.kind == "repeated" && is_bare
+        },
+    },
+    Accepted {
         words: "A field that one stage removes and a later one sets again is at the end",
         applies: |case, difference| {
             let sets = [

@@ -73,11 +73,13 @@ pub(super) const ROWS: &[Accepted] = &[
         applies: |case, _| {
             let is_id = |field: &&(String, Tree)| field.0 == "_id";
             let mut is_twice = false;
-            case.command.walk(&mut |name, value| {
-                if let ("filter" | "query" | "q", Tree::Doc(fields)) = (name, value) {
-                    is_twice |= fields.iter().filter(is_id).count() > 1;
-                }
-            });
+            for command in commands(case) {
+                command.walk(&mut |name, value| {
+                    if let ("filter" | "query" | "q", Tree::Doc(fields)) = (name, value) {
+                        is_twice |= fields.iter().filter(is_id).count() > 1;
+                    }
+                });
+            }
             is_twice
         },
     },
@@ -124,9 +126,14 @@ pub(super) const ROWS: &[Accepted] = &[
         words: "Inserts that were rejected have used up record ids in mongod",
         applies: |case, difference| {
             let [ours, theirs] = difference.replies.clone().map(without_record_ids);
-            difference.class == "results"
-                && case.command.get("showRecordId").is_some()
-                && ours == theirs
+            let batches = difference.replies.each_ref().map(|reply| first_batch(reply).len());
+            let mut asks = false;
+            case.command.walk(&mut |name, value| {
+                asks |= name == "$meta" && value.text().is_some_and(|text| text == "recordId");
+            });
+            let is_shown = case.command.get("showRecordId").is_some() && ours == theirs;
+            let is_metadata = asks && !case.indexes.is_empty() && batches[0] == batches[1];
+            difference.class == "results" && (is_shown || is_metadata)
         },
     },
     Accepted {

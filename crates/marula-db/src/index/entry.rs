@@ -134,10 +134,9 @@ const PATH_FIELD: &str = "$_path";
 
 /// Decodes an entry's key string as clients see it, in `returnKey` and `{ $meta: "indexKey" }`: a
 /// place in the plane is its hash as bytes of a subtype of its own. `None` if the bytes are not a
-/// key string, and for an entry of a text index, which is not shown.
+/// key string.
 pub fn shown_key(index: &Index, entry: &Entry<'_>, out: &mut Vec<u8>) -> Option<()> {
     match &index.spec.kind {
-        IndexKind::Text(_) => None,
         IndexKind::Places(Geography::Flat(_)) => {
             let mut values = Vec::new();
             decode_values(index, entry, &mut values)?;

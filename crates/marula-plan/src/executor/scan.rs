@@ -370,7 +370,7 @@ impl Ixscan {
         if scan.is_at_end() {
             return Ok(Step::Eof);
         }
-        if let Some(key) = self.only_key() {
+        if let Some(key) = self.only_key().filter(|_| !env.wants_entries) {
             let record = env.collection.find_unique(env.view, &key)?;
             env.collection.check_index(&self.index)?;
             let Some(record) = record else {

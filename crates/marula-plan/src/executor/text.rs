@@ -133,7 +133,8 @@ impl TextMatch {
                 return Ok(Emit::Taken);
             }
             has_passed = true;
-            out(found)
+            // As in mongod, the entries of a search are not shown.
+            out(Found { entry: None, ..found })
         })?;
         Ok(match step {
             Step::Advanced(_) if !has_passed => Step::NeedTime,

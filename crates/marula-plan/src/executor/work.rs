@@ -78,6 +78,8 @@ pub(crate) struct Env<'r> {
     filter: &'r Filter,
     /// The fields that are used afterwards.
     fields: Option<&'r FieldSet>,
+    /// Whether the entries that lead to documents are used, too.
+    pub(super) wants_entries: bool,
     /// The context of the operation.
     context: &'r Context,
     /// The newest commit at the start of the run.
@@ -103,7 +105,19 @@ impl<'r> Env<'r> {
         let open = std::iter::repeat_with(|| Open::Closed).take(place_count).collect();
         let (filter, fields, context) = (&query.filter, query.fields.as_ref(), &query.context);
         let (opened, place_lost) = (view.moment(), None);
-        Env { unit, view, collection, filter, fields, context, opened, size, open, place_lost }
+        Env {
+            unit,
+            view,
+            collection,
+            filter,
+            fields,
+            wants_entries: query.wants_key,
+            context,
+            opened,
+            size,
+            open,
+            place_lost,
+        }
     }
 
     /// Returns the source of documents for a scan.

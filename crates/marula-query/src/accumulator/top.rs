@@ -60,7 +60,7 @@ fn parse(
             b"n" if many => count = Some(Expression::parse(element.value.get(), scope)?),
             b"output" => output = Some(element.value.get()),
             b"sortBy" => match element.value.get() {
-                Value::Document(doc) => sort_by = Some(doc),
+                Value::Document(doc) | Value::Array(doc) => sort_by = Some(doc),
                 _ => return Err(sort_by_not_object()),
             },
             _ => return Err(unknown_argument(name, &element.name.to_string())),

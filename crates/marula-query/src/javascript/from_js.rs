@@ -83,9 +83,10 @@ pub(super) fn emitted<'js>(
     call: &Call<'_, 'js>,
     [key, value]: [&JsValue<'js>; 2],
 ) -> Result<(ValueBuf, ValueBuf)> {
+    // The two are within a document.
     let written = |value: &JsValue<'js>| -> Result<ValueBuf> {
         let mut out = Vec::new();
-        let kind = write(call, value, 0, &mut out)?;
+        let kind = write(call, value, 1, &mut out)?;
         Ok(ValueBuf::from_parts(kind, out))
     };
     let (key, value) = (written(key)?, written(value)?);
@@ -199,7 +200,7 @@ fn write_object<'js>(
     depth: u32,
     out: &mut Vec<u8>,
 ) -> Result<Type> {
-    if let Some(kind) = write_special(call, object, out)? {
+    if let Some(kind) = write_special(call, object, depth, out)? {
         return Ok(kind);
     }
     if depth >= DEPTH_MAX {
@@ -246,6 +247,7 @@ fn exact_int(number: f64) -> Option<i32> {
 fn write_special<'js>(
     call: &Call<'_, 'js>,
     object: &Object<'js>,
+    depth: u32,
     out: &mut Vec<u8>,
 ) -> Result<Option<Type>> {
     let describe = || -> rquickjs::Result<Option<Array<'js>>> {
@@ -282,8 +284,9 @@ fn write_special<'js>(
         // An invalid date has no milliseconds and becomes the epoch.
         "Date" => put(Value::DateTime(number(1)? as i64), out)?,
         "RegExp" => {
-            // mongod appends the closing slash of source text to the pattern.
-            let pattern = text(1)? + "/";
+            // A result that is a regular expression keeps the closing slash of its source text, as
+            // in mongod; one within a document does not.
+            let pattern = text(1)? + if depth == 0 { "/" } else { "" };
             let options = text(2)?;
             if pattern.contains('\0') || options.contains('\0') {
                 return Err(nul_in_name());

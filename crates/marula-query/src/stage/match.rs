@@ -17,6 +17,7 @@ use crate::expression::Expression;
 use crate::feature_version::FeatureVersion;
 use crate::filter::{Filter, Node, Purpose};
 use crate::known::Known;
+use crate::text;
 use crate::validation::allowed::near_not_allowed;
 
 pub(super) const ROW: StageRow =
@@ -59,7 +60,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     if has_where(doc) {
         return Err(where_not_allowed());
     }
-    let mut draft = Filter::draft(doc, Purpose::Any, parser.context)?;
+    let mut draft = Filter::draft(doc, Purpose::Any, parser.context).map_err(|error| {
+        // A search by distance is refused before its form is looked at.
+        if text::has_near(doc) { near_not_allowed() } else { error }
+    })?;
     check_metadata(draft.root())?;
     if let Err(error) = draft.optimize(parser.context) {
         let filter = Filter::everything(parser.context);

@@ -45,11 +45,11 @@ fn parse_let(
     let mut names = Vec::new();
     for var in vars {
         let name = var.name.to_string();
-        check_user_variable(&name)?;
         args.push(Value::from(&*name).into());
         args.push(Expression::parse(var.value.get(), scope)?);
         names.push(name);
     }
+    names.iter().try_for_each(|name| check_user_variable(name))?;
     names.iter().for_each(|name| scope.bind(name));
     let body = Expression::parse(body, scope);
     scope.unbind(names.len());
