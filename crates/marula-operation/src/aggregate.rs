@@ -175,12 +175,14 @@ impl<'a> AggregateOp<'a> {
         let context = self.context(env, ns, collection.as_deref())?;
         let whole = Pipeline::parse(self.stages, &context)?;
         let (ns, views) = views::below(db, ns.clone())?;
-        let mut stages = Vec::new();
+        let (mut stages, mut asked) = (Vec::new(), whole.asked());
         for view in &views {
-            stages.extend_from_slice(Pipeline::parse(view.as_doc(), &context)?.stages());
+            let inner = Pipeline::parse(view.as_doc(), &context)?;
+            stages.extend_from_slice(inner.stages());
+            asked = asked.and(inner.asked());
         }
         stages.extend_from_slice(whole.stages());
-        let whole = Pipeline::from_stages(stages).rearranged(&context);
+        let whole = Pipeline::from_stages(stages).asking(asked).rearranged(&context);
         let below = db.collection(&ns).map(|below| env.unit.state(&below));
         let time_series = collection.and_then(|it| it.state().options.time_series.clone());
         Ok(Explained { ns, whole, context, below, time_series, hint: self.hint })

@@ -9,8 +9,7 @@ use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Node};
 use marula_query::projection::Projection;
 use marula_query::sort::SortPattern;
-use marula_query::stage::{Kind, Pipeline, Stage};
-use marula_query::text;
+use marula_query::stage::{Kind, Pipeline};
 
 use super::geo_near::Search;
 
@@ -85,8 +84,8 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     let (_, rest) = pipeline.split_at(taken);
     rest.check_needs()?;
     let wants_score = filter.as_ref().is_some_and(|filter| filter.text().is_some())
-        && (sort.as_ref().is_some_and(SortPattern::is_by_score) || asks_for(&rest, "textScore"));
-    let wants_key = asks_for(&rest, "indexKey");
+        && (sort.as_ref().is_some_and(SortPattern::is_by_score) || rest.asked().text_score);
+    let wants_key = rest.asked().index_key;
     let mut query = Query::new(filter.unwrap_or_else(|| without_conditions(&context)), context);
     query.sort = sort;
     query.wants_score = wants_score;
@@ -118,14 +117,6 @@ pub fn of_first_of_each(rest: Pipeline) -> Pipeline {
         Some(first) => rest.with_first(first.stage),
         None => rest,
     }
-}
-
-/// Returns whether some stage uses metadata of this name.
-pub(super) fn asks_for(pipeline: &Pipeline, name: &str) -> bool {
-    let asks = |stage: &Arc<dyn Stage>| {
-        stage.print().get().as_doc().is_some_and(|stage| text::asks_for(stage, name))
-    };
-    pipeline.stages().iter().any(asks)
 }
 
 /// Returns the filter of a query without conditions.

@@ -65,7 +65,7 @@ pub(crate) fn take(
     let filter = search.filter(&path, context)?;
     let Some(test) = filter.near().map(|(_, test)| test.clone()) else { return Ok(None) };
     let query = Query::new(filter, context.clone());
-    let rest = Pipeline::from_stages(rest.to_vec());
+    let rest = Pipeline::from_stages(rest.to_vec()).asking(pipeline.asked());
     Ok(Some((query, Search { stage: stage.clone(), path, test }, rest)))
 }
 

@@ -15,9 +15,7 @@ use marula_query::stage::{Kind, Pipeline, Report, Source, Step, World};
 use super::collection_source::{
     Ahead, CollectionSource, READ_AHEAD_BYTES, READ_AHEAD_BYTES_IN_TRANSACTION, Wants,
 };
-use super::front::{
-    Front, asks_for, front_projection, is_query, of_first_of_each, projection_of, push_down,
-};
+use super::front::{Front, front_projection, is_query, of_first_of_each, projection_of, push_down};
 use super::geo_near;
 use super::host::{Followed, PipelineHost, StreamPosition};
 use super::world::Surroundings;
@@ -123,7 +121,8 @@ fn start_resolved(
             }
             (_, hint) => hint,
         };
-        return start_resolved(surroundings, &on, Pipeline::from_stages(whole), hint, scope);
+        let whole = Pipeline::from_stages(whole).asking(inner.asked()).asking(pipeline.asked());
+        return start_resolved(surroundings, &on, whole, hint, scope);
     }
     let context = QueryContext::clone(&surroundings.context);
     let (mut query, rest) = push_down(pipeline, context)?;
@@ -166,11 +165,8 @@ fn start_front(
     let mut source = CollectionSource::new(execution, surroundings, search);
     // The metadata ends where documents are grouped.
     if !gives_first_of_each {
-        source.wants = Wants {
-            index_key: asks_for(&rest, "indexKey"),
-            record_id,
-            sort_key: asks_for(&rest, "sortKey"),
-        };
+        source.wants =
+            Wants { index_key: rest.asked().index_key, record_id, sort_key: rest.asked().sort_key };
     }
     Ok((source, rest))
 }

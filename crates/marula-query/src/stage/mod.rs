@@ -14,6 +14,7 @@ pub mod source;
 pub mod world;
 
 mod add_fields;
+mod asked;
 mod bucket;
 mod bucket_auto;
 mod change_stream;
@@ -64,6 +65,7 @@ use std::sync::Arc;
 use marula_bson::{Value, ValueBuf};
 use marula_error::Result;
 
+pub use asked::Asked;
 pub use change_stream::{ChangeStream, Shows, Start};
 pub use coll_stats::{CollectionStats, Histograms};
 pub use geo_near::GeoNear;

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use marula_bson::{ArrayWriter, Doc, DocWriter, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
+use super::asked::Asked;
 use super::source::{Counted, Step};
 use super::unavailable::Unavailable;
 use super::{
@@ -48,6 +49,7 @@ const OPLOG_MATCH: &str = "$_internalChangeStreamOplogMatch";
 #[derive(Clone)]
 pub struct Pipeline {
     stages: Vec<Arc<dyn Stage>>,
+    asked: Asked,
 }
 
 /// The stage that contains a pipeline.
@@ -72,6 +74,7 @@ pub struct Parser<'c> {
     depth: usize,
     /// The name of the stage that is being parsed.
     parsing: &'static str,
+    asked: Asked,
 }
 
 impl Pipeline {
@@ -151,13 +154,25 @@ impl Pipeline {
 
     /// Creates a pipeline of parsed stages.
     pub fn from_stages(stages: Vec<Arc<dyn Stage>>) -> Pipeline {
-        Pipeline { stages }
+        Pipeline { stages, asked: Asked::default() }
     }
 
     /// Returns the pipeline with its first stage replaced.
     #[must_use]
     pub fn with_first(mut self, stage: Arc<dyn Stage>) -> Pipeline {
         self.stages.splice(..1, [stage]);
+        self
+    }
+
+    /// Returns the metadata that it asks for, of all its stages and those within them.
+    pub fn asked(&self) -> Asked {
+        self.asked
+    }
+
+    /// Returns the pipeline as one that asks for this metadata, too.
+    #[must_use]
+    pub fn asking(mut self, asked: Asked) -> Pipeline {
+        self.asked = self.asked.and(asked);
         self
     }
 
@@ -170,7 +185,8 @@ impl Pipeline {
     #[must_use]
     pub fn split_at(mut self, index: usize) -> (Pipeline, Pipeline) {
         let rest = self.stages.split_off(index);
-        (self, Pipeline { stages: rest })
+        let asked = self.asked;
+        (self, Pipeline { stages: rest, asked })
     }
 
     /// Returns whether the first stage produces its own documents, so that the input is not read.
@@ -213,7 +229,7 @@ impl Pipeline {
     /// mongod 6.0.
     #[must_use]
     pub fn rearranged(self, context: &Context) -> Pipeline {
-        Pipeline { stages: optimize::rearranged(self.stages, context) }
+        Pipeline { stages: optimize::rearranged(self.stages, context), ..self }
     }
 
     /// Starts the stages on `input`; pulling the result runs the pipeline.
@@ -277,7 +293,8 @@ fn with_metadata<'c>(
 
 impl<'c> Parser<'c> {
     fn new(context: &'c Context, inside: PipelineParent, depth: usize) -> Self {
-        Parser { context, stages: Vec::new(), inside, depth, parsing: "" }
+        let asked = Asked::default();
+        Parser { context, stages: Vec::new(), inside, depth, parsing: "", asked }
     }
 
     /// Returns the token after which the change stream at the front resumes.
@@ -338,6 +355,7 @@ impl<'c> Parser<'c> {
         if count > STAGES_MAX {
             return Err(too_many_stages());
         }
+        self.asked = Asked::of(array);
         // The end of each user stage's own stages.
         let mut ends = Vec::with_capacity(count);
         for item in array.values() {
@@ -408,7 +426,8 @@ impl<'c> Parser<'c> {
     }
 
     fn unoptimized(self) -> Pipeline {
-        Pipeline { stages: self.stages.into_iter().map(Arc::from).collect() }
+        let stages = self.stages.into_iter().map(Arc::from).collect();
+        Pipeline { stages, asked: self.asked }
     }
 
     fn finish(self) -> Result<Pipeline> {
