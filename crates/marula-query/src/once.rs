@@ -1,6 +1,7 @@
 //! Fields of a command or stage that may each be given once.
 
 use bstr::BStr;
+use marula_bson::Element;
 use marula_error::{Result, errors};
 
 errors! {
@@ -21,8 +22,15 @@ impl<'d> Once<'d> {
         Once { place, names: Vec::new() }
     }
 
-    /// Notes a field that has a value: null counts as absent in most fields. All others that have
-    /// been noted are compared with it, so that only fields of known names should be.
+    /// Notes a field, unless it is null, which counts as absent. All others that have been noted
+    /// are compared with it, so that only fields of known names should be.
+    ///
+    /// Errors: `duplicate_field`.
+    pub fn note_given(&mut self, field: Element<'d>) -> Result<()> {
+        if field.value.get().is_nullish() { Ok(()) } else { self.note(field.name) }
+    }
+
+    /// Notes a field that may be null.
     ///
     /// Errors: `duplicate_field`.
     pub fn note(&mut self, name: &'d BStr) -> Result<()> {

@@ -92,7 +92,7 @@ impl CollectionSource {
         self.next = 0;
         let (bytes, ends, known) = (&mut self.bytes, &mut self.ends, &mut self.known);
         let wants = self.wants;
-        let sort = self.execution.query().sort.clone();
+        let sort = self.execution.query().sort.as_ref().filter(|_| wants.sort_key).cloned();
         let (bytes_max, documents_max) = match self.ahead {
             Ahead::Bytes(bytes) => (bytes, usize::MAX),
             Ahead::Batch => (READ_AHEAD_BYTES, self.surroundings.room.load(Ordering::Relaxed)),

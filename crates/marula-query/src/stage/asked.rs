@@ -3,9 +3,7 @@
 //! It is found once, in the text: a parsed stage may have become large, for constant parts of it
 //! are computed.
 
-use marula_bson::Doc;
-
-use crate::text;
+use marula_bson::{ByteSlice, Doc, Value};
 
 /// Kinds of metadata.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -21,11 +19,23 @@ pub struct Asked {
 impl Asked {
     /// The metadata that an array of stages asks for at any depth.
     pub(super) fn of(stages: Doc<'_>) -> Self {
-        let asks_for = |name| text::asks_for(stages, name);
-        Asked {
-            text_score: asks_for("textScore"),
-            index_key: asks_for("indexKey"),
-            sort_key: asks_for("sortKey"),
+        let mut asked = Asked::default();
+        asked.find(stages);
+        asked
+    }
+
+    fn find(&mut self, doc: Doc<'_>) {
+        for element in doc {
+            match element.value.get() {
+                Value::String(name) if element.name == "$meta" => match name.as_bytes() {
+                    b"textScore" => self.text_score = true,
+                    b"indexKey" => self.index_key = true,
+                    b"sortKey" => self.sort_key = true,
+                    _ => {}
+                },
+                Value::Document(inner) | Value::Array(inner) => self.find(inner),
+                _ => {}
+            }
         }
     }
 

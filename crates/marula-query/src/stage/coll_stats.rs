@@ -9,10 +9,10 @@ use super::report::{Report, Reporting};
 use super::{Parser, StagePlace, StageRow};
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
+use crate::once::Once;
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$collStats", since: FeatureVersion::V6_0, place: StagePlace::First, parse };
-use crate::once::Once;
 
 errors! {
     not_object(text: &str) = 5447000, "$collStats must take a nested object but found: $collStats: {text}";

@@ -25,12 +25,12 @@ use crate::expression::operator::unknown_operator;
 use crate::expression::set::hash;
 use crate::feature_version::FeatureVersion;
 use crate::meter;
+use crate::once::Once;
 use crate::sort::SortPattern;
 use crate::spill::Share;
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$densify", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
-use crate::once::Once;
 
 errors! {
     not_object(kind: &str) = FailedToParse, "The $densify stage specification must be an object, found {kind}";
@@ -115,9 +115,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             "" => return Err(unnamed_field("")),
             _ => return Err(unknown_field(&name)),
         }
-        if !value.is_nullish() {
-            once.note(element.name)?;
-        }
+        once.note_given(element)?;
     }
     let field = field.ok_or_else(|| missing("field"))?;
     let range = range.ok_or_else(|| missing("range"))?;
@@ -194,9 +192,7 @@ fn parse_range(range: Doc<'_>, is_whole: bool) -> Result<(ValueBuf, Option<Unit>
             b"bounds" => bounds = Some(value),
             name => return Err(unknown_field(&format!("range.{}", name.to_str_lossy()))),
         }
-        if !value.is_nullish() {
-            once.note(element.name)?;
-        }
+        once.note_given(element)?;
     }
     let (step, number) = step.ok_or_else(|| missing("range.step"))?;
     let bounds = bounds.ok_or_else(|| missing("range.bounds"))?;

@@ -8,10 +8,10 @@ use marula_error::{Result, errors};
 use super::{Parser, StagePlace, StageRow, add_fields, set_window_fields};
 use crate::expression::Expression;
 use crate::feature_version::FeatureVersion;
+use crate::once::Once;
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$fill", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
-use crate::once::Once;
 
 errors! {
     not_object(kind: &str) = FailedToParse, "The $fill stage specification must be an object, found {kind}";
@@ -64,9 +64,7 @@ impl<'s> Spec<'s> {
                 "" => return Err(unnamed_field()),
                 _ => return Err(unknown_field(&name)),
             }
-            if !value.is_nullish() {
-                once.note(element.name)?;
-            }
+            once.note_given(element)?;
         }
         Ok(spec)
     }

@@ -14,11 +14,11 @@ use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
 use crate::feature_version::FeatureVersion;
 use crate::meter;
+use crate::once::Once;
 use crate::update::EmptyTimestamps;
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$merge", since: FeatureVersion::V6_0, place: StagePlace::Last, parse };
-use crate::once::Once;
 
 errors! {
     wrong_type(kind: &str) = TypeMismatch, "$merge requires a string or object argument, but found {kind}";
@@ -187,9 +187,7 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<
             b"" => return Err(unnamed_field()),
             name => return Err(unknown_field(&name.to_str_lossy())),
         }
-        if !value.is_nullish() {
-            once.note(element.name)?;
-        }
+        once.note_given(element)?;
     }
     let (database, collection) = target.ok_or_else(no_into)?;
     let database = database.unwrap_or_else(|| context.database().to_owned());

@@ -11,6 +11,7 @@ use super::{Env, Parser, Source, Stage, StagePlace, StageRow};
 use crate::context::Context;
 use crate::expression::{Expression, Frame, print};
 use crate::feature_version::FeatureVersion;
+use crate::once::Once;
 
 pub(super) const REPLACE_ROOT: StageRow = StageRow {
     name: "$replaceRoot",
@@ -24,7 +25,6 @@ pub(super) const REPLACE_WITH: StageRow = StageRow {
     place: StagePlace::Anywhere,
     parse: parse_replace_with,
 };
-use crate::once::Once;
 
 errors! {
     not_object(kind: &str) = 40229, "expected an object as specification for $replaceRoot stage, got {kind}";

@@ -21,6 +21,7 @@ use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path, Variable};
 use crate::feature_version::FeatureVersion;
+use crate::once::Once;
 use crate::sort::{SortPart, SortPattern};
 use crate::spill::Share;
 use crate::window::{FunctionState, Partition, WindowFunction};
@@ -31,7 +32,6 @@ pub(super) const ROW: StageRow = StageRow {
     place: StagePlace::Anywhere,
     parse,
 };
-use crate::once::Once;
 
 errors! {
     not_object(kind: &str) = FailedToParse, "the $setWindowFields stage specification must be an object, found {kind}";

@@ -12,6 +12,7 @@ use super::{Env, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
 use crate::filter::{Filter, Node};
+use crate::once::Once;
 
 pub(super) const ROW: StageRow = StageRow {
     name: "$unionWith",
@@ -19,7 +20,6 @@ pub(super) const ROW: StageRow = StageRow {
     place: StagePlace::Anywhere,
     parse,
 };
-use crate::once::Once;
 
 errors! {
     wrong_type(kind: &str) = FailedToParse, "the $unionWith stage specification must be an object or string, but found {kind}";
@@ -58,9 +58,7 @@ pub(super) fn read(value: Value<'_>) -> Result<(Option<String>, Doc<'_>)> {
                     b"pipeline" => stages = value.as_array().ok_or_else(pipeline_not_array)?,
                     _ => return Err(unknown_field(&element.name.to_string())),
                 }
-                if !value.is_nullish() {
-                    once.note(element.name)?;
-                }
+                once.note_given(element)?;
             }
         }
         _ => return Err(wrong_type(value.kind().alias())),

@@ -54,22 +54,11 @@ pub fn has_near(filter: Doc<'_>) -> bool {
     })
 }
 
-/// Returns whether a document uses metadata of this name at any depth: `{ $meta: "textScore" }`, or
-/// the form that `explain` prints.
+/// Returns whether a document uses metadata of this name at any depth: `{ $meta: "textScore" }`.
 pub fn asks_for(doc: Doc<'_>, name: &str) -> bool {
     doc.iter().any(|element| match element.value.get() {
-        value if *element.name == *b"$meta" => names(value, name),
+        Value::String(asked) if element.name == "$meta" => asked == name,
         Value::Document(inner) | Value::Array(inner) => asks_for(inner, name),
         _ => false,
     })
-}
-
-fn names(value: Value<'_>, wanted: &str) -> bool {
-    match value {
-        Value::String(name) => *name == *wanted.as_bytes(),
-        Value::Document(inner) | Value::Array(inner) => {
-            inner.values().any(|value| names(value, wanted))
-        }
-        _ => false,
-    }
 }
