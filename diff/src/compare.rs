@@ -5,6 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use marula_bson::calendar::Civil;
 use marula_bson::{DocBuf, ObjectId, Value, ValueBuf};
 
 use crate::case::{Case, failure};
@@ -145,6 +146,7 @@ fn own(value: Value<'_>, now: u64) -> Option<ValueBuf> {
             let text = text.to_string();
             let known = without_own_id(&text)
                 .or_else(|| without_own_time(&text, &is_now))
+                .or_else(|| without_own_moment(&text, now))
                 .or_else(|| without_own_name(&text))
                 .or_else(|| without_own_port(&text))?;
             Some(Value::from(&known).to_buf())
@@ -159,6 +161,16 @@ fn without_own_id(text: &str) -> Option<String> {
     let hex = text.get(at..at + 24)?;
     let id = ObjectId::parse_hex(hex).filter(|id| !is_of_case(*id))?;
     Some(text.replace(&id.to_string(), &"9".repeat(24)))
+}
+
+/// Replaces a moment of today as messages show one, such as `2026-11-27T12:20:18.925Z`.
+fn without_own_moment(text: &str, now: u64) -> Option<String> {
+    const CLOCK: &str = "T00:00:00.000Z";
+    let today = Civil::of_ms(i64::try_from(now).ok()? * 1000);
+    let today = format!("{:04}-{:02}-{:02}", today.year, today.month, today.day);
+    let at = text.find(&today)? + today.len();
+    let clock = text.get(at..at + CLOCK.len()).filter(|clock| clock.starts_with('T'))?;
+    Some(text.replace(clock, CLOCK))
 }
 
 /// Replaces the number of a cursor and the UUID of a collection at the end of an error's text.

@@ -291,3 +291,24 @@ def test_each_timestamp_of_an_update_is_another(c):
     assert len(times) == 13
     assert len(set(times)) == 13
     assert all(time.time > 0 for time in times)
+
+
+def test_a_filter_may_use_the_constants_of_its_update(c):
+    c.insert_many([{"_id": 1, "x": 1}, {"_id": 2, "x": 2}])
+
+    def update(q, u, **more):
+        return c.database.command("update", c.name, updates=[{"q": q, "u": u, "c": {"w": 2}, "multi": True, **more}])
+    of_constant = {"$expr": {"$eq": ["$x", "$$w"]}}
+    assert update(of_constant, [{"$set": {"z": "$$w"}}])["nModified"] == 1
+    assert c.find_one({"z": 2}) == {"_id": 2, "x": 2, "z": 2}
+    assert update({"$expr": {"$eq": ["$x", "$$q"]}}, [])["writeErrors"][0]["code"] == 17276
+    assert update(of_constant, {"$set": {"z": 1}})["writeErrors"][0]["code"] == 51198
+
+
+@pytest.mark.parametrize("limit, shown", [
+    (2, "2"), (123456789, "1.23457e+08"), (Int64(9223372036854775806), "9.22337e+18"), (1.5, "1.5"), (Decimal128("1E+40"), "1e+40"),
+])
+def test_a_limit_of_a_delete_is_shown_with_six_digits(c, limit, shown):
+    with pytest.raises(OperationFailure) as failed:
+        c.database.command("delete", c.name, deletes=[{"q": {}, "limit": limit}])
+    assert failed.value.details["errmsg"] == f"The limit field in delete objects must be 0 or 1. Got {shown}"

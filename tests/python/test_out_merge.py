@@ -67,6 +67,21 @@ def test_an_error_of_one_document_does_not_stop_the_others_of_a_batch(source):
     assert [d["_id"] for d in rows(target)] == [1, 2, 3, 9]
 
 
+@pytest.mark.parametrize("stages, how, code", [
+    ([{"$project": {"_id": {"$cond": [{"$eq": ["$_id", 2]}, None, "$_id"]}}}], {}, 51132),
+    ([{"$project": {"_id": {"$cond": [{"$eq": ["$_id", 2]}, [1], "$_id"]}}}], {}, 51185),
+    ([{"$set": {"n": {"$cond": [{"$eq": ["$_id", 2]}, "x", 1]}}}],
+     {"let": {"m": {"$add": ["$n", 1]}}, "whenMatched": [{"$set": {"n": "$$m"}}]}, 14),
+])
+def test_a_document_that_cannot_be_merged_keeps_its_batch_from_being_written(source, stages, how, code):
+    target = target_of(source)
+    before = rows(target)
+    with pytest.raises(OperationFailure) as failed:
+        source.aggregate([*stages, {"$merge": {"into": target.name, **how}}])
+    assert failed.value.code == code
+    assert rows(target) == before
+
+
 @pytest.mark.parametrize("how, code", [
     ({"whenNotMatched": "fail"}, 13113),
     ({"on": "k"}, 51183),

@@ -494,3 +494,23 @@ def test_places_at_the_pole(c, name, is_indexed):
     expected = {"to the pole by two meridians": [0, 1, 5, 6]}.get(name, around)
     for operator in ("$geoWithin", "$geoIntersects"):
         assert ids(c.find({"at": {operator: polygon}}).sort("_id")) == expected, operator
+
+
+def test_a_hint_lets_a_search_use_an_index_behind_another_field(db):
+    db.c.create_index([("a", 1), ("p", "2dsphere")], name="behind")
+    db.c.insert_many([{"_id": 1, "a": 1, "p": [0, 1]}, {"_id": 2, "p": [0, 2]}, {"_id": 3, "a": 1}])
+    near = {"p": {"$nearSphere": [0, 1]}}
+    with pytest.raises(pymongo.errors.OperationFailure) as failed:
+        list(db.c.find(near))
+    assert failed.value.code == 291
+    assert sorted(one["_id"] for one in db.c.find(near).hint("behind")) == [1, 2]
+    assert [one["_id"] for one in db.c.find({**near, "a": 1}).hint("behind")] == [1]
+
+
+@pytest.mark.parametrize("more", [
+    {"projection": {"a": {"$bad": 1}}}, {"projection": {"a": {"$meta": "textScore"}}}, {"sort": {"a": {"$meta": "x"}}},
+])
+def test_a_search_by_distance_refuses_the_natural_order_before_what_follows(db, more):
+    db.c.insert_one({"p": [0, 1]})
+    with pytest.raises(pymongo.errors.OperationFailure, match="geoNear expression not allowed with .natural hint"):
+        db.command("find", "c", filter={"p": {"$geoNear": [0, 1]}}, hint={"$natural": 1}, **more)

@@ -144,3 +144,119 @@ def test_lists_that_come_twice_follow_each_other_and_of_others_the_last_counts(a
         (Fields([("$project", fields({"_id": 0, "z": {"$zip": zipped}}))]), [{"z": [[1, 1], [2, 2]]}] * 3),
     ]:
         assert answer(fields({**AGGREGATE, "pipeline": [stage]}))["cursor"]["firstBatch"] == expected
+
+
+WRONG_HINT = "9 Hint must be a string or an object"
+WRONG_UPDATE = "9 Update argument must be either an object or an array"
+
+
+def statement(**pairs):
+    return [("q", {}), *((name.rstrip("2"), value) for name, value in pairs.items())]
+
+
+@pytest.mark.parametrize("update, expected", [
+    ([("u", 1), ("u", {})], WRONG_UPDATE),
+    (statement(u=1, bogus=1), WRONG_UPDATE),
+    (statement(bogus=1, u=1), "40415 BSON field 'update.updates.bogus' is an unknown field."),
+    (statement(u=1, multi="x"), WRONG_UPDATE),
+    (statement(u={}, u2=1), once("update.updates.u")),
+    (statement(u={}, u2=None), once("update.updates.u")),
+    (statement(u={}, hint={}, hint2=1), once("update.updates.hint")),
+    (statement(u={}, hint=1, hint2={}), WRONG_HINT),
+    (statement(u={}, multi=True, multi2={}),
+     "14 BSON field 'update.updates.multi' is the wrong type 'object', expected type 'bool'"),
+])
+def test_the_first_mistake_of_a_statement_counts(answer, update, expected):
+    assert answer(Fields([("update", "c"), ("updates", [Fields(update)])])) == expected
+
+
+@pytest.mark.parametrize("collation, expected", [
+    ([("strength", 1), ("strength", 2)], once("collation.strength")),
+    ([("strength", 1), ("strength", 9)], once("collation.strength")),
+    ([("strength", 1), ("strength", "en")],
+     "14 BSON field 'collation.strength' is the wrong type 'string', expected types '[long, int, decimal, double']"),
+    ([("strength", 9), ("locale", "en")], "51024 BSON field 'strength' value must be <= 5, actual value '9'"),
+])
+def test_the_type_of_a_collations_option_is_checked_first(answer, collation, expected):
+    command = [("find", "c"), ("collation", Fields([("locale", "en"), *collation]))]
+    assert answer(Fields(command)) == expected
+
+
+@pytest.mark.parametrize("concern, is_taken", [
+    ([("level", "majority"), ("level", 1)], True),
+    ([("level", "local"), ("level", "nonsense")], True),
+    ([("level", 1), ("level", "majority")], False),
+])
+def test_the_first_level_of_a_read_concern_counts(answer, concern, is_taken):
+    reply = answer(Fields([("find", "c"), ("readConcern", Fields(concern))]))
+    assert (not isinstance(reply, str)) == is_taken
+
+
+def test_of_a_variable_that_is_defined_twice_the_last_value_counts(answer):
+    twice = Fields([("v", 1), ("v", 2)])
+    lookup = Fields([("from", "c"), ("let", twice), ("pipeline", [{"$limit": 1}, {"$project": {"_id": 0, "v": "$$v"}}]),
+                     ("as", "j")])
+    show = [{"$limit": 1}, {"$project": {"_id": 0, "v": "$$v"}}]
+    for command, expected in [
+        (Fields([("aggregate", "c"), ("pipeline", show), ("cursor", {}), ("let", twice)]), [{"v": 2}]),
+        (Fields([("aggregate", "c"), ("cursor", {}), ("pipeline", [
+            Fields([("$limit", 1)]), Fields([("$lookup", lookup)]), Fields([("$project", {"_id": 0, "j": 1})])])]),
+         [{"j": [{"v": 2}]}]),
+        (Fields([("find", "c"), ("filter", {"$expr": {"$eq": ["$$v", 1]}}),
+                 ("let", Fields([("v", 1), ("v", "$$REMOVE")]))]), []),
+    ]:
+        assert answer(command)["cursor"]["firstBatch"] == expected
+
+
+@pytest.fixture
+def twice(answer):
+    """A collection of one document with fields that come twice."""
+    def stored(*pairs):
+        answer(Fields([("delete", "twice"), ("deletes", [{"q": {}, "limit": 0}])]))
+        document = Fields([("_id", 1), *pairs])
+        assert answer(Fields([("insert", "twice"), ("documents", [document])]))["n"] == 1
+
+        def find(projection):
+            text = answer(Fields([("find", "twice"), ("projection", projection)]))["cursor"]["firstBatch"][0]
+            return text
+        return find
+
+    return stored
+
+
+def test_an_exclusion_hides_all_fields_of_a_name(answer, twice):
+    find = twice(("a", 1), ("b", 5), ("a", 2), ("x", Fields([("a", 1), ("b", 5), ("a", 2)])))
+    assert find({"a": 0, "x.a": 0}) == {"_id": 1, "b": 5, "x": {"b": 5}}
+    assert find({"a": 0, "b": 0, "x.b": 0, "x.a": 0}) == {"_id": 1, "x": {}}
+    # A driver shows the last of two.
+    assert find({"a": 1, "d": "$b"}) == {"_id": 1, "a": 1, "d": 5}
+    assert find({"x.a": 1, "x.d": "$b"}) == {"_id": 1, "x": {"a": 1, "d": 5}}
+
+
+def test_documents_are_merged_with_the_first_of_two_values(answer, twice):
+    twice(("a", 1), ("b", 5), ("a", 2))
+    for stages, expected in [
+        ([{"$replaceWith": {"$mergeObjects": [{"a": 9}, "$$ROOT"]}}], {"_id": 1, "a": 1, "b": 5}),
+        ([{"$replaceWith": {"$mergeObjects": ["$$ROOT", {"a": 9}]}}], {"_id": 1, "a": 9, "b": 5}),
+        ([{"$group": {"_id": 1, "m": {"$mergeObjects": "$$ROOT"}}}], {"_id": 1, "m": {"_id": 1, "a": 1, "b": 5}}),
+    ]:
+        assert answer(Fields([("aggregate", "twice"), ("pipeline", stages), ("cursor", {})]))["cursor"]["firstBatch"] == [expected]
+
+
+@pytest.mark.parametrize("types, is_taken", [
+    ([10, "date"], True), (["date", 10], True), (["timestamp", "date"], True), ([10], False),
+])
+def test_the_last_type_of_a_current_date_that_is_one_counts(answer, types, is_taken):
+    moment = Fields([("$type", one) for one in types])
+    update = Fields([("q", {}), ("u", Fields([("$currentDate", Fields([("x", moment)]))]))])
+    assert isinstance(answer(Fields([("update", "c"), ("updates", [update])])), dict) == is_taken
+
+
+@pytest.mark.parametrize("projection, expected", [
+    ([("a.$", 1), ("a.$", 1)], "31276 Cannot specify more than one positional projection per query."),
+    ([("a.$", 1), ("a", 1)], "31250 Path collision at a"),
+    ([("a", {"$elemMatch": {}}), ("a.$", 1)], "31256 Cannot specify positional operator and $elemMatch."),
+    ([("a", {"$elemMatch": {}}), ("b", 0), ("c.$", 1)], "31256 Cannot specify positional operator and $elemMatch."),
+])
+def test_a_second_positional_projection_is_refused_before_its_path_is(answer, projection, expected):
+    assert answer(Fields([("find", "c"), ("filter", {"a": 1}), ("projection", Fields(projection))])) == expected

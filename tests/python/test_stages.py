@@ -64,6 +64,16 @@ def test_what_a_lookup_joins_by(c, local, document, found):
     assert sorted((d["_id"] for d in reply["r"]), key=str) == found
 
 
+@pytest.mark.parametrize("pipeline", [[], [{"$match": {"_id": 9}}], [{"$project": {"x": "$$v"}}]])
+def test_the_variables_of_a_lookup_are_computed_for_every_document(c, pipeline):
+    # The joined documents are the same for all, and are read once.
+    c.insert_many([{"_id": 1, "x": 1}, {"_id": 2, "x": 2}, {"_id": 3, "x": "text"}])
+    stage = {"from": c.name, "let": {"v": {"$add": ["$x", 1]}}, "pipeline": pipeline, "as": "j"}
+    with pytest.raises(OperationFailure, match="only supports numeric or date types") as failed:
+        list(c.aggregate([{"$lookup": stage}]))
+    assert failed.value.code == 14
+
+
 JOINS = [
     {"$lookup": {"from": "b", "localField": "k", "foreignField": "k", "as": "j"}},
     {"$lookup": {"from": "b", "let": {"k": "$k"}, "as": "j",

@@ -107,6 +107,19 @@ def test_a_capped_copy_keeps_the_maximum(db):
         assert db[name].options() == {"capped": True, "size": 8192, "max": 3}
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_cursor_that_has_reached_its_limit_loses_its_place_too(db, batch):
+    db.create_collection("c", capped=True, size=4096, max=3)
+    db.c.insert_many([{"_id": 1}, {"_id": 2}])
+    cursor = db.command("find", "c", tailable=True, batchSize=batch, limit=1)["cursor"]
+    assert cursor["firstBatch"] == [{"_id": 1}]
+    assert db.command("getMore", cursor["id"], collection="c")["cursor"]["nextBatch"] == []
+    db.c.insert_many([{"_id": 3}, {"_id": 4}])
+    with pytest.raises(OperationFailure, match="^CollectionScan died due to position in capped") as lost:
+        db.command("getMore", cursor["id"], collection="c")
+    assert lost.value.code == 136
+
+
 def test_a_tail_that_was_overwritten_is_lost(db):
     c = db.create_collection("ring", capped=True, size=4096, max=3)
     c.insert_many([{} for _ in range(3)])

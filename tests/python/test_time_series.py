@@ -285,3 +285,14 @@ def encode_document(document, more):
     """The bytes of a document with these elements after its own."""
     fields = encode(document)[4:-1] + more
     return (len(fields) + 5).to_bytes(4, "little") + fields + b"\0"
+
+
+@pytest.mark.parametrize("query, operator", [
+    ({"s": {"$elemMatch": {"$expr": "$d"}}}, "$expr"), ({"s": {"$elemMatch": {"$where": "1"}}}, "$where"),
+    ({"s": {"$not": {"$elemMatch": {"$or": [{"$expr": 1}]}}}}, "$expr"), ({"s": {"$in": [{"$expr": 1}]}}, "$expr"),
+    ({"s": {"x": {"$where": 1}}}, "$where"), ({"$or": [{"s": 1}, {"$expr": {"$bad": 1}}]}, "$expr"),
+])
+def test_a_write_names_no_operator_that_computes(db, m, query, operator):
+    error, = db.command("delete", "m", deletes=[{"q": query, "limit": 0}])["writeErrors"]
+    text = f"Cannot use {operator} when performing an update or delete on a time-series collection"
+    assert (error["code"], error["errmsg"]) == (72, text)

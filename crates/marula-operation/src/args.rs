@@ -97,9 +97,19 @@ fn evaluate_let(variables: Doc<'_>, context: &mut QueryContext) -> Result<()> {
             return Err(let_reads_document());
         }
         let frame = Frame::new(Doc::EMPTY, &arena, context);
-        match expression.eval(&frame)? {
+        let value = expression.eval(&frame)?.map(|value| value.to_buf());
+        // Of several variables with the same name the last counts.
+        if values.as_doc().get(element.name).is_some() {
+            values = DocBuf::build(|out| {
+                for other in values.as_doc().iter().filter(|other| other.name != element.name) {
+                    out.append_raw(other.name, other.value);
+                }
+            });
+        }
+        context.missing_variables.retain(|missing| *missing != name);
+        match value {
             Some(value) => {
-                values.push(element.name, value);
+                values.push(element.name, &value);
             }
             None => context.missing_variables.push(name),
         }

@@ -218,6 +218,7 @@ impl Shown<'_> {
         let record_id = record_id(found.record);
         if self.return_key {
             self.write_key(found);
+            self.add_sort_key(found)?;
         } else if let Some(projection) = self.projection {
             let mut position = None;
             if let Some(filter) = self.position_filter {
@@ -249,6 +250,17 @@ impl Shown<'_> {
             *self.scratch = doc.into_bytes();
         }
         Ok(self.scratch)
+    }
+
+    /// Adds the values that a document is sorted by to its key, in the projection's fields of them.
+    /// Its other fields are not shown.
+    fn add_sort_key(&mut self, found: Found<'_>) -> Result<()> {
+        let Some(projection) = self.projection else { return Ok(()) };
+        let Some(sort_key) = self.sort_key(projection, found)? else { return Ok(()) };
+        let key = std::mem::take(self.scratch);
+        let sort_key = Value::Array(sort_key.as_doc());
+        projection.add_metadata(Doc::trusted(&key), Meta::SortKey, sort_key, self.scratch);
+        Ok(())
     }
 
     /// Returns the index entry that led to a document, if the projection has it.
@@ -289,7 +301,10 @@ impl Shown<'_> {
                     DocWriter::new(self.scratch).finish();
                 }
             }
-            // After a sort the key is in the document's place.
+            // After a sort the key is beside the document, or in its place.
+            None if found.key.is_some_and(|key| !key.is_empty()) => {
+                self.scratch.extend_from_slice(found.key.unwrap_or(Doc::EMPTY).as_bytes());
+            }
             None if !found.is_fetched => self.scratch.extend_from_slice(found.doc.as_bytes()),
             None => DocWriter::new(self.scratch).finish(),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::{Hint, Query, Shown, Wanted, Wording, choice, refusal};
+use marula_plan::{Hint, Query, Shown, Wanted, Wording, choice, planner, refusal};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::Projection;
@@ -155,6 +155,9 @@ impl<'a> FindOp<'a> {
         let hint = args::parse_hint(self.hint)?;
         let draft = Filter::draft(self.filter, Purpose::Any, &context)?;
         args::check_natural_sort(self.sort, hint.as_ref())?;
+        if matches!(hint, Some(Hint::Natural { .. })) && context.has_distance {
+            return Err(planner::near_with_natural());
+        }
         let mut projection = draft_projection(self.projection, self.filter, &context)?;
         let needs_position = projection.as_ref().is_some_and(Projection::needs_position);
         let mut query = Query::new(Filter::everything(&context), context);
@@ -206,7 +209,11 @@ impl<'a> FindOp<'a> {
         let projection = projection.map(Arc::new);
         query.shown = projection.as_ref().map(|parsed| Shown::of_shared(parsed, self.projection));
         if self.return_key {
-            query.wanted = Wanted::Key;
+            // The values that documents are sorted by are those of whole documents.
+            match text::asks_for(self.projection, "sortKey") {
+                true => query.wants_key = true,
+                false => query.wanted = Wanted::Key,
+            }
         }
         query.shows_record_id = self.show_record_id;
         Ok(FindQuery { query, projection, position_filter })

@@ -180,8 +180,15 @@ impl<'a> Options<'a> {
             let (name, value) = (element.name, element.value.get());
             // A null option counts as absent, but its name is checked.
             let given = !value.is_nullish();
-            let is_same =
-                |earlier: &Element<'_>| earlier.name == name && !earlier.value.get().is_nullish();
+            // A wrong type is reported first, except for `backwards`. An option has one type, but
+            // for numbers.
+            let is_same = |earlier: &Element<'_>| {
+                let kinds = [earlier.value.kind(), element.value.kind()];
+                let is_of_type = kinds[0] == kinds[1]
+                    || kinds.iter().all(|kind| kind.is_number())
+                    || name == "backwards" && !earlier.value.get().is_nullish();
+                earlier.name == name && is_of_type
+            };
             if given && doc.iter().take(index).any(|earlier| is_same(&earlier)) {
                 return Err(duplicate_field(field, name));
             }

@@ -43,6 +43,8 @@ pub struct Context {
     pub text_search_error: Option<Arc<Error>>,
     /// Whether documents have a distance from the point of a search.
     pub has_distance: bool,
+    /// Whether all documents are taken to have all metadata, to find what else is wrong.
+    pub assumes_metadata: bool,
     /// Whether calls stay as written, as in a filter and an update: elsewhere mongod replaces some
     /// by variants for constants, whose errors have codes of their own.
     pub keeps_calls: bool,
@@ -151,6 +153,12 @@ impl Context {
     /// The database of a command's pipeline; empty if there is none.
     pub fn database(&self) -> &str {
         self.subject.as_ref().map_or("", |subject| &subject.database)
+    }
+
+    /// The context in which all documents have all metadata.
+    pub(crate) fn with_all_metadata(&self) -> Context {
+        let known = Context { has_text_score: true, has_distance: true, ..self.clone() };
+        Context { assumes_metadata: true, ..known }
     }
 
     /// The context of a nested pipeline over `collection`; `None` if it produces its own documents.

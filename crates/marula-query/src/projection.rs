@@ -17,11 +17,11 @@ mod slice;
 mod tests;
 mod tree;
 
-use marula_bson::{Doc, FieldPath};
+use marula_bson::{Doc, DocWriter, FieldPath, Value};
 use marula_error::Result;
 
 use crate::context::Context;
-use crate::expression::operators::meta::{no_near_distance, no_near_point, no_sort_key};
+use crate::expression::operators::meta::{is_lack, no_near_distance, no_near_point, no_sort_key};
 use crate::filter::Filter;
 use crate::stage::passage::Passage;
 
@@ -73,7 +73,15 @@ impl Projection {
     ///
     /// Errors: also a query that has no array position for a positional `$`.
     pub fn draft_for(doc: Doc<'_>, query: Doc<'_>, context: &Context) -> Result<Projection> {
-        Projection::draft_of(parse::parse(doc, Policy::Find, Some(query), context)?)
+        let parsed = parse::parse(doc, Policy::Find, Some(query), context);
+        Projection::draft_of(parsed.map_err(|error| {
+            // That documents do not have some metadata is reported after all other mistakes.
+            if !is_lack(&error) {
+                return error;
+            }
+            let context = context.with_all_metadata();
+            parse::parse(doc, Policy::Find, Some(query), &context).err().unwrap_or(error)
+        })?)
     }
 
     fn draft_of(parsed: parse::Parsed) -> Result<Projection> {
@@ -105,6 +113,26 @@ impl Projection {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         apply::apply(self, doc, position, metadata, context, out)
+    }
+
+    /// Appends `doc` with a value in each field of it that the projection has for this metadata, at
+    /// its end if it is new.
+    pub fn add_metadata(&self, doc: Doc<'_>, meta: Meta, value: Value<'_>, out: &mut Vec<u8>) {
+        let is_of_it =
+            |child: &Child| matches!(child, Child::Computed(Computed::Meta(of)) if *of == meta);
+        let mut out = DocWriter::new(out);
+        for field in doc {
+            match self.root.children.get(field.name) {
+                Some(child) if is_of_it(child) => out.append(field.name, value),
+                _ => out.append_raw(field.name, field.value),
+            };
+        }
+        for (name, child) in self.root.children.entries() {
+            if is_of_it(child) && doc.get_raw(name).is_none() {
+                out.append(name, value);
+            }
+        }
+        out.finish();
     }
 
     /// Returns whether fields that the projection does not name are omitted.

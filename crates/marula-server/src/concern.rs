@@ -82,6 +82,8 @@ impl ReadConcern {
         let mut once = Once::of("ReadConcernArgs::parse");
         for Element { name, value } in doc {
             match (name.as_bytes(), value.get()) {
+                // Of several levels the first counts.
+                (b"level", _) if concern.level.is_some() => {}
                 (b"level", Value::String(level)) => {
                     let row = ReadLevel::NAMES.iter().find(|row| level == row.0);
                     concern.level = Some(row.ok_or_else(read_concern_level)?.1);

@@ -82,6 +82,7 @@ impl Host for Context<'_> {
             has_text_score: false,
             text_search_error: None,
             has_distance: false,
+            assumes_metadata: false,
             keeps_calls: false,
             is_stored: false,
             subject: None,

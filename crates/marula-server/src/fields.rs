@@ -28,6 +28,8 @@ errors! {
         "Field '{field}' should be a boolean value, but found: {kind}";
     /// A value is not a document, and no other type is permitted.
     pub not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
+    /// An update that is neither a document nor a pipeline.
+    pub bad_update() = FailedToParse, "Update argument must be either an object or an array";
     /// A hint that is neither a name nor a key pattern.
     pub bad_hint() = FailedToParse, "Hint must be a string or an object";
     /// A command that names the encrypted fields of its collection.
@@ -169,6 +171,8 @@ pub enum Types {
     Object,
     /// A name or a key pattern, not null.
     Hint,
+    /// An update: a document or a pipeline, not null.
+    Update,
     /// A UUID.
     Uuid,
 }
@@ -200,8 +204,15 @@ impl Types {
             Types::Switch => kind == Type::Boolean,
             Types::Object => kind == Type::Document,
             Types::Hint => matches!(kind, Type::String | Type::Document),
+            Types::Update => matches!(kind, Type::Document | Type::Array),
             Types::Uuid => kind == Type::Binary,
         }
+    }
+
+    /// Returns whether a second field of this name is refused whatever its type. Other types are
+    /// checked before it is.
+    fn is_refused_twice(self) -> bool {
+        matches!(self, Types::Any | Types::Hint | Types::Update)
     }
 
     /// Returns the types as messages list them.
@@ -212,6 +223,7 @@ impl Types {
             Types::Switch => Types::BOOLEAN.expected(),
             Types::Object => Types::DOCUMENT.expected(),
             Types::Hint => Types::Of(&[Type::String, Type::Document]).expected(),
+            Types::Update => Types::Of(&[Type::Document, Type::Array]).expected(),
             Types::Uuid => Types::One(Type::Binary).expected(),
             // mongod closes the bracket inside the quotes.
             Types::Of(several) => {
@@ -292,6 +304,7 @@ fn check_in<'f>(
         Types::Switch if !is_accepted => return Err(not_a_switch(field.name, kind.alias())),
         Types::Object if !is_accepted => return Err(not_an_object(field.name)),
         Types::Hint if !is_accepted => return Err(bad_hint()),
+        Types::Update if !is_accepted => return Err(bad_update()),
         _ => {}
     }
     // Null and undefined count as absence.
@@ -322,9 +335,8 @@ pub(crate) fn check_doc_in(
     doc: Doc<'_>,
 ) -> Result<()> {
     for (at, element) in doc.iter().enumerate() {
-        let of_any_type = fields.iter().find(|field| element.name == field.name);
-        if let Some(field) = of_any_type.filter(|field| field.types == Types::Any) {
-            // The form of such a field is checked after all names.
+        let known = fields.iter().find(|field| element.name == field.name);
+        if let Some(field) = known.filter(|field| field.types.is_refused_twice()) {
             check_once(place, field, element, doc.iter().take(at))?;
         }
         let field = check_read(version, place, fields, element.name, element.value.get())?;
@@ -333,8 +345,8 @@ pub(crate) fn check_doc_in(
     check_required(place, fields, doc)
 }
 
-/// Checks that a field is not among those before it. Null counts as absent, except for a field that
-/// may have any type.
+/// Checks that a field is not among those before it. Null counts as absent, except for a field
+/// whose type is not checked first.
 ///
 /// Errors: `duplicate_field`.
 pub(crate) fn check_once<'d>(
@@ -344,7 +356,7 @@ pub(crate) fn check_once<'d>(
     mut before: impl Iterator<Item = Element<'d>>,
 ) -> Result<()> {
     let is_given = |it: Element<'_>| {
-        it.name == element.name && (field.types == Types::Any || !it.value.get().is_nullish())
+        it.name == element.name && (field.types.is_refused_twice() || !it.value.get().is_nullish())
     };
     match is_given(element) && before.any(is_given) {
         true => Err(duplicate_field(place, element.name)),

@@ -11,6 +11,70 @@ use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
     Accepted {
+        words: "`{ a: { $gte: MinKey } }` does not use a wildcard index",
+        applies: |case, difference| {
+            let is_wildcard =
+                |index: &Tree| key_of(index).fields().iter().any(|(name, _)| name.contains("$**"));
+            let is_end = |value: Value<'_>| matches!(value, Value::MinKey | Value::MaxKey);
+            // Otherwise what the index shows is the difference.
+            let [ours, theirs] = messages(difference);
+            case.kind == "metadata"
+                && case.indexes.iter().any(is_wildcard)
+                && holds(case, &is_end)
+                && (holds(case, &is_index_key)
+                    || mentions(case, "returnKey")
+                    || ours.contains("wildcard index")
+                    || theirs.contains("$meta projection"))
+        },
+    },
+    Accepted {
+        words: "The fields of a `2d` index after the location have an entry for each element of an array",
+        applies: |case, difference| {
+            let is_flat = |index: &Tree| {
+                let key = key_of(index).fields();
+                key.len() > 1
+                    && key.iter().any(|(_, kind)| kind.text().is_some_and(|kind| kind == "2d"))
+            };
+            case.kind == "metadata"
+                && difference.class == "results"
+                && case.indexes.iter().any(is_flat)
+                && (holds(case, &is_index_key) || mentions(case, "returnKey"))
+        },
+    },
+    Accepted {
+        words: "A search by distance with a hint of an index whose first field is another",
+        applies: |case, difference| {
+            let is_behind = |index: &Tree| {
+                let mut key = key_of(index).fields().iter();
+                key.next().is_some_and(|(_, kind)| kind.text().is_none())
+                    && key.any(|(_, kind)| kind.text().is_some_and(|kind| kind.starts_with("2d")))
+            };
+            difference.class == "results"
+                && case.command.get("hint").is_some()
+                && case.indexes.iter().any(is_behind)
+                && count(&case.command, &|name| name.starts_with("$near") || name == "$geoNear") > 0
+        },
+    },
+    Accepted {
+        words: "mongod counts the parts of an index's path modulo 256",
+        applies: |_, difference| {
+            let theirs = &messages(difference)[1];
+            let parts = theirs.split([' ', ',']).map(|word| word.matches('.').count() + 1);
+            difference.class == "code 0 for 67"
+                && theirs.contains("Index keys cannot be an empty field")
+                && parts.max().is_some_and(|parts| parts >= 256)
+        },
+    },
+    Accepted {
+        words: "An aggregation whose stages ask for index keys reads the documents",
+        applies: |case, difference| {
+            difference.class == "results"
+                && case.command.get("aggregate").is_some()
+                && holds(case, &is_index_key)
+                && holds_null(&difference.replies[1])
+        },
+    },
+    Accepted {
         words: "A search by distance uses an index whose first field has a negated condition",
         applies: |case, difference| {
             let searches = ["$near", "$nearSphere", "$geoNear"];
@@ -199,4 +263,16 @@ fn points(tree: &Tree) -> Vec<[f64; 2]> {
         }
     });
     found
+}
+
+/// Returns whether a reply has a null in it.
+fn holds_null(reply: &Tree) -> bool {
+    let mut found = false;
+    reply.walk(&mut |_, value| found |= value.kind() == Type::Null);
+    found
+}
+
+/// Returns whether a value is the name of the metadata that has the entry of an index.
+fn is_index_key(value: Value<'_>) -> bool {
+    value.as_str().is_some_and(|name| name == "indexKey")
 }

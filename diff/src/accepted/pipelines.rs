@@ -1,5 +1,7 @@
 //! Differences of stages, and of the order of their results.
 
+use std::collections::BTreeSet;
+
 use marula_bson::Value;
 
 use super::Accepted;
@@ -8,6 +10,24 @@ use crate::case::failure;
 use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
+    Accepted {
+        words: "Of a document with a field twice, a stage or a projection shows what is stored",
+        applies: |case, difference| {
+            let shows = ["pipeline", "projection", "fields"];
+            let mut is_shown = false;
+            for command in commands(case) {
+                is_shown |= shows.iter().any(|name| command.get(name).is_some());
+            }
+            let mut names = BTreeSet::new();
+            difference.replies.iter().for_each(|reply| note_repeated(reply, &mut names));
+            let [ours, theirs] = difference.replies.clone().map(|reply| without(reply, &names));
+            case.kind == "repeated"
+                && difference.class == "results"
+                && is_shown
+                && !names.is_empty()
+                && ours == theirs
+        },
+    },
     Accepted {
         words: "A `$setWindowFields` without an output gives a document that has a field twice as it is",
         applies: |case, difference| {
@@ -194,3 +214,33 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
 ];
+
+/// Notes the names that a document has more than once, at any depth.
+fn note_repeated(tree: &Tree, names: &mut BTreeSet<String>) {
+    match tree {
+        Tree::Leaf(_) => {}
+        Tree::Array(items) => items.iter().for_each(|item| note_repeated(item, names)),
+        Tree::Doc(fields) => {
+            for (at, (name, value)) in fields.iter().enumerate() {
+                if fields[..at].iter().any(|(other, _)| other == name) {
+                    names.insert(name.clone());
+                }
+                note_repeated(value, names);
+            }
+        }
+    }
+}
+
+/// Returns the tree without the fields of these names.
+fn without(tree: Tree, names: &BTreeSet<String>) -> Tree {
+    match tree {
+        Tree::Leaf(value) => Tree::Leaf(value),
+        Tree::Array(items) => {
+            Tree::Array(items.into_iter().map(|item| without(item, names)).collect())
+        }
+        Tree::Doc(fields) => {
+            let kept = fields.into_iter().filter(|(name, _)| !names.contains(name));
+            Tree::Doc(kept.map(|(name, value)| (name, without(value, names))).collect())
+        }
+    }
+}

@@ -198,9 +198,13 @@ fn query_of_buckets(options: &TimeSeries, query: Doc<'_>) -> Result<DocBuf> {
                 out.push(name, schema_of_buckets(options, schema, &refused)?.as_doc());
             }
             // Other operators have no fields, or are refused when the filter is parsed.
-            (operator, value) if operator.starts_with(b"$") => out.push(name, value),
+            (operator, value) if operator.starts_with(b"$") => {
+                check_usable(value)?;
+                out.push(name, value);
+            }
             (_, value) => {
                 let path = meta_path(options, &name.to_str_lossy()).ok_or_else(refused)?;
+                check_usable(value)?;
                 if !names_only_meta(options, value) {
                     return Err(refused());
                 }
@@ -209,6 +213,18 @@ fn query_of_buckets(options: &TimeSeries, query: Doc<'_>) -> Result<DocBuf> {
         }
     }
     Ok(out)
+}
+
+/// Checks that no field within a value has the name of an operator that computes, whatever it is
+/// there.
+///
+/// Errors: `not_usable`.
+fn check_usable(value: Value<'_>) -> Result<()> {
+    let (Value::Document(inner) | Value::Array(inner)) = value else { return Ok(()) };
+    inner.iter().try_for_each(|field| match &**field.name {
+        b"$expr" | b"$where" => Err(not_usable(&field.name.to_string())),
+        _ => check_usable(field.value.get()),
+    })
 }
 
 /// Returns whether documents in arrays of a value have no field but the meta field: mongod treats

@@ -155,8 +155,6 @@ pub struct Execution {
     place_count: usize,
     /// The number of renames of the collection when the execution was created.
     renames: Renames,
-    /// Whether the scan reached the end and continues after it.
-    is_reopened: bool,
     /// The maximum number of documents that the next run takes.
     wanted: u64,
     is_exhausted: bool,
@@ -193,7 +191,6 @@ impl Execution {
             kept,
             place_count,
             renames,
-            is_reopened: false,
             wanted: u64::MAX,
             is_exhausted: false,
             enough: None,
@@ -313,10 +310,14 @@ impl Execution {
         self.is_exhausted
     }
 
+    /// Returns whether a collection scan of it is at its end, and not only a limit reached.
+    pub fn has_scanned_all(&self) -> bool {
+        self.is_exhausted && self.run.has_scanned_all()
+    }
+
     /// Lets an execution at its end look for documents added since: for a tailable cursor.
     pub fn reopen(&mut self) {
         self.is_exhausted = false;
-        self.is_reopened = true;
         self.run.reopen();
     }
 
@@ -385,12 +386,10 @@ impl Execution {
             None => {}
         }
         let mut env = Env::new(unit, &self.collection, &self.query, &self.size, self.place_count);
-        env.place_lost = match (self.gives_once, std::mem::take(&mut self.is_reopened)) {
-            // The document at the scan's position may have been removed by the operation itself.
-            (true, _) => None,
-            (false, true) => Some(scan::tail_lost),
-            (false, false) => Some(scan::place_lost),
-        };
+        // The operation itself may have removed the document at a scan's position.
+        if !self.gives_once {
+            self.run.check_places(&env)?;
+        }
         self.run.expect(&self.plan.root, self.wanted);
         let barren_works_max = self.cached.map_or(u64::MAX, |cached| cached.works_max);
         let asks_first = self.plan.is_subplan;

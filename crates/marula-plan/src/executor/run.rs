@@ -358,6 +358,24 @@ impl StageRun {
         }
     }
 
+    /// Returns whether a collection scan is at its end.
+    pub(super) fn has_scanned_all(&self) -> bool {
+        match &self.state {
+            StageState::Collscan(scan) => scan.is_at_end(),
+            _ => self.inputs.iter().any(StageRun::has_scanned_all),
+        }
+    }
+
+    /// Checks that the documents at the positions of collection scans are still there.
+    ///
+    /// Errors: those of [`ScanState::check_place`].
+    pub(super) fn check_places(&mut self, env: &Env<'_>) -> marula_error::Result<()> {
+        if let StageState::Collscan(scan) = &mut self.state {
+            scan.check_place(env)?;
+        }
+        self.inputs.iter_mut().try_for_each(|input| input.check_places(env))
+    }
+
     /// Lets a stage at its end look for more.
     pub(super) fn reopen(&mut self) {
         self.stats.is_eof = false;

@@ -27,8 +27,8 @@ use crate::bounds::{KeyBounds, Verdict};
 use crate::plan::{Collscan, IdHack, Ixscan, ScanUse};
 
 errors! {
-    pub(super) place_lost(record: i64) = CappedPositionLost, "CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId({record})";
-    pub(super) tail_lost(record: i64) = CappedPositionLost, "CollectionScan died due to failure to restore tailable cursor position. Last seen record id: RecordId({record})";
+    place_lost(record: i64) = CappedPositionLost, "CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId({record})";
+    tail_lost(record: i64) = CappedPositionLost, "CollectionScan died due to failure to restore tailable cursor position. Last seen record id: RecordId({record})";
     damaged_key(index: &str) = 8_000_006, "an entry of index '{index}' is not a key string";
 }
 
@@ -68,6 +68,8 @@ pub(super) struct ScanState {
     pub(super) is_held: bool,
     /// The key of the last record that a collection scan reached; empty before the first.
     last: Vec<u8>,
+    /// Whether the scan had ended when it was last reopened.
+    was_at_end: bool,
     /// The documents returned so far, if an index may lead to one twice.
     given: Option<HashSet<RecordKey>>,
     /// Whether a scan may return several documents within one unit of work. It counts the units
@@ -112,6 +114,22 @@ impl ScanState {
         matches!(self.position, Position::End)
     }
 
+    /// Checks at the start of a run that the document at the scan's position has not been removed
+    /// from a capped collection since.
+    ///
+    /// Errors: `place_lost`, `tail_lost`.
+    pub(super) fn check_place(&mut self, env: &Env<'_>) -> Result<()> {
+        let was_at_end = std::mem::take(&mut self.was_at_end);
+        if let Position::At(record) = &self.position
+            && env.collection.state().options.capped.is_some()
+            && !env.collection.get(env.view, record, &mut Vec::new(), &mut |_| ())?
+        {
+            let record = RecordKey::new(record).record_id().unwrap_or_default();
+            return Err(if was_at_end { tail_lost(record) } else { place_lost(record) });
+        }
+        Ok(())
+    }
+
     /// Up to `count` of the next entries are only counted by the stage above.
     pub(super) fn count_only(&mut self, count: u64) {
         self.unseen = count.min(UNSEEN_MAX);
@@ -140,6 +158,7 @@ impl ScanState {
     /// Lets a scan at its end continue with records added after it.
     pub(super) fn reopen(&mut self) {
         if self.is_at_end() {
+            self.was_at_end = true;
             self.position = match self.last.is_empty() {
                 true => Position::Start,
                 false => Position::At(self.last.clone()),
@@ -248,17 +267,7 @@ impl Collscan {
                 None => env.collection.scan(env.view, *direction)?,
             };
             let there_is_one = match &scan.position {
-                Position::At(record) => {
-                    let there_is_one = scan.go_on(record, &mut cursor)?;
-                    if let Some(lost) = env.place_lost
-                        && env.collection.state().options.capped.is_some()
-                        && !env.collection.get(env.view, record, &mut Vec::new(), &mut |_| ())?
-                    {
-                        let record = RecordKey::new(record).record_id().unwrap_or_default();
-                        return Err(lost(record));
-                    }
-                    there_is_one
-                }
+                Position::At(record) => scan.go_on(record, &mut cursor)?,
                 Position::Start | Position::End => cursor.advance()?,
             };
             *open = Open::Records(cursor);

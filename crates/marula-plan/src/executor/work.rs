@@ -7,7 +7,7 @@ use marula_db::index::entry::Entry;
 use marula_db::index::{KeyMaker, KeySet};
 use marula_db::storage_error::client_error;
 use marula_db::{Collection, Index, RecordKey, Unit, current};
-use marula_error::{Error, Result};
+use marula_error::Result;
 use marula_query::context::Context;
 use marula_query::filter::Filter;
 use marula_storage::{Stamp, View};
@@ -88,9 +88,6 @@ pub(crate) struct Env<'r> {
     pub(super) size: &'r SizeLimit,
     /// The cursors of the stages with a position in the store, by their numbers.
     pub(super) open: Vec<Open<'r>>,
-    /// The error if the document at the position of a scan of a capped collection has been
-    /// overwritten; `None` if the scan simply continues.
-    pub(super) place_lost: Option<fn(i64) -> Error>,
 }
 
 impl<'r> Env<'r> {
@@ -104,7 +101,7 @@ impl<'r> Env<'r> {
         let view = unit.view();
         let open = std::iter::repeat_with(|| Open::Closed).take(place_count).collect();
         let (filter, fields, context) = (&query.filter, query.fields.as_ref(), &query.context);
-        let (opened, place_lost) = (view.moment(), None);
+        let opened = view.moment();
         Env {
             unit,
             view,
@@ -116,7 +113,6 @@ impl<'r> Env<'r> {
             opened,
             size,
             open,
-            place_lost,
         }
     }
 

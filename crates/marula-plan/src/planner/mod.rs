@@ -56,7 +56,8 @@ use wildcard::Expanded;
 
 errors! {
     no_geo_index() = NoQueryExecutionPlans, "unable to find index for $geoNear query";
-    near_with_natural() = BadValue, "geoNear expression not allowed with $natural hint";
+    /// A search by distance cannot scan the collection.
+    pub near_with_natural() = BadValue, "geoNear expression not allowed with $natural hint";
     whole_wildcard() = NoQueryExecutionPlans, "$hint: refusing to build whole-index solution, because it's a wildcard index";
     no_solutions() = NoQueryExecutionPlans, "No query solutions";
     bad_hint() = BadValue, "hint provided does not correspond to an existing index";

@@ -30,7 +30,8 @@ pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
     let is_asked = |index: &Arc<Index>| names(query.filter.root(), &index.spec.parts[0].path);
     let has_relevant = serving.clone().any(is_asked);
     let refused = || if has_relevant { no_solutions() } else { no_geo_index() };
-    let index = serving.find(|index| is_bounded_in_front(index, query)).ok_or_else(refused)?;
+    let is_usable = |index: &&Arc<Index>| hinted.is_some() || is_bounded_in_front(index, query);
+    let index = serving.find(is_usable).ok_or_else(refused)?;
     let view = IndexView::new(index, query);
     let (path, test) = query.filter.near().ok_or_else(no_geo_index)?;
     let place = place_of(index, query).ok_or_else(no_geo_index)?;

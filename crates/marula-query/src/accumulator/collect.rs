@@ -127,13 +127,13 @@ pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> Result<DocBuf> {
     let mut out = DocWriter::new(&mut bytes);
     for field in base {
         meter::spend(meter::ELEMENT + over.as_bytes().len() / LOOKED_AT)?;
-        // The last of several fields with the same name wins.
-        let newer = over.iter().filter(|newer| newer.name == field.name).last();
-        out.append_raw(field.name, newer.map_or(field.value, |newer| newer.value));
+        out.append_raw(field.name, over.get_raw(field.name).unwrap_or(field.value));
     }
     for field in over {
-        meter::spend(meter::ELEMENT + base.as_bytes().len() / LOOKED_AT)?;
-        if base.get_raw(field.name).is_none() {
+        meter::spend(meter::ELEMENT + size / LOOKED_AT)?;
+        // Of several fields with the same name the first counts.
+        let first = over.get_raw(field.name).map(|first| first.bytes().as_ptr());
+        if base.get_raw(field.name).is_none() && first == Some(field.value.bytes().as_ptr()) {
             out.append_raw(field.name, field.value);
         }
     }

@@ -5,6 +5,7 @@ use marula_bson::{RawValue, Type, Value};
 use marula_error::{Result, errors};
 
 use super::node::{Predicate, TypeSet};
+use crate::expression::short_double_text;
 
 errors! {
     /// A type is neither a number nor a string.
@@ -66,7 +67,7 @@ pub(crate) fn insert_alias(types: &mut TypeSet, alias: &BStr) -> Result<()> {
 
 fn of_number(number: Value<'_>) -> Result<Type> {
     let code = number.as_exact_i64();
-    let shown = || six_digits(number.as_f64().unwrap_or(f64::NAN));
+    let shown = || short_double_text(number.as_f64().unwrap_or(f64::NAN));
     if code == Some(0) {
         return Err(type_zero(&shown()));
     }
@@ -85,27 +86,4 @@ pub(crate) fn code_of(kind: Type) -> i32 {
 
 fn every_type() -> impl Iterator<Item = Type> {
     (0..=u8::MAX).filter_map(Type::from_tag)
-}
-
-/// A number with at most six significant digits, as messages show invalid codes.
-fn six_digits(number: f64) -> String {
-    if number.is_nan() {
-        return "nan".to_owned();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
-    }
-    let scientific = format!("{number:.5e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let without_zeros = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
-    };
-    if (-4..6).contains(&exponent) {
-        let decimals = usize::try_from(5 - exponent).unwrap_or(0);
-        return without_zeros(&format!("{number:.decimals$}"));
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{}e{sign}{:02}", without_zeros(digits), exponent.abs())
 }

@@ -12,6 +12,7 @@ use rquickjs::{
 };
 
 use super::heap::{Heap, Running};
+use super::originals::Originals;
 use super::{failure, from_js, native, source, to_js};
 use crate::context::Interrupt;
 use crate::meter;
@@ -25,8 +26,8 @@ const STACK_BYTES_MAX: usize = 512 * 1024;
 /// The maximum number of functions that a realm caches: an operation has a handful.
 const FUNCTIONS_MAX: usize = 64;
 
-/// The supported parts of the language. No modules; no proxies, whose lengths the prelude could not
-/// bound.
+/// The supported parts of the language. No modules. Only the prelude makes proxies: it could not
+/// bound the lengths of others.
 type Intrinsics = (
     intrinsic::Date,
     intrinsic::Eval,
@@ -36,6 +37,7 @@ type Intrinsics = (
     intrinsic::MapSet,
     intrinsic::TypedArrays,
     intrinsic::Promise,
+    intrinsic::Proxy,
 );
 
 errors! {
@@ -208,6 +210,8 @@ pub(super) struct Kit<'js> {
     functions: Object<'js>,
     /// The symbol under which a document stores the names of its int32 fields.
     pub(super) ints: Symbol<'js>,
+    /// The symbol under which a document stores its number among the originals.
+    pub(super) original: Symbol<'js>,
     /// The symbol under which an error of the prelude stores its code.
     pub(super) code: Symbol<'js>,
     /// The prototype of documents.
@@ -224,6 +228,7 @@ impl<'js> Kit<'js> {
     pub(super) fn new(functions: Object<'js>) -> rquickjs::Result<Kit<'js>> {
         Ok(Kit {
             ints: functions.get("ints")?,
+            original: functions.get("original")?,
             code: functions.get("code")?,
             document: functions.get("document")?,
             functions,
@@ -246,12 +251,13 @@ pub(super) struct Call<'c, 'js> {
     pub(super) ctx: &'c Ctx<'js>,
     functions: &'c Functions,
     pub(super) kit: Kit<'js>,
+    pub(super) originals: RefCell<Originals>,
 }
 
 impl<'c, 'js> Call<'c, 'js> {
     /// A call with the functions that are compiled already.
     pub(super) fn new(ctx: &'c Ctx<'js>, functions: &'c Functions, kit: Kit<'js>) -> Self {
-        Call { ctx, functions, kit }
+        Call { ctx, functions, kit, originals: RefCell::default() }
     }
 
     /// The function of `source`, compiled once per realm.
@@ -350,6 +356,7 @@ impl<'c, 'js> Call<'c, 'js> {
         let pairs: Array<'js> =
             self.kit.function("emitter").and_then(|emitter| emitter.call(())).map_err(failed)?;
         for document in documents {
+            self.originals.borrow_mut().clear();
             let run = || -> rquickjs::Result<()> {
                 let mut args = Args::new(self.ctx.clone(), 0);
                 args.this(to_js::document(self, document, to_js::Integers::Note)?)?;
@@ -381,6 +388,7 @@ impl<'c, 'js> Call<'c, 'js> {
         };
         let mut state = to_js(state)?;
         for list in lists {
+            self.originals.borrow_mut().clear();
             let mut args = vec![state];
             for value in list.values() {
                 args.push(to_js(value)?);

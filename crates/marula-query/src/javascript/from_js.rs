@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use bstr::ByteSlice;
 use marula_bson::{
-    ArrayWriter, Binary, Decimal128, DocWriter, ObjectId, Type, Value, ValueBuf, order,
+    ArrayWriter, Binary, Decimal128, Doc, DocWriter, ObjectId, Type, Value, ValueBuf, order,
 };
 use marula_error::{Error, Result, errors};
 use rquickjs::{Array, BigInt, Object, String as JsString, Value as JsValue};
@@ -46,6 +46,9 @@ const STRING_BYTES_MAX: usize = 16 * 1024 * 1024 - 1;
 
 /// The number of bytes of a string that its error shows.
 const SHOWN_BYTES_MAX: usize = 150;
+
+/// The number of compared bytes that cost as much as one element.
+const LOOKED_AT: usize = 32;
 
 /// The bytes of a document around its one field of an empty name.
 const FRAME_BYTES: usize = 4 + 1 + 1 + 1;
@@ -208,6 +211,7 @@ fn write_object<'js>(
     }
     let ints: Option<String> = object.get(call.kit.ints.clone()).ok().flatten();
     let ints: HashSet<&str> = ints.as_deref().unwrap_or_default().split_terminator('\0').collect();
+    let start = out.len();
     let mut writer = DocWriter::new(out);
     for name in object.keys::<JsString<'js>>() {
         let name = name.map_err(|error| reading(call, error))?;
@@ -229,7 +233,24 @@ fn write_object<'js>(
         }
     }
     writer.finish();
+    let number: Option<usize> = object.get(call.kit.original.clone()).ok().flatten();
+    if let Some(number) = number {
+        restore(call, number, start, out)?;
+    }
     Ok(Type::Document)
+}
+
+/// Puts the document of a number in the place of the one that begins at `start`, if they are equal.
+fn restore(call: &Call<'_, '_>, number: usize, start: usize, out: &mut Vec<u8>) -> Result<()> {
+    let originals = call.originals.borrow();
+    let Some(original) = originals.get(number) else { return Ok(()) };
+    meter::spend(meter::ELEMENT + original.as_bytes().len() / LOOKED_AT)?;
+    let written = Value::Document(Doc::trusted(&out[start..]));
+    if order::equal(written, Value::Document(original), None) {
+        out.truncate(start);
+        out.extend_from_slice(original.as_bytes());
+    }
+    Ok(())
 }
 
 fn check_buffer(size: usize) -> Result<()> {
@@ -276,6 +297,12 @@ fn write_special<'js>(
         "BinData" => {
             let bytes = bytes_of_hex(&text(2)?);
             put(Value::Binary(Binary { subtype: number(1)? as u8, bytes: &bytes }), out)?
+        }
+        // A result that is one is a document, as in mongod; one within a document keeps its type.
+        "DBPointer" if depth == 0 => return Ok(None),
+        "DBPointer" => {
+            let (ns, id) = (text(1)?, ObjectId::parse_hex(&text(2)?).ok_or_else(no_type)?);
+            put(Value::DbPointer { ns: ns.as_bytes().as_bstr(), id }, out)?
         }
         "Timestamp" => {
             let bits = u64::from(number(1)? as u32) << 32 | u64::from(number(2)? as u32);

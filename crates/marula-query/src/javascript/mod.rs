@@ -12,7 +12,8 @@
 //! one has left. A realm caches the functions that it compiled.
 //!
 //! `engine` has the realm and calls functions, `source` distinguishes the forms of source text,
-//! `to_js` and `from_js` convert values, `failure` converts exceptions to errors, `native` provides
+//! `to_js` and `from_js` convert values, `originals` has what would lose types on the way,
+//! `failure` converts exceptions to errors, `native` provides
 //! functions to `prelude.js`, which defines MongoDB's types and global functions.
 //!
 //! Source: manual "$where", "$function", "$accumulator"; behaviour and messages recorded from
@@ -23,6 +24,7 @@ mod failure;
 mod from_js;
 mod heap;
 mod native;
+mod originals;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@
     const kind = Symbol('kind');
     const payload = Symbol('payload');
     const ints = Symbol('ints');
+    const original = Symbol('original');
     // What documents that come from outside inherit from.
     const document = Object.defineProperty({}, Symbol.toStringTag, {value: 'BSON'});
     const code = Symbol('code');
@@ -329,7 +330,7 @@
         getId() { return this.id; },
         toString() { return 'DBPointer(' + tojson(this.ns) + ', ' + tojson(this.id) + ')'; },
         tojson() { return this.toString(); },
-    });
+    }, 'DBPointer');
 
     define('Code', function (args, object) {
         if (args.length > 2) fail(2, 'Code needs 0, 1 or 2 arguments');
@@ -869,8 +870,10 @@
         });
     }
 
-    // What this engine has and server-side JavaScript does not know.
-    const unknown = ['Reflect', 'WeakRef', 'FinalizationRegistry', 'Atomics', 'SharedArrayBuffer', 'Iterator',
+    // What this engine has and server-side JavaScript does not know, or could not be bounded.
+    const ProxyType = Proxy;
+    const {defineProperty: defineMember, deleteProperty: deleteMember} = Reflect;
+    const unknown = ['Proxy', 'Reflect', 'WeakRef', 'FinalizationRegistry', 'Atomics', 'SharedArrayBuffer', 'Iterator',
         'queueMicrotask', 'performance', 'navigator', 'DOMException', 'btoa', 'atob'];
     for (const name of unknown) delete globalThis[name];
 
@@ -879,6 +882,13 @@
     const timeOf = Function.prototype.call.bind(Date.prototype.getTime);
     const sourceOf = Function.prototype.call.bind(Function.prototype.toString);
     const wellFormed = Function.prototype.call.bind(String.prototype.toWellFormed);
+
+    const symbolsOf = Object.getOwnPropertySymbols;
+    const concat = Function.prototype.call.bind(Array.prototype.concat);
+    const arrayOf = Array.from;
+    const SetType = Set;
+    const addTo = Function.prototype.call.bind(Set.prototype.add);
+    const removeFrom = Function.prototype.call.bind(Set.prototype.delete);
 
     // What BSON an object is other than a document or an array: its name, then its content.
     function describe(value) {
@@ -890,6 +900,11 @@
                 return [value[kind], value[payload]];
             case 'BinData': return ['BinData', value[payload][0], value[payload][1]];
             case 'Timestamp': return ['Timestamp', Number(value.t), Number(value.i)];
+            // One whose parts were replaced is a document.
+            case 'DBPointer':
+                return typeof value.ns === 'string' && value.id && value.id[kind] === 'ObjectId'
+                    ? ['DBPointer', value.ns, value.id[payload]]
+                    : undefined;
             case 'MinKey':
             case 'MaxKey':
                 return [value[kind]];
@@ -900,8 +915,25 @@
         return undefined;
     }
 
+    // The language puts names that are numbers before the others. A document keeps the order in which
+    // it got its fields, so one with such names answers for itself.
+    function ordered(fields, names) {
+        const order = new SetType(names);
+        return new ProxyType(fields, {
+            ownKeys(target) { return concat(arrayOf(order), symbolsOf(target)); },
+            defineProperty(target, name, member) {
+                if (typeof name === 'string') addTo(order, name);
+                return defineMember(target, name, member);
+            },
+            deleteProperty(target, name) {
+                removeFrom(order, name);
+                return deleteMember(target, name);
+            },
+        });
+    }
+
     const exported = {
-        ints, code, document, describe, wellFormed, binary,
+        ints, original, code, document, describe, ordered, wellFormed, binary,
         long(number) { return hold(Object.create(NumberLong.prototype), number); },
         decimal(text) { return hold(Object.create(NumberDecimal.prototype), text); },
         objectId(text) { return hold(Object.create(ObjectId.prototype), text); },

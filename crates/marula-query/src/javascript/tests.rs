@@ -233,6 +233,73 @@ fn bson_becomes_values() {
 }
 
 #[test]
+fn a_document_keeps_the_order_of_its_fields() {
+    let fields = doc! { "b": 1, "1": true, "0": "x", "a": { "z": 1, "5": 2 } };
+    for (source, want) in [
+        ("function(x) { return {x: x}.x }", fields.clone()),
+        (
+            "function(x) { x.a.z = 3; x['7'] = 1; x.c = 2; delete x['1']; return x }",
+            doc! { "b": 1, "0": "x", "a": { "z": 3, "5": 2 }, "7": 1.0, "c": 2.0 },
+        ),
+        (
+            "function(x) { delete x.b; x.b = 5.5; return x }",
+            doc! { "1": true, "0": "x", "a": { "z": 1, "5": 2 }, "b": 5.5 },
+        ),
+        (
+            "function(x) { return {k: Object.keys(x), n: JSON.stringify(x.a)} }",
+            doc! { "k": ["b", "1", "0", "a"], "n": r#"{"z":1,"5":2}"# },
+        ),
+        (
+            "function(x) { let s = ''; for (const k in x) s += k; return {s, has: '1' in x} }",
+            doc! { "s": "b10a", "has": true },
+        ),
+    ] {
+        let args = doc! { "0": (fields.as_doc()) };
+        assert_eq!(run(source, &args), Ok(Value::Document(want.as_doc()).to_buf()), "{source}");
+    }
+}
+
+#[test]
+fn a_document_that_is_not_changed_keeps_its_types_within_another() {
+    let inner =
+        doc! { "l": [1, [2], { "x": 3 }], "o": { "p": [4] }, "s": (Value::Symbol("y".into())) };
+    let args = doc! { "0": (inner.as_doc()) };
+    let changed = |first: f64, p: Value<'_>| doc! { "l": [first, [2.0], { "x": 3 }], "o": { "p": [p] }, "s": "y" };
+    let (as_it_was, kept) = (inner.as_doc(), changed(9.0, 4.into()));
+    let deep = doc! { "l": [1.0, [2.0], { "x": 3 }], "o": { "p": [5.0] }, "s": "y" };
+    for (source, want) in [
+        ("function(c) { return {x: c} }", doc! { "x": as_it_was }),
+        ("function(c) { return {x: [c, c]} }", doc! { "x": [as_it_was, as_it_was] }),
+        (
+            "function(c) { return {x: c.o, y: c.l} }",
+            doc! { "x": { "p": [4] }, "y": [1.0, [2.0], { "x": 3 }] },
+        ),
+        // The documents that are not on the way to the change are as they were.
+        ("function(c) { c.l[0] = 9; return {x: c} }", doc! { "x": (kept.as_doc()) }),
+        ("function(c) { c.o.p[0] = 5; return {x: c} }", doc! { "x": (deep.as_doc()) }),
+    ] {
+        assert_eq!(run(source, &args), Ok(Value::Document(want.as_doc()).to_buf()), "{source}");
+    }
+}
+
+#[test]
+fn a_pointer_is_a_document_alone_and_keeps_its_type_within_one() {
+    let id = ObjectId::parse_hex("0123456789abcdef01234567").unwrap();
+    let pointer = Value::DbPointer { ns: "a.b".into(), id };
+    let args = doc! { "0": pointer };
+    let document = doc! { "ns": "a.b", "id": id };
+    let cases = [
+        ("function(p) { return p }", document.clone()),
+        ("function(p) { return {x: p} }", doc! { "x": pointer }),
+        ("function(p) { return {x: [DBPointer('a.b', p.id)]} }", doc! { "x": [pointer] }),
+        ("function(p) { p.ns = 1; return {x: p} }", doc! { "x": { "ns": 1.0, "id": id } }),
+    ];
+    for (source, want) in cases {
+        assert_eq!(run(source, &args), Ok(Value::Document(want.as_doc()).to_buf()), "{source}");
+    }
+}
+
+#[test]
 fn integers_of_a_document_keep_their_type() {
     let z = doc! { "i": 1, "arr": [1, 2], "o": { "p": 4 } };
     for (source, want) in [

@@ -10,6 +10,7 @@ use rquickjs::object::Property;
 use rquickjs::{Array, BigInt, Object, Result, String as JsString, Value as JsValue};
 
 use super::engine::{self, Call};
+use super::originals;
 use crate::meter;
 
 /// The treatment of a document's integers.
@@ -21,6 +22,13 @@ pub(super) enum Integers {
     Note,
 }
 
+/// The value that is converted as a whole.
+#[derive(Clone, Copy)]
+struct Root<'a> {
+    bytes: &'a [u8],
+    integers: Integers,
+}
+
 /// Documents of a client are nested at most 200 deep, and computed ones hardly more.
 const DEPTH_MAX: u32 = 250;
 
@@ -30,7 +38,11 @@ pub(super) fn value<'js>(
     value: Value<'_>,
     integers: Integers,
 ) -> Result<JsValue<'js>> {
-    convert(call, value, integers, 0)
+    call.originals.borrow_mut().begin();
+    let (Value::Document(inner) | Value::Array(inner)) = value else {
+        return convert(call, value, Root { bytes: &[], integers }, 0);
+    };
+    convert(call, value, Root { bytes: inner.as_bytes(), integers }, 0)
 }
 
 /// A document in JavaScript.
@@ -39,13 +51,13 @@ pub(super) fn document<'js>(
     doc: Doc<'_>,
     integers: Integers,
 ) -> Result<JsValue<'js>> {
-    convert(call, Value::Document(doc), integers, 0)
+    self::value(call, Value::Document(doc), integers)
 }
 
 fn convert<'js>(
     call: &Call<'_, 'js>,
     value: Value<'_>,
-    integers: Integers,
+    root: Root<'_>,
     depth: u32,
 ) -> Result<JsValue<'js>> {
     let ctx = call.ctx;
@@ -62,11 +74,11 @@ fn convert<'js>(
         Value::Null => JsValue::new_null(ctx.clone()),
         Value::Undefined => JsValue::new_undefined(ctx.clone()),
         Value::Document(_) | Value::Array(_) if depth > DEPTH_MAX => JsValue::new_null(ctx.clone()),
-        Value::Document(doc) => fields(call, doc, integers, depth)?,
+        Value::Document(doc) => fields(call, doc, root, depth)?,
         Value::Array(doc) => {
             let array = Array::new(ctx.clone())?;
             for (index, item) in doc.values().enumerate() {
-                array.set(index, convert(call, item, integers, depth + 1)?)?;
+                array.set(index, convert(call, item, root, depth + 1)?)?;
             }
             array.into_value()
         }
@@ -108,26 +120,41 @@ fn convert<'js>(
 fn fields<'js>(
     call: &Call<'_, 'js>,
     doc: Doc<'_>,
-    integers: Integers,
+    root: Root<'_>,
     depth: u32,
 ) -> Result<JsValue<'js>> {
     let object = Object::new_proto(call.ctx.clone(), Some(&call.kit.document))?;
     let mut ints: Option<String> = None;
+    let (mut has_numbers, mut loses_type) = (false, false);
+    let notes = root.integers == Integers::Note;
     for element in doc {
         let name = element.name.to_str_lossy();
-        if integers == Integers::Note && element.value.kind() == Type::Int32 {
+        has_numbers |= name.bytes().all(|byte| byte.is_ascii_digit());
+        loses_type = loses_type || notes && originals::loses_type(element.value.get());
+        if notes && element.value.kind() == Type::Int32 {
             let ints = ints.get_or_insert_default();
             ints.push_str(&name);
             ints.push('\0');
         }
-        let value = convert(call, element.value.get(), integers, depth + 1)?;
+        let value = convert(call, element.value.get(), root, depth + 1)?;
         // Defining, unlike setting, does not invoke the setter of `__proto__`.
         object.prop(&*name, Property::from(value).writable().enumerable().configurable())?;
     }
     if let Some(ints) = ints {
         object.prop(call.kit.ints.clone(), ints)?;
     }
-    Ok(object.into_value())
+    if loses_type {
+        let number = call.originals.borrow_mut().note(root.bytes, doc);
+        object.prop(call.kit.original.clone(), number)?;
+    }
+    if !has_numbers {
+        return Ok(object.into_value());
+    }
+    let names = Array::new(call.ctx.clone())?;
+    for (index, element) in doc.iter().enumerate() {
+        names.set(index, string(call, element.name)?)?;
+    }
+    call.kit.function("ordered")?.call((object, names))
 }
 
 fn string<'js>(call: &Call<'_, 'js>, text: &[u8]) -> Result<JsValue<'js>> {

@@ -2,6 +2,9 @@
 //!
 //! The walk goes through the document's fields once. It copies runs of unchanged fields in one
 //! piece. Computed fields follow in the order of the projection, unless they replace a field.
+//!
+//! A document may have several fields of one name. All of them are omitted if that name is; an
+//! inclusion ends after as many fields as it has names, as in mongod.
 
 use marula_bson::{ArrayWriter, Doc, DocWriter, Element, RawValue, Type, Value};
 use marula_error::{Result, errors};
@@ -87,12 +90,18 @@ impl<'a> Walk<'a, '_> {
         let entries = node.children.entries();
         let body = doc.elements_bytes();
         let mut met = Met::none_of(entries.len());
+        // The number of fields that are still looked for.
+        let mut left = match (self.inclusion, node.omits) {
+            (true, _) => node.copied,
+            (false, true) => usize::MAX,
+            (false, false) => entries.len(),
+        };
         let mut iter = doc.iter();
         // The start of the current run of fields to copy unchanged.
         let mut run = None;
         loop {
             let from = body.len() - iter.rest().len();
-            if met.left() == 0 {
+            if left == 0 {
                 run = run.or((!self.inclusion).then_some(from));
                 flush(&mut run, body, if self.inclusion { from } else { body.len() }, out);
                 break;
@@ -104,7 +113,9 @@ impl<'a> Walk<'a, '_> {
             let found = node.children.find(element.name);
             let child = found.map(|at| &entries[at].1);
             if let Some(at) = found {
-                met.note(at);
+                let is_new = met.note(at);
+                let is_computed = matches!(child, Some(Child::Computed(_)));
+                left -= usize::from(if self.inclusion { !is_computed } else { is_new });
             }
             if self.keeps(child, element.value, place, element.name) {
                 run = run.or(Some(from));

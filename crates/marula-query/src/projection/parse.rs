@@ -138,7 +138,6 @@ pub(super) fn parse(
     for element in doc {
         parser.element(&[], element)?;
     }
-    parser.root.note_computes();
     parser.finish()
 }
 
@@ -167,6 +166,7 @@ impl Parser<'_> {
         if inclusion && self.root.children.find(b"_id").is_none() {
             self.root.children.push(b"_id", Child::Keep);
         }
+        self.root.note_actions();
         Ok(Parsed {
             root: self.root,
             inclusion,
@@ -245,6 +245,12 @@ impl Parser<'_> {
         if let Some(query) = self.query.filter(|_| is_positional) {
             Filter::draft(query, Purpose::Positional, self.context)?;
         }
+        if is_positional && self.positional.is_some() {
+            return Err(positional_twice());
+        }
+        if is_positional && self.has_elem_match {
+            return Err(positional_after_elem_match());
+        }
         self.add(at, if include { Child::Keep } else { Child::Drop })?;
         if is_id && !is_positional {
             self.id = Some(include);
@@ -257,12 +263,6 @@ impl Parser<'_> {
             (false, _) => self.kind = Some(ProjectionKind::Exclusion),
         }
         if is_positional {
-            if self.positional.is_some() {
-                return Err(positional_twice());
-            }
-            if self.has_elem_match {
-                return Err(positional_after_elem_match());
-            }
             self.positional = Some(at.full());
         }
         Ok(())

@@ -17,6 +17,10 @@ pub(super) struct Node {
     pub(super) children: FieldMap<Child>,
     /// Whether a field is computed here or in a child.
     pub(super) computes: bool,
+    /// Whether a field is omitted here or in a child.
+    pub(super) omits: bool,
+    /// The number of fields that are not computed.
+    pub(super) copied: usize,
 }
 
 /// The action of a projection on one field.
@@ -100,17 +104,19 @@ impl Node {
         }
     }
 
-    /// Finds out where fields are computed.
-    pub(super) fn note_computes(&mut self) {
-        self.computes = false;
+    /// Finds out where fields are computed, omitted and copied.
+    pub(super) fn note_actions(&mut self) {
+        (self.computes, self.omits, self.copied) = (false, false, 0);
         for place in 0..self.children.len() {
-            self.computes |= match self.children.item_mut(place) {
-                Child::Inner(inner) => {
-                    inner.note_computes();
-                    inner.computes
-                }
-                child => matches!(child, Child::Computed(_)),
-            };
+            let child = self.children.item_mut(place);
+            if let Child::Inner(inner) = child {
+                inner.note_actions();
+                self.computes |= inner.computes;
+                self.omits |= inner.omits;
+            }
+            self.computes |= matches!(child, Child::Computed(_));
+            self.omits |= matches!(child, Child::Drop);
+            self.copied += usize::from(!matches!(child, Child::Computed(_)));
         }
     }
 

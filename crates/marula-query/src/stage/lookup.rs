@@ -286,11 +286,17 @@ impl Lookup {
 
     /// Returns the values of the variables for `doc`; missing ones are omitted.
     fn values(&self, doc: Doc<'_>, arena: &Arena, env: &Env) -> Result<DocBuf> {
+        if self.variables.is_empty() {
+            return Ok(DocBuf::new());
+        }
         let frame = Frame::new(doc, arena, &env.context);
         let mut bytes = Vec::new();
         let mut out = DocWriter::new(&mut bytes);
-        for (name, value) in &self.variables {
-            if let Some(value) = value.eval(&frame)? {
+        for (at, (name, value)) in self.variables.iter().enumerate() {
+            let value = value.eval(&frame)?;
+            // Of several variables with the same name the last counts.
+            let is_last = self.variables[at + 1..].iter().all(|(later, _)| later != name);
+            if let Some(value) = value.filter(|_| is_last) {
                 out.append(name.as_str(), value);
             }
         }

@@ -367,32 +367,41 @@ struct Merging {
 /// Documents that are written together; each succeeds or fails on its own.
 #[derive(Default)]
 struct Batch {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    documents: Vec<Prepared>,
+    bytes: usize,
+}
+
+/// A document that can be written. The errors that it has by itself are found before any document
+/// of its batch is written.
+struct Prepared {
+    document: DocBuf,
+    /// The filter for the target's document.
+    filter: DocBuf,
+    /// The variables of the update's pipeline.
+    variables: DocBuf,
 }
 
 impl Batch {
-    fn is_full(&self) -> bool {
-        self.bytes.len() >= BATCH_BYTES_MAX || self.ends.len() >= BATCH_DOCUMENTS_MAX
+    fn push(&mut self, prepared: Prepared) {
+        self.bytes += prepared.document.len() + prepared.variables.len();
+        self.documents.push(prepared);
     }
 
-    fn docs(&self) -> impl Iterator<Item = Doc<'_>> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, &end)| Doc::trusted(&self.bytes[start..end]))
+    fn is_full(&self) -> bool {
+        self.bytes >= BATCH_BYTES_MAX || self.documents.len() >= BATCH_DOCUMENTS_MAX
     }
 }
 
 impl Merging {
     /// Writes all documents of the batch, then returns the first error.
     fn flush(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
         let mut outcome = Ok(());
-        for document in self.batch.docs() {
+        for prepared in &batch.documents {
             meter::settle()?;
-            let written = self.stage.write(document, &self.env);
+            let written = self.stage.write(prepared, &self.env);
             outcome = outcome.and(written);
         }
-        self.batch.bytes.clear();
-        self.batch.ends.clear();
         outcome
     }
 }
@@ -412,32 +421,42 @@ impl Merge {
         Ok(filter)
     }
 
-    fn write(&self, document: Doc<'_>, env: &Env) -> Result<()> {
+    fn prepare(&self, document: Doc<'_>, env: &Env) -> Result<Prepared> {
         // A document without the _id that it is matched by gets a new one, which matches nothing.
-        let with_id;
         let is_found_by_id = self.on.iter().any(|field| field == "_id");
         let document = if document.get("_id").is_some() || !is_found_by_id {
-            document
+            document.to_buf()
         } else {
             let seconds = u32::try_from(env.context.now_ms / 1000).unwrap_or(0);
-            with_id = DocBuf::build(|out| {
+            DocBuf::build(|out| {
                 out.append("_id", ObjectId::generate(seconds));
                 out.append_elements(document.elements_bytes());
-            });
-            with_id.as_doc()
+            })
         };
-        let filter = self.filter(document)?;
+        let filter = self.filter(document.as_doc())?;
+        let mut variables = DocBuf::new();
+        let arena = Arena::new();
+        let frame = Frame::new(document.as_doc(), &arena, &env.context);
+        for (name, value) in &self.variables {
+            variables.push(name, value.eval(&frame)?.unwrap_or(Value::Null));
+        }
+        Ok(Prepared { document, filter, variables })
+    }
+
+    fn write(&self, prepared: &Prepared, env: &Env) -> Result<()> {
+        let Prepared { document, filter, variables } = prepared;
+        let document = document.as_doc();
         check_result(document)?;
         if matches!(self.when_matched, WhenMatched::Fail) {
             return self.insert(document, env).map_err(|error| explained(error, FOUND_EXISTING));
         }
-        let (update, variables) = self.update(document, env)?;
+        let update = self.update(document);
         if self.is_upsert() {
             let (filter, update) = (filter.as_doc(), update.get());
             let written = env.world.upsert_one(&self.database, &self.collection, filter, update);
             return written.map_err(explained_update);
         }
-        if self.update_target(filter.as_doc(), &update, &variables, env)? {
+        if self.update_target(filter.as_doc(), &update, variables, env)? {
             return Ok(());
         }
         match self.when_not_matched {
@@ -450,7 +469,7 @@ impl Merge {
             // Another client may have inserted the matching document.
             Err(error)
                 if error.code() == codes::DuplicateKey
-                    && self.update_target(filter.as_doc(), &update, &variables, env)? =>
+                    && self.update_target(filter.as_doc(), &update, variables, env)? =>
             {
                 Ok(())
             }
@@ -485,19 +504,11 @@ impl Merge {
             .map_err(explained_update)
     }
 
-    /// Returns the change for a match: an update, and the variables of its pipeline.
-    fn update(&self, document: Doc<'_>, env: &Env) -> Result<(ValueBuf, DocBuf)> {
-        let mut variables = DocBuf::new();
-        let update = match &self.when_matched {
+    /// Returns the update for a match.
+    fn update(&self, document: Doc<'_>) -> ValueBuf {
+        match &self.when_matched {
             WhenMatched::Replace => Value::Document(document).to_buf(),
-            WhenMatched::Pipeline(stages) => {
-                let arena = Arena::new();
-                let frame = Frame::new(document, &arena, &env.context);
-                for (name, value) in &self.variables {
-                    variables.push(name, value.eval(&frame)?.unwrap_or(Value::Null));
-                }
-                stages.clone()
-            }
+            WhenMatched::Pipeline(stages) => stages.clone(),
             // The names of the document's fields are paths.
             WhenMatched::KeepExisting => {
                 Value::Document(doc! { "$setOnInsert": document }.as_doc()).to_buf()
@@ -505,8 +516,7 @@ impl Merge {
             WhenMatched::Merge | WhenMatched::Fail => {
                 Value::Document(doc! { "$set": document }.as_doc()).to_buf()
             }
-        };
-        Ok((update, variables))
+        }
     }
 }
 
@@ -538,8 +548,7 @@ impl Source for Merging {
         loop {
             match self.input.advance()? {
                 Step::Document => {
-                    self.batch.bytes.extend_from_slice(self.input.doc().as_bytes());
-                    self.batch.ends.push(self.batch.bytes.len());
+                    self.batch.push(self.stage.prepare(self.input.doc(), &self.env)?);
                     if self.batch.is_full() {
                         self.flush()?;
                     }

@@ -17,14 +17,13 @@ use super::{
 };
 use crate::context::Context;
 use crate::expression::Scope;
+use crate::expression::operators::meta::is_lack;
 use crate::feature_version::FeatureVersion;
 use crate::text;
 use crate::usage;
 
 /// The maximum number of stages of a pipeline, as in mongod 6.0.
 const STAGES_MAX: usize = 1000;
-/// The code of errors of metadata that documents do not have.
-const NO_METADATA: i32 = 40_218;
 /// The maximum nesting of pipelines in `$lookup`, `$facet` and `$unionWith`.
 pub(super) const DEPTH_MAX: usize = 20;
 
@@ -93,7 +92,13 @@ impl Pipeline {
         outline::check(array, context)?;
         let context = with_metadata(array, context, PipelineParent::Nothing);
         let mut parser = Parser::new(&context, PipelineParent::Nothing, 0);
-        parser.parse_all(array)?;
+        if let Err(error) = parser.parse_all(array) {
+            let finish = |parser: Parser<'_>| {
+                before()?;
+                parser.finish()
+            };
+            return Err(parser.mistake(error, array, finish));
+        }
         before()?;
         parser.finish()
     }
@@ -102,7 +107,8 @@ impl Pipeline {
     /// is computed before it is used.
     pub fn parse_lazily(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
         let mut parser = Parser::new(context, PipelineParent::Nothing, 0);
-        parser.parse_all(array)?;
+        let parsed = parser.parse_all(array);
+        parsed.map_err(|error| parser.mistake(error, array, |parser| Ok(parser.unoptimized())))?;
         Ok(parser.unoptimized())
     }
 
@@ -133,7 +139,8 @@ impl Pipeline {
     ) -> Result<Pipeline> {
         let context = with_metadata(array, context, inside);
         let mut parser = Parser::new(&context, inside, 1);
-        parser.parse_all(array)?;
+        let parsed = parser.parse_all(array);
+        parsed.map_err(|error| parser.mistake(error, array, |parser| parser.finish()))?;
         parser.finish()
     }
 
@@ -278,7 +285,7 @@ fn with_metadata<'c>(
     context: &'c Context,
     inside: PipelineParent,
 ) -> Cow<'c, Context> {
-    if inside == PipelineParent::Facet {
+    if inside == PipelineParent::Facet || context.assumes_metadata {
         return Cow::Borrowed(context);
     }
     let first = array.values().next().and_then(|stage| stage.as_doc());
@@ -322,22 +329,41 @@ impl<'c> Parser<'c> {
         }
         let context = with_metadata(array, context, inside);
         let mut parser = Parser::new(&context, inside, self.depth + 1);
-        match parser.parse_all(array) {
-            Err(error) if parser.starts_to_fail(&error) => {
-                parser.stages.clear();
-                parser.push(Unavailable { error });
+        if let Err(error) = parser.parse_all(array) {
+            let error = parser.mistake(error, array, |parser| Ok(parser.unoptimized()));
+            if !parser.starts_to_fail(&error) {
+                return Err(error);
             }
-            parsed => parsed?,
+            parser.stages.clear();
+            parser.push(Unavailable { error });
         }
         // The outer pipeline computes constants once all of it is parsed.
         Ok(parser.unoptimized())
+    }
+
+    /// Returns the mistake of the stages that is reported, of which `error` is the first: that they
+    /// use metadata which their documents do not have counts after all others, those that
+    /// `finish` finds included.
+    fn mistake(
+        &self,
+        error: Error,
+        array: Doc<'_>,
+        finish: impl FnOnce(Parser<'_>) -> Result<Pipeline>,
+    ) -> Error {
+        if !is_lack(&error) || self.parsing == "$match" {
+            return error;
+        }
+        let context = self.context.with_all_metadata();
+        let mut parser = Parser::new(&context, self.inside, self.depth);
+        let parsed = parser.parse_all(array).and_then(|()| finish(parser));
+        parsed.err().unwrap_or(error)
     }
 
     /// Returns whether a pipeline with this mistake fails only when it starts: it uses metadata
     /// that its documents do not have, other than in a filter.
     fn starts_to_fail(&self, error: &Error) -> bool {
         let is_late = self.inside != PipelineParent::Facet && self.parsing != "$match";
-        is_late && error.code().number() == NO_METADATA
+        is_late && is_lack(error)
     }
 
     /// Returns whether the pipeline is not inside another stage.

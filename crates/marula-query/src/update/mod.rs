@@ -161,6 +161,15 @@ impl Update {
         Ok(Update { kind })
     }
 
+    /// Returns the context with the constants of a pipeline, which the statement's filter may use,
+    /// too.
+    pub fn context(&self) -> Option<&Context> {
+        match &self.kind {
+            UpdateKind::Pipeline(pipeline) => Some(pipeline.context()),
+            _ => None,
+        }
+    }
+
     /// Parses the `o` of an entry: a whole document where it has an `_id`; otherwise `$v` says its
     /// form, 1 for operators, 2 for a difference. Without `$v` it is made of operators.
     fn parse_entry(doc: Doc<'_>, context: &Context) -> Result<UpdateKind> {

@@ -53,6 +53,10 @@ impl PipelineUpdate {
         Ok(PipelineUpdate { pipeline, context: Arc::new(context), field_order })
     }
 
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Appends the new document; returns whether it differs from the old.
     pub(super) fn apply(
         &self,

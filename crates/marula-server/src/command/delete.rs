@@ -137,9 +137,6 @@ fn is_multi(limit: Value<'_>) -> Result<bool> {
         None => Ok(true),
         Some(0.0) => Ok(true),
         Some(1.0) => Ok(false),
-        Some(number) => Err(bad_limit(&match limit {
-            Value::Double(_) => short_double_text(number),
-            other => other.to_string(),
-        })),
+        Some(number) => Err(bad_limit(&short_double_text(number))),
     }
 }

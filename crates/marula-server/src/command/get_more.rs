@@ -229,7 +229,7 @@ fn is_query(cursor: &mut Parked) -> bool {
 /// documents.
 fn tails_on(cursor: &mut Parked) -> bool {
     let source: Option<&mut FindDocuments> = cursor.source.as_any().downcast_mut();
-    source.is_some_and(|source| source.tail() != Tail::No && source.execution().is_exhausted())
+    source.is_some_and(|source| source.tail() != Tail::No && source.execution().has_scanned_all())
 }
 
 /// Returns the function that registers the wake-up of the request at the next insert. Only

@@ -24,7 +24,6 @@ use crate::writes;
 errors! {
     supplied_without_upsert() = FailedToParse, "cannot specify 'upsertSupplied: true' for a non-upsert operation";
     nothing_supplied() = FailedToParse, "the parameter 'upsertSupplied' is set to 'true', but no document was supplied";
-    update_type() = FailedToParse, "Update argument must be either an object or an array";
     sorted_multi() = FailedToParse, "a sort chooses the one document to change: it does not go with multi: true";
 }
 
@@ -64,7 +63,7 @@ const STATEMENT_PLACE: &str = "update.updates";
 
 const STATEMENT_FIELDS: &[Field] = &[
     Field::required("q", Types::DOCUMENT),
-    Field::required("u", Types::Any),
+    Field::required("u", Types::Update),
     Field::optional("c", Types::DOCUMENT),
     Field::optional("arrayFilters", Types::ARRAY),
     Field::optional("hint", Types::Hint),
@@ -86,9 +85,6 @@ pub(super) fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Re
 
 /// Does the same as [`check_statement`], without the check of the stages' names.
 fn check_shape(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
-    if statement.get("u") == Some(Value::Null) {
-        return Err(update_type());
-    }
     fields::check_doc_in(version, STATEMENT_PLACE, STATEMENT_FIELDS, statement)?;
     check_parts(statement, "u", STATEMENT_PLACE, Pipeline::check_objects)
 }
@@ -141,7 +137,7 @@ fn check_parts(
     match update {
         Some(Value::Document(_)) => {}
         Some(Value::Array(stages)) => check_pipeline(stages)?,
-        _ => return Err(update_type()),
+        _ => return Err(fields::bad_update()),
     }
     array_filters.map_or(Ok(()), |filters| check_array_filters(place, filters))
 }

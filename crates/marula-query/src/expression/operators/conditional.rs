@@ -8,7 +8,7 @@ use crate::expression::operator::{parse_list, wrong_count};
 use crate::expression::{Call, Expression, Frame, Operator, Scope};
 
 pub(super) static OPERATORS: &[Operator] = &[
-    Operator::named("$cond", &["if", "then", "else"], parse_cond, cond),
+    Operator::special("$cond", parse_cond, cond),
     Operator::special("$ifNull", parse_if_null, if_null),
     Operator::special("$switch", parse_switch, switch).printed(print_switch),
 ];

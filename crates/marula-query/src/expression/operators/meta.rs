@@ -1,14 +1,17 @@
 //! `$meta`: metadata of a document.
 
-use marula_bson::Value;
-use marula_error::{Result, errors};
+use marula_bson::{Value, ValueBuf};
+use marula_error::{Error, Result, errors};
 
 use crate::context::Context;
 use crate::expression::{Expression, Frame, Operator, Scope};
 use crate::projection::Meta;
 
 pub(super) static OPERATORS: &[Operator] =
-    &[Operator::special("$meta", parse_meta, meta).not_foldable()];
+    &[Operator::special("$meta", parse_meta, meta).printed(print_meta).not_foldable()];
+
+/// The code of the errors about metadata that documents do not have.
+const LACK: i32 = 40_218;
 
 errors! {
     meta_not_string() = 17307, "$meta only supports string arguments";
@@ -17,6 +20,11 @@ errors! {
     pub(crate) no_near_distance() = 40218, "query requires $geoNear distance metadata, but it is not available";
     pub(crate) no_sort_key() = BadValue, "cannot use sortKey $meta projection without a sort";
     pub(crate) no_near_point() = 40218, "query requires $geoNear point metadata, but it is not available";
+}
+
+/// Returns whether an error says that documents do not have some metadata.
+pub(crate) fn is_lack(error: &Error) -> bool {
+    error.code().number() == LACK
 }
 
 /// Parses the name of a kind of metadata. If the documents have none, some kinds are refused and
@@ -49,6 +57,10 @@ fn parse_meta(
         | b"timeseriesBucketMaxTime" => Ok(operator.call([value.into()])),
         _ => Err(meta_unknown(&name.to_string())),
     }
+}
+
+fn print_meta(args: &[Expression]) -> ValueBuf {
+    args[0].as_constant().unwrap_or(Value::Null).to_buf()
 }
 
 fn meta<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

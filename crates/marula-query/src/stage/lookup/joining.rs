@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bstr::ByteSlice;
-use marula_bson::Doc;
+use marula_bson::{Doc, DocBuf};
 use marula_error::Result;
 
 use super::uncorrelated::CachedFront;
@@ -118,6 +118,8 @@ impl Joining {
 
     /// Starts to find the documents that belong to `doc`.
     pub(super) fn find(&mut self, doc: Doc<'_>, arena: &Arena) -> Result<Found> {
+        // They are computed even where nothing uses them: a value may fail.
+        let values = self.stage.values(doc, arena, &self.env)?;
         if let (Join::Read(table), Some((local, foreign))) = (&self.join, &self.stage.fields) {
             let values = local_values(doc, local);
             let context = &self.env.context;
@@ -130,8 +132,8 @@ impl Joining {
             let Some(rest) = kept.rest.as_ref().and_then(|rest| rest.get().as_array()) else {
                 return Ok(Found::Cached(documents, 0));
             };
-            let (env, also) = (&self.env, &self.also);
-            let rest = self.bound.pipeline(&self.stage, doc, arena, env, &|context| {
+            let also = &self.also;
+            let rest = self.bound.pipeline(&self.stage, values, &self.env, &|context| {
                 let rest = Pipeline::parse_inside(rest, context, PipelineParent::Lookup)?;
                 let rest = match also {
                     Some(also) => rest.before(Match::new(also.clone())),
@@ -146,7 +148,7 @@ impl Joining {
         }
         let mut pipeline = match self.stage.stages() {
             Some(stages) if !self.stage.variables.is_empty() => {
-                self.bound.pipeline(&self.stage, doc, arena, &self.env, &|context| {
+                self.bound.pipeline(&self.stage, values, &self.env, &|context| {
                     Pipeline::parse_inside(stages, context, PipelineParent::Lookup)
                 })?
             }
@@ -177,23 +179,21 @@ const BOUND_MAX: usize = 256;
 const VALUES_BYTES_MAX: usize = 1024;
 
 impl Bound {
-    /// Returns the pipeline with the variables' values for `doc`; `parse` creates it if it is not
+    /// Returns the pipeline with these values of the variables; `parse` creates it if it is not
     /// cached.
     fn pipeline(
         &mut self,
         stage: &Lookup,
-        doc: Doc<'_>,
-        arena: &Arena,
+        values: DocBuf,
         env: &Env,
         parse: &dyn Fn(&Context) -> Result<Pipeline>,
     ) -> Result<Pipeline> {
-        let values = stage.values(doc, arena, env)?;
         if let Some(known) = self.by_values.get(values.as_doc().as_bytes()) {
             return Ok(known.clone());
         }
         let pipeline = parse(&stage.context_of(values.as_doc(), env))?;
         if self.by_values.len() < BOUND_MAX && values.len() <= VALUES_BYTES_MAX {
-            self.by_values.insert(values.as_doc().as_bytes().to_vec(), pipeline.clone());
+            self.by_values.insert(values.into_bytes(), pipeline.clone());
         }
         Ok(pipeline)
     }

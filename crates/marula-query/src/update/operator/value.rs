@@ -84,11 +84,12 @@ fn parse_moment(doc: Doc<'_>) -> Result<CurrentDate> {
         if element.name != "$type" {
             return Err(unknown_current_date_option(element.name));
         }
-        moment = match element.value.get().as_str().map(AsRef::<[u8]>::as_ref) {
-            Some(b"date") => Some(CurrentDate::Date),
-            Some(b"timestamp") => Some(CurrentDate::Timestamp),
-            _ => return Err(bad_current_date_type()),
-        };
+        // Of several types the last that is one counts.
+        match element.value.get().as_str().map(AsRef::<[u8]>::as_ref) {
+            Some(b"date") => moment = Some(CurrentDate::Date),
+            Some(b"timestamp") => moment = Some(CurrentDate::Timestamp),
+            _ => {}
+        }
     }
     moment.ok_or_else(bad_current_date_type)
 }
