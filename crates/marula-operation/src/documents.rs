@@ -301,7 +301,7 @@ impl Shown<'_> {
                     DocWriter::new(self.scratch).finish();
                 }
             }
-            // After a sort the key is beside the document, or in its place.
+            // After a sort the key is next to the document, or in its place.
             None if found.key.is_some_and(|key| !key.is_empty()) => {
                 self.scratch.extend_from_slice(found.key.unwrap_or(Doc::EMPTY).as_bytes());
             }
