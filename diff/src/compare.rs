@@ -173,8 +173,15 @@ fn without_own_moment(text: &str, now: u64) -> Option<String> {
     Some(text.replace(clock, CLOCK))
 }
 
-/// Replaces the number of a cursor and the UUID of a collection at the end of an error's text.
+/// Replaces the number of a cursor, the UUID of a collection and that of a temporary one in the text
+/// of an error.
 fn without_own_name(text: &str) -> Option<String> {
+    const TEMPORARY: &str = "tmp.agg_out.";
+    if let Some((before, rest)) = text.split_once(TEMPORARY)
+        && let Some((_, rest)) = rest.split_once(' ')
+    {
+        return Some(format!("{before}{TEMPORARY}9 {rest}"));
+    }
     if text.starts_with("cursor id ") && text.ends_with(" not found") {
         return Some("cursor id 9 not found".to_owned());
     }

@@ -514,3 +514,16 @@ def test_a_search_by_distance_refuses_the_natural_order_before_what_follows(db, 
     db.c.insert_one({"p": [0, 1]})
     with pytest.raises(pymongo.errors.OperationFailure, match="geoNear expression not allowed with .natural hint"):
         db.command("find", "c", filter={"p": {"$geoNear": [0, 1]}}, hint={"$natural": 1}, **more)
+
+
+@pytest.mark.parametrize("query, text", [
+    ({"p": {"$elemMatch": {"$near": [0, 3]}}}, "geo .near must be top-level expr"),
+    ({"p": {"$not": {"$near": [0, 3]}}}, "geo .near must be top-level expr"),
+    ({"p": {"$elemMatch": {"$near": [0, 3]}}, "g": {"$elemMatch": {"$near": [0, 3]}}}, "Too many geoNear expressions"),
+    ({"$nor": [{"p": {"$near": [0, 3]}}], "g": {"$near": [0, 3]}}, "Too many geoNear expressions"),
+    ({"p": {"$near": [0, 3]}, "g": {"$near": [0, 3]}}, "Too many geoNear expressions"),
+])
+def test_searches_by_distance_are_counted_before_their_places_are_looked_at(db, query, text):
+    db.c.insert_one({"p": [0, 1]})
+    with pytest.raises(pymongo.errors.OperationFailure, match=text):
+        list(db.c.find(query))

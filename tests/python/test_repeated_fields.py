@@ -260,3 +260,28 @@ def test_the_last_type_of_a_current_date_that_is_one_counts(answer, types, is_ta
 ])
 def test_a_second_positional_projection_is_refused_before_its_path_is(answer, projection, expected):
     assert answer(Fields([("find", "c"), ("filter", {"a": 1}), ("projection", Fields(projection))])) == expected
+
+
+@pytest.mark.parametrize("function, expected", [
+    ([("$first", "$a")], "9 saw multiple 'window' fields in '$first' expression"),
+    ([("$topN", 5)], "9 saw multiple 'window' fields in '$topN' expression"),
+    ([("$integral", 5)], "9 There can be only one 'window' field for $integral"),
+    ([("$sum", "$a")], None),
+    ([("$derivative", {"input": "$a"})], None),
+])
+def test_some_window_functions_have_one_window(answer, function, expected):
+    window = ("window", {"documents": [0, 1]})
+    output = Fields([("w", Fields([window, window, *function]))])
+    stage = Fields([("$setWindowFields", Fields([("sortBy", {"a": 1}), ("output", output)]))])
+    reply = answer(Fields([("aggregate", "c"), ("pipeline", [stage]), ("cursor", {})]))
+    assert (reply if isinstance(reply, str) else None) == expected
+
+
+@pytest.mark.parametrize("argument, code", [
+    ([("sortBy", "x"), ("bogus", 1)], 2942507), ([("bogus", 1), ("sortBy", "x")], 2942501),
+    ([("sortBy", "x")], 2942507), ([("sortBy", 1)], 2942502), ([("input", "$z"), ("sortBy", "x"), ("sortBy", 1)], 2942507),
+])
+def test_the_order_of_a_sorted_array_is_checked_where_it_is_read(answer, argument, code):
+    stage = Fields([("$project", Fields([("x", Fields([("$sortArray", Fields(argument))]))]))])
+    reply = answer(Fields([("aggregate", "c"), ("pipeline", [stage]), ("cursor", {})]))
+    assert reply.startswith(str(code))

@@ -178,38 +178,34 @@ fn near_at(node: &Node) -> Option<(&FieldPath, &NearTest)> {
 
 /// Checks that the filter has at most one search by distance, and none below another operator.
 pub(super) fn check_near(root: &Node) -> Result<()> {
-    let is_near = |node: &&Node| near_at(node).is_some();
-    match root {
-        Node::And(children) => {
-            if children.iter().filter(is_near).count() > 1 {
-                return Err(near_twice());
-            }
-            children.iter().filter(|child| !is_near(child)).try_for_each(check_without_near)
-        }
-        node if is_near(&node) => Ok(()),
-        node => check_without_near(node),
+    match count_near(root) {
+        0 => Ok(()),
+        1 if near_of(root).is_some() => Ok(()),
+        1 => Err(near_not_at_the_top()),
+        _ => Err(near_twice()),
     }
 }
 
-fn check_without_near(node: &Node) -> Result<()> {
+/// Returns the number of searches by distance at any depth.
+fn count_near(node: &Node) -> usize {
     match node {
         Node::And(children) | Node::Or(children) | Node::Nor(children) => {
-            children.iter().try_for_each(check_without_near)
+            children.iter().map(count_near).sum()
         }
-        Node::Not(child) => check_without_near(child),
-        Node::Path(at) => check_predicate(&at.predicate),
-        _ => Ok(()),
+        Node::Not(child) => count_near(child),
+        Node::Path(at) => count_in_predicate(&at.predicate),
+        _ => 0,
     }
 }
 
-fn check_predicate(predicate: &Predicate) -> Result<()> {
+fn count_in_predicate(predicate: &Predicate) -> usize {
     match predicate {
-        Predicate::Near(_) => Err(near_not_at_the_top()),
-        Predicate::Not(inner) => check_predicate(inner),
+        Predicate::Near(_) => 1,
+        Predicate::Not(inner) => count_in_predicate(inner),
         Predicate::All(list) | Predicate::ElemMatchValue(list) => {
-            list.iter().try_for_each(check_predicate)
+            list.iter().map(count_in_predicate).sum()
         }
-        Predicate::ElemMatchObject(filter) => check_without_near(filter),
-        _ => Ok(()),
+        Predicate::ElemMatchObject(filter) => count_near(filter),
+        _ => 0,
     }
 }

@@ -1,6 +1,6 @@
 //! A window function: its row, its arguments, its bounds.
 
-use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
 use super::kept;
@@ -17,6 +17,8 @@ errors! {
     not_a_function(name: &str) = FailedToParse, "Expected a $-prefixed window function, {name}";
     unknown_function(name: &str) = FailedToParse, "Unrecognized window function, {name}";
     two_functions() = FailedToParse, "Cannot specify two functions in window function spec";
+    two_windows(name: &str) = FailedToParse, "saw multiple 'window' fields in '{name}' expression";
+    two_windows_of_integral() = FailedToParse, "There can be only one 'window' field for $integral";
     several_functions() = FailedToParse, "Cannot specify multiple functions in window function spec";
     unknown_argument(name: &str) = FailedToParse, "Window function found an unknown argument: {name}";
     unexpected_argument(name: &str, argument: &str) = FailedToParse, "{name} got unexpected argument: {argument}";
@@ -49,13 +51,22 @@ impl<'s> Spec<'s> {
     /// Errors: those of `take`; `two_functions`, `unknown_argument` and similar ones for other
     /// fields.
     pub(super) fn for_each(&self, mut take: impl FnMut(Part<'s>) -> Result<()>) -> Result<()> {
-        let mut has_argument = false;
+        let is_window = |element: &Element<'_>| element.name == "window";
+        if self.name == "$integral" && self.fields.iter().filter(is_window).count() > 1 {
+            return Err(two_windows_of_integral());
+        }
+        let (mut has_argument, mut has_window) = (false, false);
         for element in self.fields {
             let (name, value) = (element.name, element.value.get());
             if name.starts_with(b"$") && !has_argument {
                 has_argument = true;
                 take(Part::Argument(value))?;
             } else if **name == *b"window" {
+                // Others take the last.
+                if has_window && accumulator::keeps_some(self.name.as_bytes()) {
+                    return Err(two_windows(self.name));
+                }
+                has_window = true;
                 take(Part::Window(value))?;
             } else {
                 return Err(self.unexpected(name));

@@ -240,13 +240,15 @@ fn parse_sort_array(
     for element in doc {
         match &**element.name {
             b"input" => input = Some(Expression::parse(element.value.get(), scope)?),
-            b"sortBy" => sort_by = Some(element.value.get()),
+            b"sortBy" => {
+                check_pattern(element.value.get())?;
+                sort_by = Some(element.value.get());
+            }
             _ => return Err(sort_unknown(&element.name.to_string())),
         }
     }
     let input = input.ok_or_else(sort_missing_input)?;
     let sort_by = sort_by.ok_or_else(sort_missing_sort_by)?;
-    check_pattern(sort_by)?;
     Ok(operator.call([input, sort_by.into()]))
 }
 
