@@ -173,8 +173,8 @@ fn without_own_moment(text: &str, now: u64) -> Option<String> {
     Some(text.replace(clock, CLOCK))
 }
 
-/// Replaces the number of a cursor, the UUID of a collection and that of a temporary one in the text
-/// of an error.
+/// Replaces the number of a cursor, and the UUIDs of a collection and of a temporary one, in the
+/// text of an error.
 fn without_own_name(text: &str) -> Option<String> {
     const TEMPORARY: &str = "tmp.agg_out.";
     if let Some((before, rest)) = text.split_once(TEMPORARY)
