@@ -3,7 +3,7 @@
 use marula_bson::Value;
 
 use super::Accepted;
-use super::looks::{count, messages};
+use super::looks::{count, mentions, messages};
 use crate::case::failure;
 use crate::tree::Tree;
 
@@ -156,9 +156,7 @@ pub(super) const ROWS: &[Accepted] = &[
     },
     Accepted {
         words: "An error next to a `$rename` shows the document without the moved field",
-        applies: |case, difference| {
-            difference.class == "message 28" && count(&case.command, &|name| name == "$rename") > 0
-        },
+        applies: |case, difference| difference.class == "message 28" && mentions(case, "$rename"),
     },
     Accepted {
         words: "The document in an upsert's error is shown without the `_id`",
