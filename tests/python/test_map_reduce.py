@@ -100,3 +100,13 @@ def test_values_are_reduced_as_many_at_once_as_a_document_may_hold(db):
     with pytest.raises(OperationFailure) as failed:
         lengths(8_400_000, limit=2)
     assert failed.value.code == 31392
+
+
+@pytest.mark.parametrize("out, told", [
+    ({"inline": 1}, 72), ({"inline": 0}, 72), ({"inline": 1, "x": 1}, 72),
+    ("z", 0), ({"replace": "z"}, 0), ({"merge": "z"}, 0), ({"reduce": "z"}, 0), ({}, 2), (5, 2),
+])
+def test_a_write_concern_is_taken_where_results_are_written(c, out, told):
+    reply = c.database.command("mapReduce", c.name, map="function() {}", reduce="function() {}", out=out,
+                               writeConcern={"w": 1}, check=False)
+    assert reply.get("code", 0) == told

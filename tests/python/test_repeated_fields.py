@@ -108,6 +108,7 @@ def test_a_field_within_a_command_comes_once(answer, command, repeated, expected
     ({"$setWindowFields": {"sortBy": {"a": 1}, "output": {}}}, "sortBy", "$setWindowFields.sortBy"),
     ({"$densify": {"field": "a", "range": {"step": 1, "bounds": "full"}}}, "field", "$densify.field"),
     ({"$densify": {"field": "a", "range": {"step": 1, "bounds": "full"}}}, "bounds", "$densify.range.bounds"),
+    ({"$densify": {"field": "a", "range": {"step": 1, "bounds": "full", "unit": "day"}}}, "unit", "$densify.range.unit"),
     ({"$fill": {"sortBy": {"a": 1}, "output": {"a": {"method": "locf"}}}}, "sortBy", "$fill.sortBy"),
     ({"$fill": {"sortBy": {"a": 1}, "output": {"a": {"method": "locf"}}}}, "method", "$fill.method"),
     ({"$merge": {"into": {"coll": "d"}, "on": "_id"}}, "on", "$merge.on"),
@@ -265,6 +266,7 @@ def test_a_second_positional_projection_is_refused_before_its_path_is(answer, pr
 @pytest.mark.parametrize("function, expected", [
     ([("$first", "$a")], "9 saw multiple 'window' fields in '$first' expression"),
     ([("$topN", 5)], "9 saw multiple 'window' fields in '$topN' expression"),
+    ([("$last", "$a"), ("bogus", 1)], "9 saw multiple 'window' fields in '$last' expression"),
     ([("$integral", 5)], "9 There can be only one 'window' field for $integral"),
     ([("$sum", "$a")], None),
     ([("$derivative", {"input": "$a"})], None),

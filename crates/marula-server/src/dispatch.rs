@@ -130,7 +130,8 @@ impl Service for Frame {
         if is_controlled {
             check::own_session(connection, &mut request);
         }
-        if request.write_concern.is_none() && request.command.takes_write_concern {
+        let permits = request.command.permits_write_concern(request.body);
+        if request.write_concern.is_none() && permits {
             request.write_concern = server.default_concerns.write();
         }
         if call.reason == Reason::Arrived && server.fail_points.are_enabled() {

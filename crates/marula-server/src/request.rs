@@ -219,11 +219,12 @@ impl<'a> Request<'a> {
             return Err(not_admin(command.name));
         }
         if let Some(value) = write_concern {
-            if !command.takes_write_concern {
+            if !command.permits_write_concern(body) {
                 return Err(no_write_concern());
             }
-            let is_object = value.kind() == Type::Document;
-            if command.write_concern_is_field && !is_object {
+            // Null is not one of the command's own fields.
+            let is_wrong = value.kind() != Type::Document && !value.is_nullish();
+            if command.write_concern_is_field && is_wrong {
                 let (place, kind) = (command.name, value.kind().alias());
                 return Err(fields::wrong_type(
                     place,

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use marula_bson::DocWriter;
+use marula_bson::{Doc, DocWriter};
 use marula_db::latencies::Class;
 use marula_error::Result;
 use marula_error::codes::{self, Code};
@@ -43,6 +43,8 @@ pub struct Command {
     pub writes: bool,
     /// Whether it permits a `writeConcern`; the frame then waits accordingly.
     pub takes_write_concern: bool,
+    /// Whether it permits one with this body; `None` if with any.
+    pub write_concern_with: Option<fn(Doc<'_>) -> bool>,
     /// Whether a `writeConcern` of the wrong type is reported as a field of the command.
     pub write_concern_is_field: bool,
     /// The levels of `readConcern` that it permits in addition to `local`.
@@ -70,6 +72,11 @@ pub struct Command {
 }
 
 impl Command {
+    /// Returns whether it permits a `writeConcern` with this body.
+    pub fn permits_write_concern(&self, body: Doc<'_>) -> bool {
+        self.takes_write_concern && self.write_concern_with.is_none_or(|permits| permits(body))
+    }
+
     /// Returns its class in `opLatencies`.
     pub fn class(&self) -> Class {
         match self.kind {
@@ -94,6 +101,7 @@ impl Command {
         admin_only: false,
         writes: false,
         takes_write_concern: false,
+        write_concern_with: None,
         write_concern_is_field: false,
         read_concern: ReadConcernLevels::Local,
         takes_after_cluster_time: true,

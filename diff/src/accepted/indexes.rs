@@ -21,7 +21,8 @@ pub(super) const ROWS: &[Accepted] = &[
             case.kind == "metadata"
                 && case.indexes.iter().any(is_wildcard)
                 && holds(case, &is_end)
-                && (holds(case, &is_index_key)
+                && (difference.class == "results"
+                    || holds(case, &is_index_key)
                     || mentions(case, "returnKey")
                     || ours.contains("wildcard index")
                     || theirs.contains("$meta projection"))

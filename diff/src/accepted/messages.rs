@@ -63,6 +63,23 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "The `scope` of a `mapReduce` comes back with doubles",
+        applies: |case, difference| {
+            let [ours, theirs] = difference.replies.clone().map(|mut reply| {
+                reply.map_leaves(&|value| match value {
+                    Value::Symbol(text) => Some(Value::String(text).to_buf()),
+                    Value::Int32(number) => Some(Value::Double(f64::from(number)).to_buf()),
+                    _ => None,
+                });
+                reply
+            });
+            case.kind == "code"
+                && difference.class == "results"
+                && mentions(case, "scope")
+                && ours == theirs
+        },
+    },
+    Accepted {
         words: "If several groups of a `mapReduce` cannot be merged, another may be reported",
         applies: |case, difference| {
             case.kind == "code"

@@ -187,7 +187,10 @@ fn parse_range(range: Doc<'_>, is_whole: bool) -> Result<(ValueBuf, Option<Unit>
                 let Value::String(name) = value else {
                     return Err(wrong_type("range.unit", value.kind().alias(), "string"));
                 };
+                // A second one is refused whatever it names.
+                once.note(element.name)?;
                 unit = Some(Unit::parse(name).ok_or_else(|| unknown_unit(&name.to_string()))?);
+                continue;
             }
             b"bounds" => bounds = Some(value),
             name => return Err(unknown_field(&format!("range.{}", name.to_str_lossy()))),

@@ -39,6 +39,7 @@ errors! {
     derivative_needs_unit() = 5624901, "$derivative where the sortBy is a Date requires an 'unit'";
     derivative_not_number() = 5624902, "$derivative (with no 'unit') expects the sortBy field to be numeric";
     derivative_of_null() = 5624903, "$derivative input must not be null or missing";
+    two_windows() = FailedToParse, "There can be only one 'window' field for $integral";
     integral_not_numbers() = 5423900, "The input value of $integral window function must be a vector of 2 value, the first value must be numeric or date type and the second must be numeric.";
     integral_not_date() = 5423901, "$integral with 'unit' expects the sortBy field to be a Date";
     integral_not_number() = 5423902, "$integral (with no 'unit') expects the sortBy field to be numeric";
@@ -63,6 +64,9 @@ fn parse_slope(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn Functio
     let sort_by = only_sort_field(Some(sort), || needs_one_field(name))?;
     if sort.values().any(|part| part.as_doc().is_some()) {
         return Err(needs_a_path(name));
+    }
+    if is_integral && spec.fields.iter().filter(|field| field.name == "window").count() > 1 {
+        return Err(two_windows());
     }
     let window = spec.fields.get("window");
     let bounds = match window {

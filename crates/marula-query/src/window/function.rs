@@ -1,6 +1,6 @@
 //! A window function: its row, its arguments, its bounds.
 
-use marula_bson::{Doc, DocBuf, DocWriter, Element, Value, ValueBuf};
+use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
 use super::kept;
@@ -18,7 +18,6 @@ errors! {
     unknown_function(name: &str) = FailedToParse, "Unrecognized window function, {name}";
     two_functions() = FailedToParse, "Cannot specify two functions in window function spec";
     two_windows(name: &str) = FailedToParse, "saw multiple 'window' fields in '{name}' expression";
-    two_windows_of_integral() = FailedToParse, "There can be only one 'window' field for $integral";
     several_functions() = FailedToParse, "Cannot specify multiple functions in window function spec";
     unknown_argument(name: &str) = FailedToParse, "Window function found an unknown argument: {name}";
     unexpected_argument(name: &str, argument: &str) = FailedToParse, "{name} got unexpected argument: {argument}";
@@ -51,10 +50,6 @@ impl<'s> Spec<'s> {
     /// Errors: those of `take`; `two_functions`, `unknown_argument` and similar ones for other
     /// fields.
     pub(super) fn for_each(&self, mut take: impl FnMut(Part<'s>) -> Result<()>) -> Result<()> {
-        let is_window = |element: &Element<'_>| element.name == "window";
-        if self.name == "$integral" && self.fields.iter().filter(is_window).count() > 1 {
-            return Err(two_windows_of_integral());
-        }
         let (mut has_argument, mut has_window) = (false, false);
         for element in self.fields {
             let (name, value) = (element.name, element.value.get());
@@ -63,7 +58,7 @@ impl<'s> Spec<'s> {
                 take(Part::Argument(value))?;
             } else if **name == *b"window" {
                 // Others take the last.
-                if has_window && accumulator::keeps_some(self.name.as_bytes()) {
+                if has_window && self.keeps_some() {
                     return Err(two_windows(self.name));
                 }
                 has_window = true;
@@ -75,9 +70,14 @@ impl<'s> Spec<'s> {
         Ok(())
     }
 
+    /// Returns whether the function gives some of its values, which has errors of its own.
+    fn keeps_some(&self) -> bool {
+        matches!(self.name, "$first" | "$last") || accumulator::keeps_some(self.name.as_bytes())
+    }
+
     /// Returns the error for a field that the function does not accept.
     fn unexpected(&self, field: &[u8]) -> Error {
-        if accumulator::keeps_some(self.name.as_bytes()) {
+        if self.keeps_some() {
             unexpected_argument(self.name, &text(field))
         } else if !field.starts_with(b"$") {
             unknown_argument(&text(field))

@@ -46,10 +46,18 @@ const RESULTS_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The prefix of errors of the pipeline.
 const EXECUTING: &str = "MapReduce internal error";
 
+/// Returns whether the results are in the reply, whatever else `out` is.
+fn is_inline(body: Doc<'_>) -> bool {
+    let out = body.get("out").and_then(|out| out.as_doc());
+    out.is_some_and(|out| out.get("inline").is_some())
+}
+
 pub(super) static COMMAND: Command = Command {
     name: "mapReduce",
     aliases: &["mapreduce"],
     takes_after_cluster_time: false,
+    takes_write_concern: true,
+    write_concern_with: Some(|body| !is_inline(body)),
     help: "Aggregates values by key with functions in JavaScript. Pipelines do the same faster.",
     fields: Fields::Strict {
         place: "mapReduce",
