@@ -1,6 +1,8 @@
 //! `$push`, `$addToSet`, `$mergeObjects`: accumulators that keep values.
 
-use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
+use std::collections::HashMap;
+
+use marula_bson::{BStr, Doc, DocBuf, DocWriter, RawValue, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::{AccumulatorRow, State, parse_unary};
@@ -31,8 +33,8 @@ pub(super) static ROWS: &[AccumulatorRow] = &[
     },
 ];
 
-/// The number of bytes scanned for a name that costs as much as one element.
-const LOOKED_AT: usize = 32;
+/// The size of a document up to which its fields are searched for by their names.
+const SEARCHED_BYTES_MAX: usize = 512;
 
 errors! {
     push_too_large(limit: usize) = ExceededMemoryLimit, "$push used too much memory and cannot spill to disk. Memory limit: {limit} bytes";
@@ -114,7 +116,7 @@ impl State for MergeObjects {
 }
 
 /// The fields of `base`, replaced by those of `over` with the same name; new fields come at the
-/// end.
+/// end. Of several fields of `over` with the same name the first counts.
 ///
 /// Errors: the operation was interrupted; the document would be too large.
 pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> Result<DocBuf> {
@@ -125,18 +127,48 @@ pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> Result<DocBuf> {
     meter::check_room(size)?;
     let mut bytes = Vec::with_capacity(size);
     let mut out = DocWriter::new(&mut bytes);
+    let (old, newer) = (FirstFields::of(base), FirstFields::of(over));
     for field in base {
-        meter::spend(meter::ELEMENT + over.as_bytes().len() / LOOKED_AT)?;
-        out.append_raw(field.name, over.get_raw(field.name).unwrap_or(field.value));
+        meter::spend(meter::ELEMENT)?;
+        out.append_raw(field.name, newer.get(field.name).unwrap_or(field.value));
     }
     for field in over {
-        meter::spend(meter::ELEMENT + size / LOOKED_AT)?;
-        // Of several fields with the same name the first counts.
-        let first = over.get_raw(field.name).map(|first| first.bytes().as_ptr());
-        if base.get_raw(field.name).is_none() && first == Some(field.value.bytes().as_ptr()) {
+        meter::spend(meter::ELEMENT)?;
+        let is_first = newer.get(field.name).is_some_and(|first| {
+            std::ptr::eq(first.bytes().as_ptr(), field.value.bytes().as_ptr())
+        });
+        if is_first && old.get(field.name).is_none() {
             out.append_raw(field.name, field.value);
         }
     }
     out.finish();
     Ok(DocBuf::trusted(bytes))
+}
+
+/// The first field of each name of a document.
+enum FirstFields<'d> {
+    /// They are searched for.
+    Few(Doc<'d>),
+    /// They are looked up.
+    Many(HashMap<&'d BStr, RawValue<'d>>),
+}
+
+impl<'d> FirstFields<'d> {
+    fn of(doc: Doc<'d>) -> Self {
+        if doc.as_bytes().len() <= SEARCHED_BYTES_MAX {
+            return FirstFields::Few(doc);
+        }
+        let mut fields = HashMap::new();
+        for field in doc {
+            fields.entry(field.name).or_insert(field.value);
+        }
+        FirstFields::Many(fields)
+    }
+
+    fn get(&self, name: &BStr) -> Option<RawValue<'d>> {
+        match self {
+            FirstFields::Few(doc) => doc.get_raw(name),
+            FirstFields::Many(fields) => fields.get(name).copied(),
+        }
+    }
 }

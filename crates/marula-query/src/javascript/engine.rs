@@ -300,21 +300,11 @@ impl<'c, 'js> Call<'c, 'js> {
         values: impl Iterator<Item = Value<'a>>,
     ) -> Result<ValueBuf> {
         let function = self.function(source)?;
-        let mut originals = Vec::new();
         let args = values
-            .map(|value| {
-                originals.push(value);
-                to_js::value(self, value, to_js::Integers::Note)
-            })
+            .map(|value| to_js::value(self, value, to_js::Integers::Note))
             .collect::<rquickjs::Result<Vec<_>>>()
             .map_err(|error| failure::of(self, error))?;
-        let result = self.apply(&function, args.clone())?;
-        // A result that is an unchanged argument is the original document, including integers in
-        // arrays.
-        if let Some(place) = args.iter().position(|arg| arg.is_object() && *arg == result) {
-            return from_js::returned(self, &result, originals[place]);
-        }
-        from_js::value(self, &result)
+        from_js::value(self, &self.apply(&function, args)?)
     }
 
     /// Makes each field of a document a global variable if possible; code that does not compile is

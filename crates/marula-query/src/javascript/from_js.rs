@@ -120,18 +120,6 @@ fn check_strings(value: Value<'_>) -> Result<()> {
     }
 }
 
-/// A result that is an argument of the call: the original argument if nothing in it was changed.
-pub(super) fn returned<'js>(
-    call: &Call<'_, 'js>,
-    result: &JsValue<'js>,
-    original: Value<'_>,
-) -> Result<ValueBuf> {
-    let result = value(call, result)?;
-    let unchanged =
-        matches!(original, Value::Document(_)) && order::equal(result.get(), original, None);
-    Ok(if unchanged { original.to_buf() } else { result })
-}
-
 fn write<'js>(
     call: &Call<'_, 'js>,
     value: &JsValue<'js>,
