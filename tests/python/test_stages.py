@@ -342,3 +342,9 @@ def test_an_empty_match_keeps_operations_and_sessions(client):
             client.admin.command("ping", session=session)
             listed = client.admin.aggregate([{"$listLocalSessions": {}}] + match, session=session)
             assert session.session_id["id"] in [one["_id"]["id"] for one in listed]
+
+
+@pytest.mark.parametrize("paths, shown", [(["b.1", "b.0"], "b.0"), (["b.a-", "b.a.z"], "b.a.z"), (["b.a.b.c", "b.a.b.b"], "b.a.b.b")])
+def test_of_several_paths_that_conflict_with_one_the_first_is_named(c, paths, shown):
+    with pytest.raises(OperationFailure, match=f"Cannot specify both 'b' and '{shown}'"):
+        list(c.aggregate([{"$addFields": {**dict.fromkeys(paths, 1), "b": 5}}]))
