@@ -322,7 +322,8 @@ impl FieldTree {
 }
 
 impl FieldNode {
-    /// Appends the path that comes first, by the bytes of its parts, whatever the order of the text.
+    /// Appends the path that comes first by the bytes of its parts, whatever the order of the
+    /// text.
     fn first_path(&self, out: &mut String) {
         if let FieldNode::Inner(tree) = self
             && let Some((name, node)) = tree.fields.iter().min_by(|one, other| one.0.cmp(&other.0))
