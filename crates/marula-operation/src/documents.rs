@@ -293,8 +293,8 @@ impl Shown<'_> {
     }
 
     fn write_key(&mut self, found: Found<'_>) {
-        match found.entry {
-            Some((index, entry)) => {
+        match (found.entry, found.key.filter(|key| !key.is_empty())) {
+            (Some((index, entry)), _) => {
                 // A damaged entry has no fields here; `validate` reports it.
                 if entry::shown_key(index, &entry, self.scratch).is_none() {
                     self.scratch.clear();
@@ -302,11 +302,11 @@ impl Shown<'_> {
                 }
             }
             // After a sort the key is next to the document, or in its place.
-            None if found.key.is_some_and(|key| !key.is_empty()) => {
-                self.scratch.extend_from_slice(found.key.unwrap_or(Doc::EMPTY).as_bytes());
+            (None, Some(key)) => self.scratch.extend_from_slice(key.as_bytes()),
+            (None, None) if !found.is_fetched => {
+                self.scratch.extend_from_slice(found.doc.as_bytes())
             }
-            None if !found.is_fetched => self.scratch.extend_from_slice(found.doc.as_bytes()),
-            None => DocWriter::new(self.scratch).finish(),
+            (None, None) => DocWriter::new(self.scratch).finish(),
         }
     }
 }

@@ -9,6 +9,7 @@ use marula_bson::{BStr, Binary, Doc, Element, Type, Value};
 use marula_error::{Error, Result, errors};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::once::duplicate_field;
+use marula_query::update::bad_update;
 
 use crate::session;
 
@@ -28,8 +29,6 @@ errors! {
         "Field '{field}' should be a boolean value, but found: {kind}";
     /// A value is not a document, and no other type is permitted.
     pub not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
-    /// An update that is neither a document nor a pipeline.
-    pub bad_update() = FailedToParse, "Update argument must be either an object or an array";
     /// A hint that is neither a name nor a key pattern.
     pub bad_hint() = FailedToParse, "Hint must be a string or an object";
     /// A command that names the encrypted fields of its collection.

@@ -4,7 +4,7 @@ use marula_bson::{Type, Value};
 
 use super::Accepted;
 use super::looks::{
-    commands, count, first_batch, has_symbol, holds, mentions, messages, names_a_place,
+    commands, count, first_batch, has_kind, holds, mentions, messages, names_a_place,
 };
 use crate::case::key_of;
 use crate::tree::Tree;
@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Accepted] = &[
             difference.class == "results"
                 && case.command.get("aggregate").is_some()
                 && holds(case, &is_index_key)
-                && holds_null(&difference.replies[1])
+                && has_kind(&difference.replies[1], Type::Null)
         },
     },
     Accepted {
@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Accepted] = &[
             });
             (is_asked && (is_sorted || creates) || is_indexed)
                 && (holds(case, &|value| matches!(value, Value::Symbol(_)))
-                    || commands(case).any(has_symbol))
+                    || commands(case).any(|one| has_kind(one, Type::Symbol)))
         },
     },
     Accepted {
@@ -263,13 +263,6 @@ fn points(tree: &Tree) -> Vec<[f64; 2]> {
             found.push([x, y]);
         }
     });
-    found
-}
-
-/// Returns whether a reply has a null in it.
-fn holds_null(reply: &Tree) -> bool {
-    let mut found = false;
-    reply.walk(&mut |_, value| found |= value.kind() == Type::Null);
     found
 }
 

@@ -1,6 +1,6 @@
 //! Looks at a case and the replies to it, for the reasons of differences.
 
-use marula_bson::Value;
+use marula_bson::{Type, Value};
 
 use crate::case::{Case, failure};
 use crate::compare::Difference;
@@ -152,12 +152,12 @@ pub(crate) fn first_batch(reply: &Tree) -> &[Tree] {
     batch.map_or(&[], Tree::items)
 }
 
-/// Returns whether a symbol is somewhere in the tree.
-pub(crate) fn has_symbol(tree: &Tree) -> bool {
+/// Returns whether a value of a type, other than documents and arrays, is somewhere in the tree.
+pub(crate) fn has_kind(tree: &Tree, kind: Type) -> bool {
     match tree {
-        Tree::Leaf(leaf) => matches!(leaf.get(), Value::Symbol(_)),
-        Tree::Array(items) => items.iter().any(has_symbol),
-        Tree::Doc(fields) => fields.iter().any(|(_, value)| has_symbol(value)),
+        Tree::Leaf(leaf) => leaf.kind() == kind,
+        Tree::Array(items) => items.iter().any(|item| has_kind(item, kind)),
+        Tree::Doc(fields) => fields.iter().any(|(_, value)| has_kind(value, kind)),
     }
 }
 

@@ -13,8 +13,8 @@
 //!
 //! `engine` has the realm and calls functions, `source` distinguishes the forms of source text,
 //! `to_js` and `from_js` convert values, `originals` has what would lose types on the way,
-//! `failure` converts exceptions to errors, `native` provides
-//! functions to `prelude.js`, which defines MongoDB's types and global functions.
+//! `failure` converts exceptions to errors, `native` provides functions to `prelude.js`, which
+//! defines MongoDB's types and global functions.
 //!
 //! Source: manual "$where", "$function", "$accumulator"; behaviour and messages recorded from
 //! mongod 6.0.

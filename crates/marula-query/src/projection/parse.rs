@@ -241,15 +241,17 @@ impl Parser<'_> {
         name: &BStr,
     ) -> Result<()> {
         let is_id = at.prefix.is_empty() && matches!(at.parts, [only] if **only == *b"_id");
-        // The error of a query without array positions is reported at the positional path.
-        if let Some(query) = self.query.filter(|_| is_positional) {
-            Filter::draft(query, Purpose::Positional, self.context)?;
-        }
-        if is_positional && self.positional.is_some() {
-            return Err(positional_twice());
-        }
-        if is_positional && self.has_elem_match {
-            return Err(positional_after_elem_match());
+        if is_positional {
+            // The error of a query without array positions is reported at the positional path.
+            if let Some(query) = self.query {
+                Filter::draft(query, Purpose::Positional, self.context)?;
+            }
+            if self.positional.is_some() {
+                return Err(positional_twice());
+            }
+            if self.has_elem_match {
+                return Err(positional_after_elem_match());
+            }
         }
         self.add(at, if include { Child::Keep } else { Child::Drop })?;
         if is_id && !is_positional {

@@ -91,25 +91,17 @@ impl Pipeline {
     ) -> Result<Pipeline> {
         outline::check(array, context)?;
         let context = with_metadata(array, context, PipelineParent::Nothing);
-        let mut parser = Parser::new(&context, PipelineParent::Nothing, 0);
-        if let Err(error) = parser.parse_all(array) {
-            let finish = |parser: Parser<'_>| {
-                before()?;
-                parser.finish()
-            };
-            return Err(parser.mistake(error, array, finish));
-        }
-        before()?;
-        parser.finish()
+        Parser::new(&context, PipelineParent::Nothing, 0).complete(array, |parser| {
+            before()?;
+            parser.finish()
+        })
     }
 
     /// Parses the array of stages of an update or of a view's definition: as in mongod no constant
     /// is computed before it is used.
     pub fn parse_lazily(array: Doc<'_>, context: &Context) -> Result<Pipeline> {
-        let mut parser = Parser::new(context, PipelineParent::Nothing, 0);
-        let parsed = parser.parse_all(array);
-        parsed.map_err(|error| parser.mistake(error, array, |parser| Ok(parser.unoptimized())))?;
-        Ok(parser.unoptimized())
+        let parser = Parser::new(context, PipelineParent::Nothing, 0);
+        parser.complete(array, |parser| Ok(parser.unoptimized()))
     }
 
     /// Checks that an array contains stages with names that a release knows, without parsing any.
@@ -138,10 +130,7 @@ impl Pipeline {
         inside: PipelineParent,
     ) -> Result<Pipeline> {
         let context = with_metadata(array, context, inside);
-        let mut parser = Parser::new(&context, inside, 1);
-        let parsed = parser.parse_all(array);
-        parsed.map_err(|error| parser.mistake(error, array, |parser| parser.finish()))?;
-        parser.finish()
+        Parser::new(&context, inside, 1).complete(array, |parser| parser.finish())
     }
 
     /// Returns the pipeline with one more stage at its front, or after a first stage that produces
@@ -341,6 +330,18 @@ impl<'c> Parser<'c> {
         Ok(parser.unoptimized())
     }
 
+    /// Parses the stages and makes a pipeline of them by `finish`.
+    fn complete(
+        mut self,
+        array: Doc<'_>,
+        finish: impl FnOnce(Parser<'_>) -> Result<Pipeline>,
+    ) -> Result<Pipeline> {
+        match self.parse_all(array) {
+            Ok(()) => finish(self),
+            Err(error) => Err(self.mistake(error, array, finish)),
+        }
+    }
+
     /// Returns the mistake of the stages that is reported, of which `error` is the first: that they
     /// use metadata which their documents do not have counts after all others, those that
     /// `finish` finds included.
@@ -350,7 +351,7 @@ impl<'c> Parser<'c> {
         array: Doc<'_>,
         finish: impl FnOnce(Parser<'_>) -> Result<Pipeline>,
     ) -> Error {
-        if !is_lack(&error) || self.parsing == "$match" {
+        if !self.is_late(&error) {
             return error;
         }
         let context = self.context.with_all_metadata();
@@ -362,8 +363,13 @@ impl<'c> Parser<'c> {
     /// Returns whether a pipeline with this mistake fails only when it starts: it uses metadata
     /// that its documents do not have, other than in a filter.
     fn starts_to_fail(&self, error: &Error) -> bool {
-        let is_late = self.inside != PipelineParent::Facet && self.parsing != "$match";
-        is_late && is_lack(error)
+        self.inside != PipelineParent::Facet && self.is_late(error)
+    }
+
+    /// Returns whether a mistake is reported after others: that metadata is missing, other than in
+    /// a filter.
+    fn is_late(&self, error: &Error) -> bool {
+        self.parsing != "$match" && is_lack(error)
     }
 
     /// Returns whether the pipeline is not inside another stage.

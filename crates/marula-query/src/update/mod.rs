@@ -43,7 +43,7 @@ use replacement::Replacement;
 
 errors! {
     /// The update is neither a document nor an array.
-    bad_update() = FailedToParse, "Update argument must be either an object or an array";
+    pub bad_update() = FailedToParse, "Update argument must be either an object or an array";
     /// A replacement document in an update of many documents.
     multi_replacement() = FailedToParse, "multi update is not supported for replacement-style update";
     /// Constants with an update that is not a pipeline.

@@ -8,7 +8,7 @@ use marula_operation::update::{UpdateOp, Updated, actions};
 use marula_operation::{Env, Progress, aggregate};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
-use marula_query::update::check_array_filters;
+use marula_query::update::{bad_update, check_array_filters};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
@@ -137,7 +137,7 @@ fn check_parts(
     match update {
         Some(Value::Document(_)) => {}
         Some(Value::Array(stages)) => check_pipeline(stages)?,
-        _ => return Err(fields::bad_update()),
+        _ => return Err(bad_update()),
     }
     array_filters.map_or(Ok(()), |filters| check_array_filters(place, filters))
 }
