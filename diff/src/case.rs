@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use marula_bson::{DocBuf, Value};
 
+use crate::reports::shows_shared_fields;
 use crate::times::is_ended;
 use crate::tree::{Tree, tree};
 use crate::values::{Maker, NAMES};
@@ -629,7 +630,9 @@ impl Case {
             fields.iter().any(|(path, _)| path.ends_with(".$"))
         });
         let in_time = std::iter::once(&self.command).chain(self.steps.iter()).all(is_ended);
-        determined && !(positional && has_bits) && (self.kind != "time" || in_time)
+        let is_shared =
+            self.kind != "report" || self.command.get("pipeline").is_none_or(shows_shared_fields);
+        determined && is_shared && !(positional && has_bits) && (self.kind != "time" || in_time)
     }
 }
 

@@ -236,6 +236,7 @@ pub(crate) fn as_written(case: &Case) -> Case {
     }
     kept.view = Rc::new(view);
     kept.command = with_pipelines_apart(&case.command);
+    kept.steps = Rc::new(case.steps.iter().map(with_pipelines_apart).collect());
     kept
 }
 

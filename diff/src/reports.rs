@@ -33,6 +33,19 @@ const REDUCES: [&str; 5] = [
     "function(k, v) { var n = 0; v.forEach(function(each) { n += each.n || 1 }); return {n: n} }",
 ];
 
+/// Returns whether a pipeline over a report ends with fields that two servers share.
+pub(crate) fn shows_shared_fields(pipeline: &Tree) -> bool {
+    let last = pipeline.items().last().and_then(|stage| stage.fields().first());
+    last.is_some_and(|(stage, spec)| match stage.as_str() {
+        "$count" => true,
+        "$facet" => spec.fields().iter().all(|(_, inner)| shows_shared_fields(inner)),
+        "$project" => {
+            spec.fields().iter().any(|(name, shown)| name != "_id" && *shown == Tree::of(1))
+        }
+        _ => false,
+    })
+}
+
 impl Maker {
     /// Returns an `aggregate` over a report.
     pub(crate) fn report_pipeline(&mut self) -> Tree {

@@ -363,3 +363,14 @@ def test_a_list_with_a_command_goes_on_after_an_insert_that_is_not_valid(db):
         db.client.admin.command("applyOps", [{"op": "i", "ns": db.name + ".c", "o": doc} for doc in ({"_id": 3}, {"_id": 4, "a": 1})])
     assert failure.value.code == 121 and failure.value.details["results"] == [False]
     assert [doc["_id"] for doc in db.c.find()] == [2]
+
+
+def test_entries_that_change_nothing_keep_a_list_atomic(db, c):
+    c.insert_one({"_id": 3})
+    changes = [{"op": "i", "ns": c.full_name, "o": {"_id": 5}}, update(c, {"b": 1}, {"$v": 2, "diff": {"u": {"c": 1}}})]
+    nothing = {"op": "n", "ns": c.full_name, "o": {}}
+    for entries in ([*changes, nothing], [changes[0], nothing, changes[1]], [nothing, *changes]):
+        reply = apply(db, *entries)
+        assert reply["code"] == 4 and reply["results"] == [False, False]
+        assert [doc["_id"] for doc in c.find()] == [3]
+    assert apply(db, nothing, changes[0])["results"] == [True]

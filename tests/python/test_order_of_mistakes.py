@@ -444,3 +444,17 @@ def test_an_elem_match_with_a_field_of_a_reference_has_no_operators(db, inner):
     for condition in ({"$elemMatch": inner}, {"$not": {"$elemMatch": inner}}, {"$elemMatch": {"$elemMatch": inner}}):
         number, text = failure(db, {"find": "c", "filter": {"a": condition}})
         assert number == 2 and text.startswith(f"unknown top level operator: {first}.")
+
+
+@pytest.mark.parametrize("condition", [
+    {"$alwaysFalse": 1}, {"x": {"$all": []}}, {"$or": [{"$alwaysFalse": 1}, {"x": {"$all": []}}]},
+    {"$nor": [{"$alwaysTrue": 1}]}, {"x": {"$elemMatch": {"$all": []}}},
+])
+def test_a_condition_that_names_no_field_stays_behind_what_fails(db, condition):
+    db.c.insert_one({"_id": 1, "a": [1]})
+    to_int = {"$convert": {"input": "$a", "to": "int"}}
+    for stage in ({"$addFields": {"z": to_int}}, {"$lookup": {"from": "c", "let": {"v": to_int}, "pipeline": [], "as": "z"}}):
+        for match in (condition, {"$and": [condition, {"$alwaysFalse": 1}]}):
+            assert code(db, {"aggregate": "c", "pipeline": [stage, {"$match": match}], "cursor": {}}) == 241
+        moved = {"$and": [condition, {"b": 5}]}
+        assert code(db, {"aggregate": "c", "pipeline": [stage, {"$match": moved}], "cursor": {}}) == 0

@@ -5,6 +5,8 @@ import urllib.parse
 import bson
 import pytest
 import raw
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
 
 
 class Fields(list):
@@ -287,3 +289,39 @@ def test_the_order_of_a_sorted_array_is_checked_where_it_is_read(answer, argumen
     stage = Fields([("$project", Fields([("x", Fields([("$sortArray", Fields(argument))]))]))])
     reply = answer(Fields([("aggregate", "c"), ("pipeline", [stage]), ("cursor", {})]))
     assert reply.startswith(str(code))
+
+
+@pytest.mark.parametrize("replacement, stored", [
+    ([("_id", 7), ("_id", 8)], [("_id", 7), ("_id", 8)]),
+    ([("x", 1), ("_id", 7), ("_id", 8)], [("_id", 7), ("x", 1), ("_id", 8)]),
+])
+def test_a_replacement_may_have_two_ids(answer, db, replacement, stored):
+    collection = db.get_collection("c", CodecOptions(document_class=RawBSONDocument))
+    for there in (False, True):
+        update = Fields([("q", {"_id": 7}), ("u", Fields(replacement)), ("upsert", True)])
+        reply = answer(Fields([("update", "c"), ("updates", [update])]))
+        assert reply["n"] == 1 and ("upserted" in reply) != there
+        assert collection.find_one({"_id": 7}).raw == Fields(stored).encoded()
+
+
+@pytest.mark.parametrize("second, graph, plain", [
+    ({"0": 1}, "40415 BSON field 'from.0' is an unknown field.", None),
+    ({"db": 1}, "14 BSON field 'from.db' is the wrong type 'int', expected type 'string'", None),
+    (5, "40103 expected string as argument for from, found: int", "9 $lookup 'from' field must be a string, but found int"),
+    ([1], "40103 expected string as argument for from, found: array",
+     "9 $lookup 'from' field must be a string, but found array"),
+])
+def test_a_second_collection_of_a_join_is_checked_as_the_first(answer, second, graph, plain):
+    froms = [("from", "x"), ("from", second)]
+    options = [("startWith", "$a"), ("connectFromField", "b"), ("connectToField", "a"), ("as", "j")]
+    for stage, rest, expected in (("$graphLookup", options, graph),
+                                  ("$lookup", [("localField", "a"), ("foreignField", "b"), ("as", "j")], plain or graph)):
+        stage = Fields([(stage, Fields(froms + rest))])
+        assert answer(Fields([("aggregate", "c"), ("pipeline", [stage]), ("cursor", {})])) == expected
+
+
+def test_the_stages_of_an_update_are_objects_before_another_field_is_read(answer):
+    for stages in ([5], [[1]], [None]):
+        for after in (("u", {"a": 1}), ("zz", 1)):
+            reply = answer(Fields([("update", "c"), ("updates", [Fields([("q", {}), ("u", stages), after])])]))
+            assert reply == "14 Each element of the 'pipeline' array must be an object"

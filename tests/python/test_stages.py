@@ -348,3 +348,34 @@ def test_an_empty_match_keeps_operations_and_sessions(client):
 def test_of_several_paths_that_conflict_with_one_the_first_is_named(c, paths, shown):
     with pytest.raises(OperationFailure, match=f"Cannot specify both 'b' and '{shown}'"):
         list(c.aggregate([{"$addFields": {**dict.fromkeys(paths, 1), "b": 5}}]))
+
+
+@pytest.mark.parametrize("condition, is_tried", [
+    ({"x": 5}, True), ({"x": "a"}, True), ({"x": None}, False), ({"x": {"q": 1}}, False), ({"x": [1]}, False),
+    ({"x": {"$gt": 5}}, True), ({"x": {"$gt": None}}, False), ({"x": {"$ne": 5}}, False), ({"x": {"$in": [5, "a"]}}, True),
+    ({"x": {"$in": [5, None]}}, False), ({"x": {"$exists": True}}, False), ({"x": {"$type": "object"}}, True),
+    ({"x": {"$size": 2}}, False), ({"x": {"$all": [1, None]}}, True), ({"x": {"$elemMatch": {"a": 5}}}, True),
+    ({"x": {"$elemMatch": {"$eq": None}}}, False), ({"x": {"$regex": "a"}}, True), ({"x": {"$mod": [2, 1]}}, True),
+    ({"x.y": 5}, True), ({"x.0": 5}, False), ({"$or": [{"x": 5}, {"y": 6}]}, True), ({"$or": [{"x": 5}, {"y": None}]}, False),
+    ({"$and": [{"x": 5}, {"y": None}]}, True), ({"$nor": [{"x": 5}]}, False), ({"$expr": {"$eq": ["$x", 5]}}, False),
+])
+def test_conditions_on_values_are_tried_before_a_redact_too(db, condition, is_tried):
+    # The expression fails on this document, unless it is rejected before.
+    db.c.insert_one({"_id": 1, "d": "no array"})
+    redact = {"$redact": {"$cond": [{"$setEquals": ["$d", []]}, "$$KEEP", "$$DESCEND"]}}
+    for tail in ([{"$match": condition}], [{"$match": condition}, {"$match": {"_id": {"$exists": True}}}]):
+        if is_tried:
+            assert list(db.c.aggregate([redact, *tail])) == []
+        else:
+            with pytest.raises(OperationFailure) as failure:
+                list(db.c.aggregate([redact, *tail]))
+            assert failure.value.code == 17044
+
+
+def test_a_match_behind_a_redact_uses_an_index(db):
+    db.c.insert_many([{"_id": n, "x": n, "in": {"secret": n % 2 == 0, "y": n}} for n in range(20)])
+    db.c.create_index("x")
+    pipeline = [{"$redact": {"$cond": ["$secret", "$$PRUNE", "$$DESCEND"]}}, {"$match": {"x": {"$gt": 16}, "in.y": {"$exists": True}}}]
+    assert [doc["_id"] for doc in db.c.aggregate(pipeline)] == [17, 19]
+    explained = db.command("explain", {"aggregate": "c", "pipeline": pipeline, "cursor": {}}, verbosity="executionStats")
+    assert explained["stages"][0]["$cursor"]["executionStats"]["totalDocsExamined"] == 3

@@ -38,7 +38,7 @@ pub fn upserted_document(
     with_id_first(Doc::trusted(&made), now_ms)
 }
 
-/// Returns a document with its `_id` at the front, which is generated if it is missing.
+/// Returns a document with its first `_id` at the front, which is generated if it is missing.
 pub(crate) fn with_id_first(made: Doc<'_>, now_ms: i64) -> Result<DocBuf> {
     let id = made.get("_id");
     if let Some(id) = id {
@@ -49,7 +49,8 @@ pub(crate) fn with_id_first(made: Doc<'_>, now_ms: i64) -> Result<DocBuf> {
             Some(id) => doc.append("_id", id),
             None => doc.append("_id", new_id(now_ms)),
         };
-        for element in made.iter().filter(|element| element.name != "_id") {
+        let id_at = made.iter().position(|element| element.name == "_id");
+        for (_, element) in made.iter().enumerate().filter(|(at, _)| Some(*at) != id_at) {
             doc.append_raw(element.name, element.value);
         }
     }))

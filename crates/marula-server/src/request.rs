@@ -129,6 +129,8 @@ pub struct Request<'a> {
     pub max_time: Option<Duration>,
     /// Whether `maxTimeMS` is present, even if it is zero.
     pub names_max_time: bool,
+    /// Whether it has `apiStrict` or `apiDeprecationErrors`, even if false.
+    names_api_options: bool,
     /// Whether it has fields of a sharded cluster.
     names_shard: bool,
     /// Whether it is nested in another.
@@ -193,6 +195,7 @@ impl<'a> Request<'a> {
             comment: None,
             max_time: None,
             names_max_time: false,
+            names_api_options: false,
             names_shard: false,
             is_nested: false,
             lsid: None,
@@ -388,13 +391,13 @@ impl<'a> Request<'a> {
             other if name == "apiStrict" => self.api.is_strict = other.is_truthy(),
             other => self.api.deprecation_errors = other.is_truthy(),
         }
+        self.names_api_options |= name != "apiVersion" && !value.is_nullish();
         Ok(())
     }
 
     fn check_api(&self) -> Result<()> {
         let Api { is_version_1, is_strict, .. } = self.api;
-        let asks = |name: &str| self.body.get(name).is_some_and(|asked| !asked.is_nullish());
-        if !is_version_1 && (asks("apiStrict") || asks("apiDeprecationErrors")) {
+        if !is_version_1 && self.names_api_options {
             return Err(api_without_version());
         }
         if is_strict && !self.command.in_api_v1 {
@@ -462,6 +465,7 @@ impl<'a> Request<'a> {
             comment: None,
             max_time: None,
             names_max_time: false,
+            names_api_options: false,
             names_shard: false,
             is_nested: true,
             lsid: self.lsid,
@@ -512,7 +516,10 @@ impl<'a> Request<'a> {
             }
             let field =
                 fields::check_read(self.version, place, fields, element.name, element.value.get())?;
-            fields::check_once(place, field, *element, self.args[..at].iter().copied())?;
+            // Of another, all names have been compared.
+            if self.is_nested {
+                fields::check_once(place, field, *element, self.args[..at].iter().copied())?;
+            }
         }
         for sequence in self.message.sequences().filter(|_| is_strict) {
             fields::check(place, fields, sequence.name, Type::Array)?;

@@ -1,7 +1,7 @@
 //! Differences of collections with options, and of the errors of their unique keys.
 
 use super::Accepted;
-use super::looks::{commands, first_batch, mentions, messages, without_id_version};
+use super::looks::{commands, first_batch, has_twice, mentions, messages, without_id_version};
 use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
@@ -67,11 +67,20 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "`applyOps` of the kind `i` rejects an array as an `_id`",
+        words: "A view that cannot be created leaves no `system.views`",
+        applies: |_, difference| {
+            let [ours, theirs] = difference.replies.each_ref().map(first_batch);
+            let is_it = |item: &&Tree| {
+                item.get("name").is_some_and(|name| *name == Tree::of("system.views"))
+            };
+            let others = theirs.iter().filter(|item| !is_it(item));
+            difference.class == "results" && ours.len() < theirs.len() && ours.iter().eq(others)
+        },
+    },
+    Accepted {
+        words: "`applyOps` rejects an array as an `_id`",
         applies: |case, difference| {
-            let has_two_ids = case.command.get("applyOps").is_some() && has_twice(&case.command);
-            let is_rejected = difference.class == "code 54 for 0";
-            case.kind == "applyOps" && (is_rejected || has_two_ids && difference.class == "results")
+            case.kind == "applyOps" && difference.class.starts_with("code 54 for ")
         },
     },
     Accepted {
@@ -156,15 +165,4 @@ fn sorted(doc: &Tree) -> Vec<&(String, Tree)> {
     let mut fields: Vec<_> = doc.fields().iter().collect();
     fields.sort_by(|a, b| a.0.cmp(&b.0));
     fields
-}
-
-/// Returns whether a document in the tree has a field twice.
-fn has_twice(tree: &Tree) -> bool {
-    match tree {
-        Tree::Leaf(_) => false,
-        Tree::Array(items) => items.iter().any(has_twice),
-        Tree::Doc(fields) => fields.iter().enumerate().any(|(at, (name, value))| {
-            fields[..at].iter().any(|(other, _)| other == name) || has_twice(value)
-        }),
-    }
 }

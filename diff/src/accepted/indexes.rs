@@ -6,7 +6,7 @@ use super::Accepted;
 use super::looks::{
     commands, count, first_batch, has_kind, holds, mentions, messages, names_a_place,
 };
-use crate::case::key_of;
+use crate::case::{Case, key_of};
 use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
@@ -22,10 +22,18 @@ pub(super) const ROWS: &[Accepted] = &[
                 && case.indexes.iter().any(is_wildcard)
                 && holds(case, &is_end)
                 && (difference.class == "results"
-                    || holds(case, &is_index_key)
-                    || mentions(case, "returnKey")
+                    || shows_entries(case)
                     || ours.contains("wildcard index")
                     || theirs.contains("$meta projection"))
+        },
+    },
+    Accepted {
+        words: "`{ $meta: \"indexKey\" }`, with `returnKey` and in `explain`",
+        applies: |case, difference| {
+            difference.class == "results"
+                && shows_entries(case)
+                && case.indexes.iter().any(|index| index.get("collation").is_some())
+                && holds(case, &|value| value.as_str().is_some_and(|text| !text.is_empty()))
         },
     },
     Accepted {
@@ -39,7 +47,7 @@ pub(super) const ROWS: &[Accepted] = &[
             case.kind == "metadata"
                 && difference.class == "results"
                 && case.indexes.iter().any(is_flat)
-                && (holds(case, &is_index_key) || mentions(case, "returnKey"))
+                && shows_entries(case)
         },
     },
     Accepted {
@@ -264,6 +272,11 @@ fn points(tree: &Tree) -> Vec<[f64; 2]> {
         }
     });
     found
+}
+
+/// Returns whether a command shows the entries of an index.
+fn shows_entries(case: &Case) -> bool {
+    holds(case, &is_index_key) || mentions(case, "returnKey")
 }
 
 /// Returns whether a value is the name of the metadata that has the entry of an index.

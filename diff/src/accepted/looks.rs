@@ -16,14 +16,16 @@ pub(crate) fn messages(difference: &Difference) -> [String; 2] {
 /// those inside stages.
 pub(crate) fn pipelines(case: &Case) -> Vec<Vec<String>> {
     let mut found = vec![stages(case)];
-    case.command.walk(&mut |_, value| {
-        let Tree::Array(items) = value else { return };
-        let name = |item: &Tree| match item {
-            Tree::Doc(fields) => fields.first().map(|(name, _)| name.clone()),
-            _ => None,
-        };
-        found.push(items.iter().filter_map(name).collect());
-    });
+    for command in commands(case) {
+        command.walk(&mut |_, value| {
+            let Tree::Array(items) = value else { return };
+            let name = |item: &Tree| match item {
+                Tree::Doc(fields) => fields.first().map(|(name, _)| name.clone()),
+                _ => None,
+            };
+            found.push(items.iter().filter_map(name).collect());
+        });
+    }
     found
 }
 
@@ -107,6 +109,17 @@ pub(crate) fn unordered_tree(tree: Tree) -> Tree {
         Tree::Doc(fields) => Tree::Doc(
             fields.into_iter().map(|(name, value)| (name, unordered_tree(value))).collect(),
         ),
+    }
+}
+
+/// Returns whether a document in the tree has a field twice.
+pub(crate) fn has_twice(tree: &Tree) -> bool {
+    match tree {
+        Tree::Leaf(_) => false,
+        Tree::Array(items) => items.iter().any(has_twice),
+        Tree::Doc(fields) => fields.iter().enumerate().any(|(at, (name, value))| {
+            fields[..at].iter().any(|(other, _)| other == name) || has_twice(value)
+        }),
     }
 }
 

@@ -71,7 +71,10 @@ pub(super) const ROWS: &[Accepted] = &[
         words: "The sign of a NaN that is not the result of a sum",
         applies: |_, difference| {
             let [ours, theirs] = [0, 1].map(|side| shell::value(&difference.replies[side]));
+            let [our_text, their_text] =
+                messages(difference).map(|text| text.replace("-nan", "nan"));
             difference.class == "results" && ours == theirs && ours.contains("NaN")
+                || difference.class.starts_with("message") && our_text == their_text
         },
     },
     Accepted {

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use marula_bson::Value;
 
 use super::Accepted;
-use super::looks::{commands, count, messages, pipelines, sorted, takes_id_away, unordered_tree};
+use super::looks::{
+    commands, count, has_twice, messages, pipelines, sorted, takes_id_away, unordered_tree,
+};
 use crate::case::failure;
 use crate::tree::Tree;
 
@@ -20,12 +22,28 @@ pub(super) const ROWS: &[Accepted] = &[
             }
             let mut names = BTreeSet::new();
             difference.replies.iter().for_each(|reply| note_repeated(reply, &mut names));
-            let [ours, theirs] = difference.replies.clone().map(|reply| without(reply, &names));
+            // Documents that come in any order were compared by their bytes, and had others.
+            let [ours, theirs] = difference.replies.clone().map(|reply| {
+                let rest = without(reply, &names);
+                if case.is_unordered() { unordered_tree(rest) } else { rest }
+            });
             case.kind == "repeated"
                 && difference.class == "results"
                 && is_shown
                 && !names.is_empty()
                 && ours == theirs
+        },
+    },
+    Accepted {
+        words: "A `$sort` that names a field twice sorts by the first",
+        applies: |case, difference| {
+            let mut is_named_twice = false;
+            for command in commands(case) {
+                command.walk(&mut |name, value| {
+                    is_named_twice |= name == "$sort" && has_twice(value);
+                });
+            }
+            matches!(&*difference.class, "results" | "message 2") && is_named_twice
         },
     },
     Accepted {
@@ -76,6 +94,27 @@ pub(super) const ROWS: &[Accepted] = &[
             difference.class == "code 0 for 159"
                 && count(&case.command, &|name| name == "$densify") > 0
                 && messages(difference)[1].contains("Overflow while adding")
+        },
+    },
+    Accepted {
+        words: "A `CURRENT` that the `let` of a `$lookup` from a view binds",
+        applies: |case, difference| {
+            let binds = |one: &Tree| count(one, &|name| name == "CURRENT") > 0;
+            difference.class == "results" && !case.view.is_empty() && commands(case).any(binds)
+        },
+    },
+    Accepted {
+        words: "which later stages then do not know",
+        applies: |case, difference| {
+            let mut asked = 0;
+            let note = |value: Value<'_>| value.as_str().is_some_and(|name| name == "recordId");
+            for one in commands(case) {
+                one.walk(&mut |name, value| {
+                    let is_asked = matches!(value, Tree::Leaf(leaf) if note(leaf.get()));
+                    asked += usize::from(name == "$meta" && is_asked);
+                });
+            }
+            difference.class == "results" && case.kind == "metadata" && asked > 1
         },
     },
     Accepted {

@@ -1,7 +1,9 @@
 //! Differences of filters, updates and writes.
 
+use marula_bson::Value;
+
 use super::Accepted;
-use super::looks::{commands, count, first_batch, messages, pipelines, without_record_ids};
+use super::looks::{commands, count, first_batch, holds, messages, pipelines, without_record_ids};
 use crate::case::failure;
 use crate::tree::Tree;
 
@@ -19,8 +21,11 @@ pub(super) const ROWS: &[Accepted] = &[
         words: "An update path of more than 250 parts is rejected (15)",
         applies: |case, difference| {
             let is_long = |name: &str| name.bytes().filter(|&byte| byte == b'.').count() >= 250;
-            difference.class.starts_with("code 15 for ")
-                && commands(case).any(|one| count(one, &is_long) > 0)
+            let is_long_name =
+                |value: Value<'_>| value.as_str().is_some_and(|name| is_long(&name.to_string()));
+            (difference.class.starts_with("code 15 for ") || difference.class == "message 15")
+                && (commands(case).any(|one| count(one, &is_long) > 0)
+                    || holds(case, &is_long_name))
         },
     },
     Accepted {
@@ -30,6 +35,21 @@ pub(super) const ROWS: &[Accepted] = &[
             let intersects = count(&case.command, &|name| name == "$geoIntersects") > 0;
             let is_part = theirs.iter().all(|doc| ours.contains(doc));
             difference.class == "results" && intersects && is_part
+        },
+    },
+    Accepted {
+        words: "Lines that meet at a pole, which they give different longitudes",
+        applies: |case, difference| {
+            let is_pole = |value: Value<'_>| value.as_f64().is_some_and(|it| it.abs() == 90.0);
+            let intersects = count(&case.command, &|name| name == "$geoIntersects") > 0;
+            difference.class == "results" && intersects && holds(case, &is_pole)
+        },
+    },
+    Accepted {
+        words: "A `$sort` by a text score that there is none of is rejected",
+        applies: |case, difference| {
+            let is_replaced = commands(case).any(|one| count(one, &|name| name == "$sort") > 1);
+            difference.class.starts_with("code 40218 for ") && is_replaced
         },
     },
     Accepted {

@@ -117,6 +117,12 @@ impl Wildcard {
         self.covers(path) || self.paths.iter().any(is_below)
     }
 
+    /// Returns whether only paths below `path` are included. They do not lead through arrays in
+    /// arrays.
+    fn leads_through(&self, path: &[u8]) -> bool {
+        self.is_inclusion && !self.covers(&FieldPath::new(path))
+    }
+
     /// Returns whether both select the same paths of every document.
     pub(super) fn same_paths(&self, other: &Wildcard) -> bool {
         self.projection.is_some() == other.projection.is_some()
@@ -141,7 +147,7 @@ fn within(error: marula_error::Error) -> marula_error::Error {
 /// The values that all keys of one document share.
 struct OtherFields<'a> {
     index: &'a IndexSpec,
-    wildcard: usize,
+    wildcard: &'a Wildcard,
     /// The values of the index's fields, with a placeholder for the wildcard; empty if there are no
     /// others.
     values: Vec<Value<'a>>,
@@ -150,14 +156,14 @@ struct OtherFields<'a> {
 
 impl<'a> OtherFields<'a> {
     /// Errors: `array_beside`.
-    fn of(index: &'a IndexSpec, wildcard: usize, doc: Doc<'a>) -> Result<Self> {
+    fn of(index: &'a IndexSpec, wildcard: &'a Wildcard, doc: Doc<'a>) -> Result<Self> {
         let mut others = OtherFields { index, wildcard, values: Vec::new(), is_any_present: false };
         if index.parts.len() == 1 {
             return Ok(others);
         }
         for (number, part) in index.parts.iter().enumerate() {
             let found = match straight(doc, part) {
-                _ if number == wildcard => None,
+                _ if number == wildcard.part => None,
                 Straight::Array { .. } => return Err(array_beside(&part.path)),
                 Straight::Value(value) => value,
             };
@@ -228,7 +234,7 @@ impl KeyMaker {
         doc: Doc<'_>,
         keys: &mut KeySet,
     ) -> Result<()> {
-        let others = OtherFields::of(spec, wildcard.part, doc)?;
+        let others = OtherFields::of(spec, wildcard, doc)?;
         let mut path = Vec::new();
         match &wildcard.projection {
             None => {
@@ -286,13 +292,17 @@ impl KeyMaker {
         match element.value.get() {
             Value::Array(array) => {
                 keys.multikey.add_path(path);
+                let mut leaves_out_arrays = false;
                 if array.values().any(|element| element.kind() == Type::Array) {
                     keys.multikey.add_nested(path);
+                    leaves_out_arrays = others.wildcard.leads_through(path);
                 }
-                if array.is_empty() {
+                let is_seen = |value: &Value<'_>| !leaves_out_arrays || value.as_array().is_none();
+                let mut seen = array.values().filter(is_seen).peekable();
+                if seen.peek().is_none() {
                     self.push_value(Value::Undefined, others, path, keys)?;
                 }
-                for value in array.values() {
+                for value in seen {
                     self.push_inner(value, others, path, keys)?;
                 }
             }
@@ -338,7 +348,7 @@ impl KeyMaker {
         self.writer.reset(&[]);
         let collator = collator(others.index);
         for (number, part) in others.index.parts.iter().enumerate() {
-            if number == others.wildcard {
+            if number == others.wildcard.part {
                 self.writer.push(path, false, None);
                 self.writer.push(value, part.descending, collator);
             } else {
@@ -471,6 +481,10 @@ mod tests {
         check(&doc! { "key": { "b.$**": 1 } }, &document, &["b.c: 3", "b.d: 4"]);
         check(&doc! { "key": { "a.b.$**": 1 } }, &doc! { "a": 5 }, &[]);
         check(&doc! { "key": { "a.b.$**": 1 } }, &doc! { "a": [1] }, &["a: undefined"]);
+        check(&doc! { "key": { "a.b.$**": 1 } }, &doc! { "a": [[5]] }, &["a: undefined"]);
+        check(&doc! { "key": { "a.b.$**": 1 } }, &doc! { "a": [[], { "b": 1 }] }, &["a.b: 1"]);
+        check(&with(doc! { "a.b": 1 }), &doc! { "a": [[{ "b": 1 }], { "c": 1 }] }, &["a: {}"]);
+        check(&with(doc! { "a.b": 0 }), &doc! { "a": [[], { "c": 1 }] }, &["a: []", "a.c: 1"]);
     }
 
     #[test]

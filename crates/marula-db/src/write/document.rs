@@ -44,7 +44,8 @@ pub(super) enum Origin {
     /// A client's insert.
     Insert(EmptyTimestamps),
     /// An upsert, which has checked the names within the `_id` by the rules of updates, and has
-    /// filled the empty timestamps of a replacement.
+    /// filled the empty timestamps of a replacement. As in mongod, a replacement may have further
+    /// fields of the name `_id`, here as in a document that is there.
     Update,
 }
 
@@ -71,18 +72,20 @@ pub(super) fn prepare_insert(
     let mut is_id_first = false;
     let mut has_empty_timestamp = false;
     let mut has_dollar = false;
-    let mut id = None;
+    let (mut id, mut id_at) = (None, None);
     for (position, element) in doc.iter().enumerate() {
         if element.name == "_id" {
             match origin {
                 Origin::Insert(_) => check_id_value(element.value.get())?,
                 Origin::Update => check_id_type(element.value.get())?,
             }
-            if id.is_some() {
+            if id.is_none() {
+                is_id_first = position == 0;
+                id = Some(element.value);
+                id_at = Some(position);
+            } else if let Origin::Insert(_) = origin {
                 return Err(id_twice());
             }
-            is_id_first = position == 0;
-            id = Some(element.value);
             continue;
         }
         has_dollar |= element.name.first() == Some(&b'$');
@@ -102,7 +105,7 @@ pub(super) fn prepare_insert(
         Some(id) => writer.append_raw("_id", id),
         None => writer.append("_id", new_id(now_ms)),
     };
-    for element in doc.iter().filter(|element| element.name != "_id") {
+    for (_, element) in doc.iter().enumerate().filter(|(at, _)| Some(*at) != id_at) {
         if fills && element.value.get() == Value::Timestamp(0) {
             writer.append(element.name, Value::Timestamp(next_timestamp()));
         } else {

@@ -75,7 +75,10 @@ pub enum Expression {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
     /// `$$ROOT`, and `$$CURRENT` unless it was redefined.
-    Root,
+    Root {
+        /// The one of the two that was written, for printing.
+        name: &'static str,
+    },
     /// `$$NOW`.
     Now,
     /// `$$CLUSTER_TIME`.
@@ -243,7 +246,9 @@ impl Expression {
     /// whole document.
     pub fn for_each_path<'e>(&'e self, visit: &mut dyn FnMut(&'e Path)) {
         match self {
-            Expression::Field(path) | Expression::Variable(Variable::Root, path) => visit(path),
+            Expression::Field(path) | Expression::Variable(Variable::Root { .. }, path) => {
+                visit(path)
+            }
             _ => self.for_each_child(&mut |child| child.for_each_path(visit)),
         }
     }
@@ -293,7 +298,7 @@ impl From<Value<'_>> for Expression {
 impl Variable {
     fn eval<'a>(&self, frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
         Ok(Some(match self {
-            Variable::Root => Value::Document(frame.root),
+            Variable::Root { .. } => Value::Document(frame.root),
             Variable::Bound { up, .. } => return Ok(frame.bound(*up)),
             Variable::Now => Value::DateTime(frame.context.now_ms),
             Variable::ClusterTime => match frame.context.cluster_time {

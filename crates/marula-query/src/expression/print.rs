@@ -87,10 +87,9 @@ fn print_call(call: &Call) -> ValueBuf {
 impl Variable {
     fn name(&self) -> &str {
         match self {
-            Variable::Root => "ROOT",
             Variable::Now => "NOW",
             Variable::ClusterTime => "CLUSTER_TIME",
-            Variable::Unavailable(name) => name,
+            Variable::Root { name } | Variable::Unavailable(name) => name,
             Variable::Bound { name, .. } => name,
         }
     }

@@ -117,7 +117,8 @@ impl<'c> Scope<'c> {
         }
         let variable = match name {
             "CURRENT" if self.is_let(name) => return self.let_variable(name, &path),
-            "ROOT" | "CURRENT" if path.is_empty() => Variable::Root,
+            "ROOT" if path.is_empty() => Variable::Root { name: "ROOT" },
+            "CURRENT" if path.is_empty() => Variable::Root { name: "CURRENT" },
             // mongod parses this path again after a dollar sign, which makes the field a variable.
             "CURRENT" if path.parts()[0].starts_with(b"$") => {
                 let text = path.text();

@@ -184,7 +184,7 @@ fn comparison_of(name: &str, args: &[Expression]) -> Option<Node> {
 /// The document path of an expression.
 fn path_of(expression: &Expression) -> Option<FieldPath> {
     match expression {
-        Expression::Field(path) | Expression::Variable(Variable::Root, path)
+        Expression::Field(path) | Expression::Variable(Variable::Root { .. }, path)
             if !path.is_empty() =>
         {
             Some(FieldPath::new(path.parts().join(&b'.')))

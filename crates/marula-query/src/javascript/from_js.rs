@@ -4,13 +4,14 @@ use std::collections::HashSet;
 
 use bstr::ByteSlice;
 use marula_bson::{
-    ArrayWriter, Binary, Decimal128, Doc, DocWriter, ObjectId, Type, Value, ValueBuf, order,
+    ArrayWriter, Binary, Decimal128, Doc, DocWriter, ObjectId, Type, Value, ValueBuf,
 };
 use marula_error::{Error, Result, errors};
 use rquickjs::{Array, BigInt, Object, String as JsString, Value as JsValue};
 
 use super::engine::Call;
 use super::failure;
+use super::originals;
 use crate::meter;
 
 errors! {
@@ -234,7 +235,7 @@ fn restore(call: &Call<'_, '_>, number: usize, start: usize, out: &mut Vec<u8>) 
     let Some(original) = originals.get(number) else { return Ok(()) };
     meter::spend(meter::ELEMENT + original.as_bytes().len() / LOOKED_AT)?;
     let written = Value::Document(Doc::trusted(&out[start..]));
-    if order::equal(written, Value::Document(original), None) {
+    if originals::is_unchanged(Value::Document(original), written) {
         out.truncate(start);
         out.extend_from_slice(original.as_bytes());
     }

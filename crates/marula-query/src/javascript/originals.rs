@@ -1,12 +1,12 @@
-//! The bytes of documents that went into JavaScript and would lose types in it.
+//! The bytes of documents that went into JavaScript and would lose types or values in it.
 //!
 //! mongod returns a document that was not changed as it was. Numbers in arrays, which JavaScript
-//! has of one type only, and symbols, which become strings, are therefore taken from here if the
-//! document that comes back equals the one that went in.
+//! has of one type only, symbols, which become strings, and dates beyond those of JavaScript are
+//! therefore taken from here if the document that comes back equals the one that went in.
 
 use std::ops::Range;
 
-use marula_bson::{Doc, Type, Value};
+use marula_bson::{Doc, Element, Type, Value, order};
 
 /// The documents of a call, by numbers that their objects carry.
 #[derive(Default)]
@@ -48,14 +48,40 @@ impl Originals {
     }
 }
 
-/// Returns whether a field's value has another type when it comes back. Documents in it have
-/// originals of their own.
-pub(super) fn loses_type(value: Value<'_>) -> bool {
+/// Returns whether a field's value is another when it comes back. Documents in it have originals of
+/// their own.
+pub(super) fn is_lossy(value: Value<'_>) -> bool {
     match value {
         Value::Symbol(_) => true,
-        Value::Array(items) => items
-            .iter()
-            .any(|item| item.value.kind() == Type::Int32 || loses_type(item.value.get())),
+        Value::DateTime(ms) => !is_date(ms),
+        Value::Array(items) => {
+            items.iter().any(|item| item.value.kind() == Type::Int32 || is_lossy(item.value.get()))
+        }
         _ => false,
     }
+}
+
+/// Returns whether `back` is what an unchanged `original` comes back as.
+pub(super) fn is_unchanged(original: Value<'_>, back: Value<'_>) -> bool {
+    match (original, back) {
+        (Value::DateTime(ms), Value::DateTime(0)) if !is_date(ms) => true,
+        (Value::Document(original), Value::Document(back)) => {
+            let is_same = |(one, other): (Element<'_>, Element<'_>)| {
+                one.name == other.name && is_unchanged(one.value.get(), other.value.get())
+            };
+            original.iter().count() == back.iter().count() && original.iter().zip(back).all(is_same)
+        }
+        (Value::Array(original), Value::Array(back)) => {
+            let mut items = original.values().zip(back.values());
+            original.iter().count() == back.iter().count()
+                && items.all(|(one, other)| is_unchanged(one, other))
+        }
+        _ => order::equal(original, back, None),
+    }
+}
+
+/// Returns whether JavaScript has a date of these milliseconds; of others it makes an invalid one,
+/// which comes back as 0.
+fn is_date(ms: i64) -> bool {
+    ms.unsigned_abs() <= 8_640_000_000_000_000
 }

@@ -283,6 +283,21 @@ fn a_document_that_is_not_changed_keeps_its_types_within_another() {
 }
 
 #[test]
+fn a_document_that_is_not_changed_keeps_dates_that_javascript_does_not_have() {
+    let (early, late) = (Value::DateTime(i64::MIN), Value::DateTime(8_640_000_000_000_001));
+    let inner = doc! { "d": early, "l": [late] };
+    let args = doc! { "0": (inner.as_doc()) };
+    let epoch = Value::DateTime(0);
+    for (source, want) in [
+        ("function(c) { return {x: c} }", doc! { "x": (inner.as_doc()) }),
+        ("function(c) { c.n = 1; return c }", doc! { "d": epoch, "l": [epoch], "n": 1.0 }),
+        ("function(c) { return {x: c.d} }", doc! { "x": epoch }),
+    ] {
+        assert_eq!(run(source, &args), Ok(Value::Document(want.as_doc()).to_buf()), "{source}");
+    }
+}
+
+#[test]
 fn a_pointer_is_a_document_alone_and_keeps_its_type_within_one() {
     let id = ObjectId::parse_hex("0123456789abcdef01234567").unwrap();
     let pointer = Value::DbPointer { ns: "a.b".into(), id };

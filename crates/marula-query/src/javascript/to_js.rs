@@ -125,12 +125,12 @@ fn fields<'js>(
 ) -> Result<JsValue<'js>> {
     let object = Object::new_proto(call.ctx.clone(), Some(&call.kit.document))?;
     let mut ints: Option<String> = None;
-    let (mut has_numbers, mut loses_type) = (false, false);
+    let (mut has_numbers, mut is_lossy) = (false, false);
     let notes = root.integers == Integers::Note;
     for element in doc {
         let name = element.name.to_str_lossy();
         has_numbers |= name.bytes().all(|byte| byte.is_ascii_digit());
-        loses_type = loses_type || notes && originals::loses_type(element.value.get());
+        is_lossy = is_lossy || notes && originals::is_lossy(element.value.get());
         if notes && element.value.kind() == Type::Int32 {
             let ints = ints.get_or_insert_default();
             ints.push_str(&name);
@@ -143,7 +143,7 @@ fn fields<'js>(
     if let Some(ints) = ints {
         object.prop(call.kit.ints.clone(), ints)?;
     }
-    if loses_type {
+    if is_lossy {
         let number = call.originals.borrow_mut().note(root.bytes, doc);
         object.prop(call.kit.original.clone(), number)?;
     }

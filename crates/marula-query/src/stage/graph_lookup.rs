@@ -14,6 +14,7 @@ use super::lookup::collect;
 use super::r#match::{Match, check_metadata, has_where};
 use super::needs::{Gives, Needs};
 use super::outer::OuterVariables;
+use super::outline::check_from;
 use super::passage::Passage;
 use super::source::check_size;
 use super::unwind::Unwind;
@@ -38,7 +39,6 @@ pub(super) const ROW: StageRow = StageRow {
 errors! {
     pub(super) not_object(kind: &str) = FailedToParse, "the $graphLookup stage specification must be an object, but found {kind}";
     missing_from(text: &str) = FailedToParse, "missing 'from' option to $graphLookup stage specification: {text}";
-    from_not_string(kind: &str) = FailedToParse, "$graphLookup 'from' field must be a string, but found {kind}";
     depth_not_number(kind: &str) = 40100, "maxDepth must be numeric, found type: {kind}";
     depth_negative(depth: i64) = 40101, "maxDepth requires a nonnegative argument, found: {depth}";
     depth_not_integer(depth: i64) = 40102, "maxDepth could not be represented as a long long: {depth}";
@@ -92,7 +92,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 restrict = Some(doc.to_buf());
             }
             b"from" => {
-                let name = value.as_str().ok_or_else(|| from_not_string(kind))?;
+                if value.as_doc().is_some() || value.as_str().is_some() {
+                    check_from("$graphLookup", value, parser.context)?;
+                }
+                let name = value.as_str().ok_or_else(|| not_string("from", kind))?;
                 from = Some(name.to_string());
             }
             name @ (b"as" | b"connectFromField" | b"connectToField" | b"depthField") => {

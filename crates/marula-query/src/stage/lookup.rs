@@ -19,6 +19,7 @@ use marula_error::{Error, Result, errors};
 use super::fields::write_with;
 use super::needs::{Gives, Needs};
 use super::outer::OuterVariables;
+use super::outline::check_from;
 use super::passage::Passage;
 use super::pipeline::PipelineParent;
 use super::source::check_size;
@@ -38,9 +39,6 @@ pub(super) const ROW: StageRow =
 
 errors! {
     pub(super) not_object(kind: &str) = FailedToParse, "the $lookup stage specification must be an object, but found {kind}";
-    from_not_string(kind: &str) = FailedToParse, "$lookup 'from' field must be a string, but found {kind}";
-    invalid_from(db: &str) = InvalidNamespace, "invalid $lookup namespace: {db}.";
-    from_other_database(db: &str, coll: &str) = FailedToParse, "$lookup with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {db} and coll: {coll}";
     argument_not_string(name: &str, text: &str, kind: &str) = FailedToParse, "$lookup argument '{name}' must be a string, found {name}: {text}: {kind}";
     unknown_argument(name: &str) = FailedToParse, "unknown argument to $lookup: {name}";
     pub(super) pipeline_not_array() = TypeMismatch, "'pipeline' option must be specified as an array";
@@ -85,19 +83,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 let doc = value.as_doc();
                 variables = Some(doc.ok_or_else(|| let_not_object(&print::element(value), kind))?);
             }
-            b"from" => match value {
-                Value::String(name) if name.is_empty() => {
-                    return Err(invalid_from(parser.context.database()));
-                }
-                Value::String(name) => from = Some(name.to_string()),
-                Value::Document(doc) => {
-                    let part = |name: &str| {
-                        doc.get(name).and_then(|part| part.as_str()).unwrap_or_default().to_string()
-                    };
-                    return Err(from_other_database(&part("db"), &part("coll")));
-                }
-                _ => return Err(from_not_string(kind)),
-            },
+            b"from" => {
+                check_from("$lookup", value, parser.context)?;
+                from = value.as_str().map(|name| name.to_string());
+            }
             name => {
                 let Value::String(text) = value else {
                     let name = name.to_str_lossy();

@@ -10,6 +10,7 @@
 //! | `$match` of everything, `$skip` of zero | before or after any stage | nothing |
 //! | `$match` | a stage that leaves the tested fields unchanged | its conditions on these come first |
 //! | `$match` | `$unionWith` | before it, and at the end of its pipeline |
+//! | `$match` | `$redact` | its conditions on values are also tried before it |
 //! | `$limit`, `$skip` | itself | one: the minimum, the sum |
 //! | `$limit` | `$sort` | a sort with that limit |
 //! | `$limit` | `$skip` after `$sort` | before it, and larger by the skipped number |
@@ -20,8 +21,8 @@
 //! | `$sort` | `$lookup` or `$unwind` of other fields | before it |
 //!
 //! Stages that reach the front become the query that reads the collection, with the existing
-//! indexes. No rule reverses another, and each moves a stage towards the front or removes one, so
-//! the process ends.
+//! indexes. No rule reverses another, and each moves a stage towards the front, removes one, or
+//! copies conditions once, so the process ends.
 
 use std::sync::Arc;
 

@@ -108,7 +108,8 @@ fn check_documents(pipeline: Doc<'_>, failure: fn() -> marula_error::Error) -> R
     }
 }
 
-fn check_from(stage: &str, from: Value<'_>, context: &Context) -> Result<()> {
+/// Checks the collection that a stage reads: another database's cannot be.
+pub(super) fn check_from(stage: &str, from: Value<'_>, context: &Context) -> Result<()> {
     match from {
         Value::String(name) if name.is_empty() => Err(invalid_from(stage, context.database())),
         Value::String(name) => out::check_target_name("", &name.to_str_lossy()),

@@ -97,14 +97,24 @@ impl Passage {
             // The stage may output documents that belong to no document of the input.
             return None;
         }
-        let all = |children: &[Node]| -> Option<Vec<Node>> {
-            children.iter().map(|child| self.before(child)).collect()
+        // mongod moves no condition that names no field, and its optimized conditions have no
+        // part that changes nothing.
+        let all = |children: &[Node], nothing: fn(&Node) -> bool| -> Option<Vec<Node>> {
+            let moved = |child: &Node| match nothing(child) {
+                true => Some(child.clone()),
+                false => self.before(child),
+            };
+            children.iter().map(moved).collect()
         };
+        let is_true = |node: &Node| matches!(node, Node::AlwaysTrue);
+        let is_false = |node: &Node| matches!(node, Node::AlwaysFalse);
         Some(match node {
-            Node::And(children) => Node::And(all(children)?),
-            Node::Or(children) => Node::Or(all(children)?),
-            Node::Nor(children) => Node::Nor(all(children)?),
+            Node::And(children) => Node::And(all(children, is_true)?),
+            Node::Or(children) if children.iter().all(is_false) => return None,
+            Node::Or(children) => Node::Or(all(children, is_false)?),
+            Node::Nor(children) => Node::Nor(all(children, is_false)?),
             Node::Not(child) => Node::Not(Box::new(self.before(child)?)),
+            Node::Path(at) if holds_constant(&at.predicate) => return None,
             Node::Path(at) if self.stands_for_equals && !is_of_equals(&at.predicate) => {
                 return None;
             }
@@ -120,9 +130,12 @@ impl Passage {
                 });
                 is_kept.then(|| node.clone())?
             }
-            Node::AlwaysTrue | Node::AlwaysFalse => node.clone(),
             Node::Schema(_) if self.keeps_all() => node.clone(),
-            Node::Schema(_) | Node::Where(_) | Node::Text(_) => return None,
+            Node::Schema(_)
+            | Node::Where(_)
+            | Node::Text(_)
+            | Node::AlwaysTrue
+            | Node::AlwaysFalse => return None,
         })
     }
 
@@ -166,7 +179,16 @@ fn is_of_equals(predicate: &Predicate) -> bool {
         }
         Predicate::Not(inner) => is_of_equals(inner),
         Predicate::All(list) => list.iter().all(is_of_equals),
+        _ => false,
+    }
+}
+
+/// Returns whether a predicate has a part that no value satisfies.
+fn holds_constant(predicate: &Predicate) -> bool {
+    match predicate {
         Predicate::AlwaysFalse => true,
+        Predicate::Not(inner) => holds_constant(inner),
+        Predicate::All(list) | Predicate::ElemMatchValue(list) => list.iter().any(holds_constant),
         _ => false,
     }
 }

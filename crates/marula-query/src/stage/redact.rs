@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use marula_bson::path::array_index;
 use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::r#match::Match;
 use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
+use crate::filter::{Filter, Node, PathNode, Predicate};
 use crate::known::Known;
 
 pub(super) const ROW: StageRow =
@@ -26,11 +29,13 @@ errors! {
 #[derive(Debug)]
 pub(super) struct Redact {
     expression: Expression,
+    /// The number of conditions after the stage that were also tried before it, as far as possible.
+    tried: usize,
 }
 
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let expression = Expression::parse(value, &mut Scope::for_redact(parser.context))?;
-    parser.push(Redact { expression });
+    parser.push(Redact { expression, tried: 0 });
     Ok(())
 }
 
@@ -47,6 +52,24 @@ impl Stage for Redact {
         self.expression.optimize(context)
     }
 
+    /// Every value that a document has after the stage was there before it. So conditions that only
+    /// a value can meet are evaluated on both sides: before the stage they can use an index.
+    fn taking_in(
+        self: Arc<Self>,
+        conditions: &[Node],
+        context: &Context,
+    ) -> Option<Vec<Arc<dyn Stage>>> {
+        let before: Vec<_> = conditions.iter().filter_map(of_values).collect();
+        if conditions.len() == self.tried || before.is_empty() {
+            return None;
+        }
+        let matching = |conditions: Vec<Node>| -> Arc<dyn Stage> {
+            Arc::new(Match::new(Filter::written(Node::And(conditions), context)))
+        };
+        let redact = Redact { expression: self.expression.clone(), tried: conditions.len() };
+        Some(vec![matching(before), Arc::new(redact), matching(conditions.to_vec())])
+    }
+
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
         let context = Arc::clone(&env.context);
         Ok(Box::new(Redacting {
@@ -56,6 +79,54 @@ impl Stage for Redact {
             arena: Arena::new(),
             out: Vec::new(),
         }))
+    }
+}
+
+/// Returns the part of a condition that holds for a document if it holds for one with fewer fields
+/// or elements.
+///
+/// A missing field meets none of it, and a document or an array, of which parts may be missing, is
+/// compared with nothing. The place of an element may be another before.
+fn of_values(node: &Node) -> Option<Node> {
+    match node {
+        Node::And(children) => {
+            let kept: Vec<_> = children.iter().filter_map(of_values).collect();
+            (!kept.is_empty()).then_some(Node::And(kept))
+        }
+        Node::Or(children) => {
+            let kept: Option<Vec<_>> = children.iter().map(of_values).collect();
+            kept.filter(|kept| !kept.is_empty()).map(Node::Or)
+        }
+        Node::Path(at) if at.path.parts().iter().all(|part| array_index(part).is_none()) => {
+            let predicate = of_value(&at.predicate)?;
+            Some(Node::Path(PathNode { path: at.path.clone(), predicate }))
+        }
+        _ => None,
+    }
+}
+
+/// The same of a predicate.
+fn of_value(predicate: &Predicate) -> Option<Predicate> {
+    let is_whole =
+        |kind: Type| !matches!(kind, Type::Null | Type::Undefined | Type::Document | Type::Array);
+    let all = |list: &[Predicate]| {
+        let kept: Vec<_> = list.iter().filter_map(of_value).collect();
+        (!kept.is_empty()).then_some(kept)
+    };
+    match predicate {
+        Predicate::Compare(constant) if is_whole(constant.value.kind()) => Some(predicate.clone()),
+        Predicate::In(list) if list.values().iter().all(|value| is_whole(value.kind())) => {
+            Some(predicate.clone())
+        }
+        Predicate::Regex(_) | Predicate::Type(_) | Predicate::Mod { .. } | Predicate::Bits(_) => {
+            Some(predicate.clone())
+        }
+        Predicate::ElemMatchObject(node) => {
+            of_values(node).map(|node| Predicate::ElemMatchObject(Box::new(node)))
+        }
+        Predicate::ElemMatchValue(list) => all(list).map(Predicate::ElemMatchValue),
+        Predicate::All(list) => all(list).map(Predicate::All),
+        _ => None,
     }
 }
 

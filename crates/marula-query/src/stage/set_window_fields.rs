@@ -187,7 +187,7 @@ fn optimize_partition(mut expression: Expression, context: &Context) -> Result<E
     expression
         .optimize(context)
         .map_err(|error| error.caused_by("Failed to optimize partitionBy expression"))?;
-    if matches!(&expression, Expression::Variable(Variable::Root, path) if path.is_empty()) {
+    if matches!(&expression, Expression::Variable(Variable::Root { .. }, path) if path.is_empty()) {
         return Err(root_partition());
     }
     let is_array = match &expression {

@@ -227,9 +227,10 @@ fn check_forms(request: &Request<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether an entry changes a document and can be applied atomically with others.
-fn changes_document(entry: Doc<'_>) -> bool {
-    ["i", "u", "d"].contains(&&*text(entry, "op"))
+/// Returns whether an entry changes a document, or nothing, and can be applied atomically with
+/// others.
+fn changes_no_catalogue(entry: Doc<'_>) -> bool {
+    ["i", "u", "d", "n"].contains(&&*text(entry, "op"))
 }
 
 /// Returns the entries of an `applyOps`: each has a kind, a command its body, and a namespace.
@@ -345,9 +346,10 @@ fn is_only_counted(kind: &str, error: &Error) -> bool {
 }
 
 impl<'r> Job<'r> {
-    /// Applies the entries, atomically if all of them change documents.
+    /// Applies the entries, atomically if none of them is a command.
     fn run(&self, ctx: &mut Context<'_>, request: &Request<'r>) -> Result<Applied> {
-        let is_atomic = self.allows_atomic && self.entries.iter().copied().all(changes_document);
+        let is_atomic =
+            self.allows_atomic && self.entries.iter().copied().all(changes_no_catalogue);
         // Entries of a wrong form fail alone.
         let is_well_formed = || self.entries.iter().all(|entry| check_entry(*entry).is_ok());
         let is_list = self.entries.len() > 1 && ctx.unit.transaction().is_none();

@@ -63,7 +63,8 @@ const STATEMENT_PLACE: &str = "update.updates";
 
 const STATEMENT_FIELDS: &[Field] = &[
     Field::required("q", Types::DOCUMENT),
-    Field::required("u", Types::Update),
+    Field::required("u", Types::Update)
+        .checked(|_, update| update.as_array().map_or(Ok(()), Pipeline::check_objects)),
     Field::optional("c", Types::DOCUMENT),
     Field::optional("arrayFilters", Types::ARRAY),
     Field::optional("hint", Types::Hint),
@@ -86,7 +87,7 @@ pub(super) fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Re
 /// Does the same as [`check_statement`], without the check of the stages' names.
 fn check_shape(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     fields::check_doc_in(version, STATEMENT_PLACE, STATEMENT_FIELDS, statement)?;
-    check_parts(statement, "u", STATEMENT_PLACE, Pipeline::check_objects)
+    check_parts(statement, "u", STATEMENT_PLACE, |_| Ok(()))
 }
 
 /// Checks the names of all stages of the statements' pipelines, including nested pipelines.

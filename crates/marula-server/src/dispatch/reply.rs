@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Binary, ByteSlice, DocWriter, Element, Value};
+use marula_bson::{ByteSlice, DocWriter, Element, RawValue, Type, Value};
 use marula_error::Error;
 use marula_storage::Stamp;
 use marula_wire::ReplyBuffer;
@@ -20,6 +20,17 @@ use crate::server::Server;
 /// for errors in the request itself. NamespaceNotFound, IndexNotFound, NamespaceExists,
 /// DuplicateKey.
 const STATE_CODES: &[i32] = &[26, 27, 48, 11_000];
+
+/// `$clusterTime` at the time zero, with the signature of a member without keys. Every reply to a
+/// driver has one: it is copied rather than built.
+const CLUSTER_TIME: [u8; 88] = *b"\x58\0\0\0\
+    \x11clusterTime\0\0\0\0\0\0\0\0\0\
+    \x03signature\0\x33\0\0\0\
+    \x05hash\0\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
+    \x12keyId\0\0\0\0\0\0\0\0\0\0\0";
+
+/// The position of the time in it.
+const TIME_AT: usize = 17;
 
 /// Returns the number of a write's statements that an earlier attempt had executed.
 pub(super) fn retried(reply: &ReplyBuffer) -> u64 {
@@ -98,20 +109,15 @@ pub(super) fn append_cluster_time(
     request: Option<&Request<'_>>,
     body: &mut DocWriter<'_>,
 ) {
-    const NO_KEY: [u8; 20] = [0; 20];
     let is_of_session = request.is_some_and(|request| request.lsid.is_some());
     if !is_of_session && server.options.repl_set.is_none() && !server.db.oplog().is_on() {
         return;
     }
-    let timestamp = Value::Timestamp(server.db.newest_timestamp(server.now_ms()));
-    let mut cluster_time = body.begin_doc("$clusterTime");
-    cluster_time.append("clusterTime", timestamp);
-    let mut signature = cluster_time.begin_doc("signature");
-    signature.append("hash", Binary { subtype: 0, bytes: &NO_KEY });
-    signature.append("keyId", 0_i64);
-    drop(signature);
-    drop(cluster_time);
-    body.append("operationTime", timestamp);
+    let timestamp = server.db.newest_timestamp(server.now_ms());
+    let mut cluster_time = CLUSTER_TIME;
+    cluster_time[TIME_AT..TIME_AT + 8].copy_from_slice(&timestamp.to_le_bytes());
+    body.append_raw("$clusterTime", RawValue::new(Type::Document, &cluster_time));
+    body.append("operationTime", Value::Timestamp(timestamp));
 }
 
 /// Writes the reply of a request that failed.
@@ -134,4 +140,23 @@ pub(super) fn answer_error(
     }
     write_error(&mut body, labelled.as_ref().unwrap_or(error));
     append_cluster_time(server, request, &mut body);
+}
+
+#[cfg(test)]
+mod tests {
+    use marula_bson::{Binary, doc};
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_time_is_a_document() {
+        let mut bytes = CLUSTER_TIME;
+        bytes[TIME_AT..TIME_AT + 8].copy_from_slice(&7_u64.to_le_bytes());
+        let hash = Binary { subtype: 0, bytes: &[0; 20] };
+        let built = doc! {
+            "clusterTime": Value::Timestamp(7),
+            "signature": { "hash": hash, "keyId": 0_i64 },
+        };
+        assert_eq!(bytes, built.as_doc().as_bytes());
+    }
 }
