@@ -588,11 +588,13 @@ impl Case {
         for (name, _) in self.command.fields() {
             found.insert(name.clone());
         }
-        self.command.walk(&mut |name, _| {
-            if name.starts_with('$') {
-                found.insert(name.to_owned());
-            }
-        });
+        for command in std::iter::once(&self.command).chain(self.steps.iter()) {
+            command.walk(&mut |name, _| {
+                if name.starts_with('$') {
+                    found.insert(name.to_owned());
+                }
+            });
+        }
         found
     }
 

@@ -91,3 +91,17 @@ def test_a_change_of_options_keeps_the_order_of_the_list(db):
 def test_a_view_keeps_no_option_of_stored_documents(db, options):
     db.command("create", "v", viewOn="c", **options)
     assert options_of(db, "v") == {"viewOn": "c", "pipeline": []}
+
+
+@pytest.mark.parametrize("strength, expected", [
+    (1.9, 1), (Decimal128("1.5"), 2), (Decimal128("2.5"), 2), (Decimal128("0.6"), 1), (Decimal128("5.5"), None), (5.9, 5),
+])
+def test_a_decimal_strength_of_a_collation_is_rounded(db, strength, expected):
+    create = {"create": "k", "collation": {"locale": "de", "strength": strength}}
+    if expected is None:
+        with pytest.raises(OperationFailure) as failure:
+            db.command(create)
+        assert failure.value.code == 51024
+    else:
+        db.command(create)
+        assert db.k.options()["collation"]["strength"] == expected

@@ -325,3 +325,18 @@ def test_the_stages_of_an_update_are_objects_before_another_field_is_read(answer
         for after in (("u", {"a": 1}), ("zz", 1)):
             reply = answer(Fields([("update", "c"), ("updates", [Fields([("q", {}), ("u", stages), after])])]))
             assert reply == "14 Each element of the 'pipeline' array must be an object"
+
+
+@pytest.mark.parametrize("function, expected", [
+    ([("$firstN", {"input": "$a", "n": 2}), ("$firstN", 1)], "9 saw multiple specifications for '$firstN' expression"),
+    ([("$top", {"output": "$a", "sortBy": {"a": 1}}), ("window", {}), ("$top", 1)], "9 saw multiple specifications for '$top' expression"),
+    ([("$first", 5), ("$first", "$a")], None),
+    ([("$first", "$a"), ("$first", "$a"), ("zz", 1)], "9 $first got unexpected argument: zz"),
+    ([("$locf", "$a"), ("window", {}), ("$locf", "$a")], "9 Cannot specify two functions in window function spec"),
+    ([("window", {}), ("$locf", "$a"), ("zz", 1)], "9 Window function found an unknown argument: zz"),
+    ([("window", {}), ("$locf", "$a")], "9 'window' field is not allowed in $locf"),
+])
+def test_of_two_window_functions_some_take_the_last(answer, function, expected):
+    stage = Fields([("$setWindowFields", Fields([("sortBy", {"a": 1}), ("output", Fields([("w", Fields(function))]))]))])
+    reply = answer(Fields([("aggregate", "c"), ("pipeline", [stage]), ("cursor", {})]))
+    assert (reply if isinstance(reply, str) else None) == expected

@@ -20,6 +20,7 @@ use icu_collator::{CollatorBorrowed, CollatorPreferences};
 use marula_bson::{Collator, Doc, DocBuf, Element, Value};
 use marula_error::{Result, errors};
 
+use crate::expression::saturated_long;
 use crate::once::duplicate_field;
 
 /// The collator version that mongod 6.0 prints and accepts: its ICU version.
@@ -351,12 +352,10 @@ fn word<T>(
 
 fn strength(field: &str, value: Value<'_>) -> Result<i32> {
     let wanted = "types '[long, int, decimal, double']";
-    let number = value
-        .as_f64()
+    let number = saturated_long(value)
         .ok_or_else(|| wrong_type(field, "strength", value.kind().alias(), wanted))?;
-    // mongod's conversion: fractions are truncated, values out of range are clamped.
-    #[allow(clippy::cast_possible_truncation)]
-    match number as i32 {
+    let end = if number < 0 { i32::MIN } else { i32::MAX };
+    match i32::try_from(number).unwrap_or(end) {
         0 => Err(not_a_value(BStr::new("0"), "collation.strength")),
         strength if strength < 0 => Err(strength_negative(strength)),
         strength if strength > 5 => Err(strength_too_great(strength)),

@@ -47,6 +47,31 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "**Locations of equal distance** come in the order of the index",
+        applies: |case, difference| {
+            let mut field = None;
+            case.command.walk(&mut |name, value| {
+                if name == "distanceField" {
+                    field = value.text();
+                }
+            });
+            let distances = difference.replies.each_ref().map(|reply| {
+                let mut found = Vec::new();
+                reply.walk(&mut |name, value| {
+                    if field.as_ref().is_some_and(|field| name == &**field) {
+                        found.push(value.clone());
+                    }
+                });
+                found
+            });
+            let [ours, theirs] = difference.replies.clone().map(unordered_tree);
+            difference.class == "results"
+                && !distances[0].is_empty()
+                && distances[0] == distances[1]
+                && ours == theirs
+        },
+    },
+    Accepted {
         words: "A `$setWindowFields` without an output gives a document that has a field twice as it is",
         applies: |case, difference| {
             let mut is_bare = false;

@@ -109,20 +109,9 @@ impl Locks {
         self.count.load(Ordering::Relaxed) != 0
     }
 
-    /// The first of `keys`, whose latches the caller holds, that a transaction has locked.
-    #[inline]
-    pub(crate) fn held_of(&self, keys: &[(Space, &[u8])]) -> Option<LockedKey> {
-        if self.any() { self.find_held(keys) } else { None }
-    }
-
-    /// Adds those of `keys`, whose latches the caller holds, that transactions have locked.
-    pub(crate) fn note_held_of(&self, keys: &[(Space, &[u8])], held: &mut Vec<LockedKey>) {
-        let locked = keys.iter().filter(|&&key| self.owner(key).is_some());
-        held.extend(locked.map(|&(space, key)| (space, Arc::from(key))));
-    }
-
-    fn find_held(&self, keys: &[(Space, &[u8])]) -> Option<LockedKey> {
-        let held = keys.iter().find(|&&key| self.owner(key).is_some());
+    /// Those of `keys`, whose latches the caller holds, that transactions have locked.
+    pub(crate) fn held_of(&self, keys: &[(Space, &[u8])]) -> impl Iterator<Item = LockedKey> {
+        let held = keys.iter().filter(|&&key| self.owner(key).is_some());
         held.map(|&(space, key)| (space, Arc::from(key)))
     }
 
@@ -209,13 +198,13 @@ mod tests {
     fn a_key_is_one_transactions_until_it_is_released() {
         let locks = Locks::default();
         let key = (Space::Records, &b"k"[..]);
-        assert_eq!(locks.held_of(&[key]), None);
+        assert_eq!(locks.held_of(&[key]).next(), None);
         let first = lock(&locks, 1, key);
         assert!(matches!(locks.claim(1, key), Claim::Own));
         assert!(matches!(locks.claim(2, key), Claim::Anothers));
         let other = lock(&locks, 2, (Space::Indexes, b"k"));
-        let held = locks.held_of(&[(Space::Records, b"other"), key]);
-        assert_eq!(held, Some((Space::Records, Arc::from(&b"k"[..]))));
+        let held: Vec<_> = locks.held_of(&[(Space::Records, b"other"), key]).collect();
+        assert_eq!(held, [(Space::Records, Arc::from(&b"k"[..]))]);
         locks.release(&[first]);
         let second = lock(&locks, 2, key);
         assert!(locks.any());

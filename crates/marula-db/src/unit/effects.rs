@@ -98,10 +98,11 @@ impl<'u> Write<'u> {
     #[inline]
     pub(crate) fn guard(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
         self.txn.guard_within(keys, timeout).for_client()?;
-        match self.unit.transaction {
-            None => self.unit.db.locks.held_of(keys).map_or(Ok(()), locked_by_another),
-            Some(_) => Ok(()),
+        let locks = &self.unit.db.locks;
+        if self.unit.transaction.is_some() || !locks.any() {
+            return Ok(());
         }
+        locks.held_of(keys).next().map_or(Ok(()), locked_by_another)
     }
 
     /// The first half of [`Write::guard`] for an ordinary change: excludes other ordinary writers
@@ -117,7 +118,7 @@ impl<'u> Write<'u> {
         assert!(self.unit.transaction.is_none(), "a statement locks its keys");
         self.txn.guard_within(keys, timeout).for_client()?;
         if self.unit.db.locks.any() {
-            self.unit.db.locks.note_held_of(keys, &mut self.locked);
+            self.locked.extend(self.unit.db.locks.held_of(keys));
             self.locked.sort_unstable();
         }
         Ok(())

@@ -69,7 +69,6 @@ pub(super) fn prepare_insert(
         return Err(too_deep());
     }
     let fills = origin == Origin::Insert(EmptyTimestamps::Filled);
-    let mut is_id_first = false;
     let mut has_empty_timestamp = false;
     let mut has_dollar = false;
     let (mut id, mut id_at) = (None, None);
@@ -80,7 +79,6 @@ pub(super) fn prepare_insert(
                 Origin::Update => check_id_type(element.value.get())?,
             }
             if id.is_none() {
-                is_id_first = position == 0;
                 id = Some(element.value);
                 id_at = Some(position);
             } else if let Origin::Insert(_) = origin {
@@ -96,7 +94,7 @@ pub(super) fn prepare_insert(
     if has_dollar {
         INSERTS_WITH_DOLLARS.fetch_add(1, Ordering::Relaxed);
     }
-    if is_id_first && !has_empty_timestamp {
+    if id_at == Some(0) && !has_empty_timestamp {
         out.extend_from_slice(doc.as_bytes());
         return Ok(());
     }

@@ -54,7 +54,7 @@ fn bounds_of(area: &Area) -> Bounds {
 
 /// Returns whether every document that matches the conjuncts has an entry in the index, as far as
 /// locations are concerned.
-pub fn is_asked_for_places(index: &Index, conjuncts: &[&Node]) -> bool {
+pub fn has_all_places(index: &Index, conjuncts: &[&Node]) -> bool {
     let IndexKind::Places(geography) = &index.spec.kind else { return true };
     let named = index.spec.parts.iter().zip(index.spec.key.as_doc().values());
     let is_place = |path: &FieldPath| {

@@ -23,7 +23,7 @@ use marula_query::meter;
 use super::assign::{Assignment, assignments};
 use super::{IndexView, partial, text};
 use crate::bounds::Exactness;
-use crate::bounds::places::is_asked_for_places;
+use crate::bounds::places::has_all_places;
 use crate::plan::{Ixscan, Stage};
 use crate::query::Query;
 use condition_order::in_order;
@@ -139,7 +139,7 @@ fn is_leaf(node: &FilterNode) -> bool {
 fn may_serve(view: &IndexView<'_>, conjuncts: &[&FilterNode]) -> bool {
     let partial = view.index.spec.partial.as_ref();
     partial.is_none_or(|partial| partial::covers(partial.root(), conjuncts))
-        && is_asked_for_places(view.index, conjuncts)
+        && has_all_places(view.index, conjuncts)
 }
 
 /// Returns the access paths for the documents that match `root`.

@@ -43,7 +43,7 @@ use marula_query::filter::{Filter, Node as FilterNode};
 use marula_query::meter;
 use marula_storage::Direction;
 
-use crate::bounds::places::is_asked_for_places;
+use crate::bounds::places::has_all_places;
 use crate::bounds::{self, IndexBounds, KeyBounds, PartView};
 use crate::clustered::{self, ClusteredScan};
 use crate::plan::{Expansion, IdHack, Ixscan, Plan, ScanBounds, ScanUse, Stage};
@@ -279,7 +279,7 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
             let views = [IndexView::new(index, query)];
             // An index on locations is scanned from end to end if the query does not search for
             // locations.
-            let mut plans = match is_asked_for_places(index, &conjuncts) {
+            let mut plans = match has_all_places(index, &conjuncts) {
                 true => indexed(state, &views, query),
                 false => Vec::new(),
             };

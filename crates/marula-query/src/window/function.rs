@@ -17,6 +17,8 @@ errors! {
     not_a_function(name: &str) = FailedToParse, "Expected a $-prefixed window function, {name}";
     unknown_function(name: &str) = FailedToParse, "Unrecognized window function, {name}";
     two_functions() = FailedToParse, "Cannot specify two functions in window function spec";
+    /// The same function twice.
+    two_arguments(name: &str) = FailedToParse, "saw multiple specifications for '{name}' expression";
     two_windows(name: &str) = FailedToParse, "saw multiple 'window' fields in '{name}' expression";
     several_functions() = FailedToParse, "Cannot specify multiple functions in window function spec";
     unknown_argument(name: &str) = FailedToParse, "Window function found an unknown argument: {name}";
@@ -53,11 +55,13 @@ impl<'s> Spec<'s> {
         let (mut has_argument, mut has_window) = (false, false);
         for element in self.fields {
             let (name, value) = (element.name, element.value.get());
-            if name.starts_with(b"$") && !has_argument {
+            // Of two arguments, these take the last.
+            let is_another = matches!(self.name, "$first" | "$last") && name == self.name;
+            if name.starts_with(b"$") && (!has_argument || is_another) {
                 has_argument = true;
                 take(Part::Argument(value))?;
             } else if **name == *b"window" {
-                // Others take the last.
+                // Others take the last window.
                 if has_window && self.keeps_some() {
                     return Err(two_windows(self.name));
                 }
@@ -77,7 +81,9 @@ impl<'s> Spec<'s> {
 
     /// Returns the error for a field that the function does not accept.
     fn unexpected(&self, field: &[u8]) -> Error {
-        if self.keeps_some() {
+        if self.keeps_some() && field == self.name.as_bytes() {
+            two_arguments(self.name)
+        } else if self.keeps_some() {
             unexpected_argument(self.name, &text(field))
         } else if !field.starts_with(b"$") {
             unknown_argument(&text(field))

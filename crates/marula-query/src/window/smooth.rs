@@ -171,15 +171,15 @@ fn parse_linear_fill(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Box<dyn F
 
 /// Parses the expression whose gaps are filled; a window is not permitted.
 fn parse_filled(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
-    let mut input = Expression::Missing;
-    spec.for_each(|part| match part {
-        Part::Argument(argument) => {
-            input = Expression::parse(argument, scope)?;
-            Ok(())
+    let (mut input, mut has_window) = (Expression::Missing, false);
+    spec.for_each(|part| {
+        match part {
+            Part::Argument(argument) => input = Expression::parse(argument, scope)?,
+            Part::Window(_) => has_window = true,
         }
-        Part::Window(_) => Err(fill_with_window(spec.name)),
+        Ok(())
     })?;
-    Ok(input)
+    if has_window { Err(fill_with_window(spec.name)) } else { Ok(input) }
 }
 
 /// Returns the sort value as a number: of a date, its milliseconds.
