@@ -166,8 +166,8 @@ struct Session {
     setup: Option<std::rc::Rc<Vec<tree::Tree>>>,
 }
 
-/// The number of seeds after which both servers begin again: mongod gets slower with the collections
-/// that it has dropped, by a factor of three within 50 seeds.
+/// The number of seeds after which both servers begin again: mongod gets slower with the
+/// collections that it has dropped, by a factor of three within 50 seeds.
 const SEEDS_OF_A_SERVER: u64 = 10;
 
 impl Session {
@@ -180,7 +180,7 @@ impl Session {
                 self.round(kind, seed)?;
             }
             seed += 1;
-            if (seed - self.options.seed) % SEEDS_OF_A_SERVER == 0 {
+            if (seed - self.options.seed).is_multiple_of(SEEDS_OF_A_SERVER) {
                 for server in &mut self.servers {
                     server.recover()?;
                 }
