@@ -340,3 +340,26 @@ def test_of_two_window_functions_some_take_the_last(answer, function, expected):
     stage = Fields([("$setWindowFields", Fields([("sortBy", {"a": 1}), ("output", Fields([("w", Fields(function))]))]))])
     reply = answer(Fields([("aggregate", "c"), ("pipeline", [stage]), ("cursor", {})]))
     assert (reply if isinstance(reply, str) else None) == expected
+
+
+def test_null_next_to_a_value_of_a_statement_is_absent(answer, db):
+    def left():
+        return sorted(doc["_id"] for doc in db.c.find())
+
+    def changed():
+        return sorted(doc["_id"] for doc in db.c.find({"z": 9}))
+
+    for first, second in (({"a": 2}, None), (None, {"a": 2})):
+        update = Fields([("q", first), ("q", second), ("u", {"$set": {"z": 9}})])
+        assert answer(Fields([("update", "c"), ("updates", [update])]))["n"] == 1 and changed() == [2]
+    for first, second in ((True, None), (None, True)):
+        update = Fields([("q", {"a": 8}), ("u", {"$set": {"z": 8}}), ("upsert", first), ("upsert", second)])
+        assert "upserted" in answer(Fields([("update", "c"), ("updates", [update])]))
+        db.c.delete_one({"a": 8})
+    for collation in ((None, {"locale": "xx"}), ({"locale": "xx"}, None)):
+        delete = Fields([("q", {"a": 2}), ("limit", 1), ("collation", collation[0]), ("collation", collation[1])])
+        assert answer(Fields([("delete", "c"), ("deletes", [delete])])).startswith("2 ")
+    for first, second, rest in ((None, {"a": 2}, [1, 3]), ({"a": 3}, None, [1])):
+        delete = Fields([("q", first), ("q", second), ("limit", 1)])
+        assert answer(Fields([("delete", "c"), ("deletes", [delete])]))["n"] == 1 and left() == rest
+    assert answer(Fields([("delete", "c"), ("deletes", [Fields([("q", None), ("q", None), ("limit", 1)])])])).startswith("40414")

@@ -363,12 +363,22 @@ pub(crate) fn check_once<'d>(
     }
 }
 
+/// Returns the value of a field of a document that was checked. Null counts as absent, also next to
+/// a value.
+pub(crate) fn given<'d>(doc: Doc<'d>, name: &str) -> Option<Value<'d>> {
+    let mut values = doc.iter().filter(|element| element.name == name);
+    values.find_map(|element| Some(element.value.get()).filter(|value| !value.is_nullish()))
+}
+
 /// Checks that no required field is missing.
 ///
 /// Errors: `missing_field`.
 pub(crate) fn check_required(place: &str, fields: &[Field], doc: Doc<'_>) -> Result<()> {
-    let is_missing = |field: &&Field| field.is_required && field.is_missing(doc.get(field.name));
-    match fields.iter().find(is_missing) {
+    let is_given = |field: &Field| {
+        let mut values = doc.iter().filter(|element| element.name == field.name);
+        values.any(|element| !field.is_missing(Some(element.value.get())))
+    };
+    match fields.iter().find(|field| field.is_required && !is_given(field)) {
         Some(field) => Err(missing_field(place, field.name)),
         None => Ok(()),
     }

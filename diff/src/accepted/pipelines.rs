@@ -21,7 +21,8 @@ pub(super) const ROWS: &[Accepted] = &[
                 is_shown |= shows.iter().any(|name| command.get(name).is_some());
             }
             let mut names = BTreeSet::new();
-            difference.replies.iter().for_each(|reply| note_repeated(reply, &mut names));
+            let shown = difference.replies.iter().chain(commands(case));
+            shown.for_each(|tree| note_repeated(tree, &mut names));
             // Documents that come in any order were compared by their bytes, and had others.
             let [ours, theirs] = difference.replies.clone().map(|reply| {
                 let rest = without(reply, &names);

@@ -221,12 +221,16 @@ impl<'a> Operation<'a> {
         Ok(Operation { verb, ns: ns.ok_or_else(|| no_such_namespace(position))?, fields })
     }
 
+    fn given(&self, name: &str) -> Option<Value<'a>> {
+        fields::given(self.fields, name)
+    }
+
     fn flag(&self, name: &str) -> bool {
-        self.fields.get(name).is_some_and(|flag| flag.is_truthy())
+        self.given(name).is_some_and(|flag| flag.is_truthy())
     }
 
     fn doc(&self, name: &str) -> Doc<'a> {
-        self.fields.get(name).and_then(|doc| doc.as_doc()).unwrap_or(Doc::EMPTY)
+        self.given(name).and_then(|doc| doc.as_doc()).unwrap_or(Doc::EMPTY)
     }
 }
 
@@ -298,8 +302,8 @@ impl Bulk<'_, '_, '_> {
             Verb::Delete => {
                 let statement = DeleteOp {
                     query: operation.doc("filter"),
-                    hint: operation.fields.get("hint"),
-                    collation: operation.fields.get("collation"),
+                    hint: operation.given("hint"),
+                    collation: operation.given("collation"),
                     let_variables,
                     multi: operation.flag("multi"),
                     number,
@@ -307,16 +311,15 @@ impl Bulk<'_, '_, '_> {
                 Ok(statement.run(&ctx.env(), ns, op)?.map(OperationResult::Deleted))
             }
             Verb::Insert | Verb::Update => {
-                let fields = operation.fields;
-                let update = fields.get("updateMods").unwrap_or(Value::Null);
-                let array = |name: &str| fields.get(name).and_then(|value| value.as_array());
-                let doc = |name: &str| fields.get(name).and_then(|value| value.as_doc());
+                let update = operation.given("updateMods").unwrap_or(Value::Null);
+                let array = |name: &str| operation.given(name).and_then(|value| value.as_array());
+                let doc = |name: &str| operation.given(name).and_then(|value| value.as_doc());
                 let statement = UpdateOp {
                     constants: doc("constants"),
                     array_filters: array("arrayFilters"),
-                    hint: fields.get("hint"),
+                    hint: operation.given("hint"),
                     sort: doc("sort"),
-                    collation: fields.get("collation"),
+                    collation: operation.given("collation"),
                     let_variables,
                     multi: operation.flag("multi"),
                     upsert: operation.flag("upsert"),
@@ -447,7 +450,7 @@ fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     for operation in request.documents("ops").into_iter().flatten() {
         let operation = operation?;
         let Some(verb) = operation.iter().next() else { continue };
-        let upserts = operation.get("upsert").is_some_and(|upsert| upsert.is_truthy());
+        let upserts = fields::given(operation, "upsert").is_some_and(|upsert| upsert.is_truthy());
         let actions: &[&str] = match verb.name as &[u8] {
             b"insert" => insert::ACTIONS,
             b"update" => update::actions(upserts),

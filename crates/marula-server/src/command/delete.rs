@@ -118,13 +118,17 @@ impl Statement for DeleteOp<'_> {
 /// Parses a statement whose form has been checked.
 ///
 /// Errors: `bad_limit`.
-pub(super) fn read_statement<'a>(fields: &Doc<'a>, request: &Request<'a>) -> Result<DeleteOp<'a>> {
+pub(super) fn read_statement<'a>(
+    statement: &Doc<'a>,
+    request: &Request<'a>,
+) -> Result<DeleteOp<'a>> {
+    let given = |name| fields::given(*statement, name);
     Ok(DeleteOp {
-        query: fields.get("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
-        hint: fields.get("hint"),
-        collation: fields.get("collation"),
+        query: given("q").and_then(|query| query.as_doc()).unwrap_or(Doc::EMPTY),
+        hint: given("hint"),
+        collation: given("collation"),
         let_variables: request.arg("let"),
-        multi: is_multi(fields.get("limit").unwrap_or(Value::Null))?,
+        multi: is_multi(given("limit").unwrap_or(Value::Null))?,
         number: 0,
     })
 }

@@ -123,9 +123,9 @@ fn check_parts(
 ) -> Result<()> {
     let (mut update, mut array_filters) = (None, None);
     let (mut is_sorted, mut is_multi) = (false, false);
-    for Element { name, value } in statement {
+    for Element { name, value } in statement.iter().filter(|it| !it.value.get().is_nullish()) {
         match name.as_bytes() {
-            b"sort" => is_sorted = !value.get().is_nullish(),
+            b"sort" => is_sorted = true,
             b"multi" => is_multi = value.get().is_truthy(),
             b"arrayFilters" => array_filters = value.get().as_array(),
             _ if name == update_field => update = Some(value.get()),
@@ -161,7 +161,8 @@ impl<'a> WordedUpdate<'a> {
             ..UpdateOp::of_one(Doc::EMPTY, Value::Null)
         };
         let mut is_supplied = false;
-        for Element { name, value } in fields {
+        // Null counts as absent, also next to a value.
+        for Element { name, value } in fields.iter().filter(|it| !it.value.get().is_nullish()) {
             let value = value.get();
             match name.as_bytes() {
                 b"q" => op.query = value.as_doc().unwrap_or(Doc::EMPTY),
