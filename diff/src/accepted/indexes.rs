@@ -4,7 +4,7 @@ use marula_bson::{Type, Value};
 
 use super::Accepted;
 use super::looks::{
-    commands, count, first_batch, has_kind, holds, mentions, messages, names_a_place,
+    commands, count, first_batch, has_kind, holds, mentions, messages, names_a_place, sorted,
 };
 use crate::case::{Case, key_of};
 use crate::tree::Tree;
@@ -25,6 +25,15 @@ pub(super) const ROWS: &[Accepted] = &[
                     || shows_entries(case)
                     || ours.contains("wildcard index")
                     || theirs.contains("$meta projection"))
+        },
+    },
+    Accepted {
+        words: "A projection with `{ $meta: \"sortKey\" }` reads the documents",
+        applies: |case, difference| {
+            let [ours, theirs] = difference.replies.clone().map(sorted);
+            let is_sort_key =
+                |value: Value<'_>| value.as_str().is_some_and(|name| name == "sortKey");
+            difference.class == "results" && holds(case, &is_sort_key) && ours == theirs
         },
     },
     Accepted {
