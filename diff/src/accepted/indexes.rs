@@ -145,7 +145,9 @@ pub(super) const ROWS: &[Accepted] = &[
                 count(one, &|name| name == "create") > 0
                     && count(one, &|name| name == "collation") > 0
             });
-            (is_asked && (is_sorted || creates) || is_indexed)
+            let bounds = ["min", "max"].iter().any(|name| case.command.get(name).is_some());
+            let is_bounded = bounds && difference.class.starts_with("code 51174 for ");
+            (is_asked && (is_sorted || creates) || is_indexed || is_bounded)
                 && (holds(case, &|value| matches!(value, Value::Symbol(_)))
                     || commands(case).any(|one| has_kind(one, Type::Symbol)))
         },
