@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use marula_bson::{DocBuf, Value};
 
+use crate::accepted::looks::commands;
 use crate::reports::shows_shared_fields;
 use crate::times::is_ended;
 use crate::tree::{Tree, tree};
@@ -588,7 +589,7 @@ impl Case {
         for (name, _) in self.command.fields() {
             found.insert(name.clone());
         }
-        for command in std::iter::once(&self.command).chain(self.steps.iter()) {
+        for command in commands(self) {
             command.walk(&mut |name, _| {
                 if name.starts_with('$') {
                     found.insert(name.to_owned());
@@ -603,7 +604,7 @@ impl Case {
     pub(crate) fn is_askable(&self) -> bool {
         let mut determined = true;
         let mut has_bits = false;
-        for command in std::iter::once(&self.command).chain(self.steps.iter()) {
+        for command in commands(self) {
             command.walk(&mut |name, value| {
                 has_bits |= name.starts_with("$bits");
                 determined &= !matches!(name, "sort" | "$sort")
@@ -631,7 +632,7 @@ impl Case {
             let fields = self.command.get(name).map_or(&[][..], Tree::fields);
             fields.iter().any(|(path, _)| path.ends_with(".$"))
         });
-        let in_time = std::iter::once(&self.command).chain(self.steps.iter()).all(is_ended);
+        let in_time = commands(self).all(is_ended);
         let is_shared =
             self.kind != "report" || self.command.get("pipeline").is_none_or(shows_shared_fields);
         determined && is_shared && !(positional && has_bits) && (self.kind != "time" || in_time)

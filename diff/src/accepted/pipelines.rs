@@ -6,7 +6,8 @@ use marula_bson::Value;
 
 use super::Accepted;
 use super::looks::{
-    commands, count, has_twice, messages, pipelines, sorted, takes_id_away, unordered_tree,
+    commands, count, has_twice, mentions, messages, pipelines, sorted, takes_id_away,
+    unordered_tree,
 };
 use crate::case::failure;
 use crate::tree::Tree;
@@ -125,8 +126,7 @@ pub(super) const ROWS: &[Accepted] = &[
     Accepted {
         words: "A `CURRENT` that the `let` of a `$lookup` from a view binds",
         applies: |case, difference| {
-            let binds = |one: &Tree| count(one, &|name| name == "CURRENT") > 0;
-            difference.class == "results" && !case.view.is_empty() && commands(case).any(binds)
+            difference.class == "results" && !case.view.is_empty() && mentions(case, "CURRENT")
         },
     },
     Accepted {

@@ -145,7 +145,7 @@ fn split(
 }
 
 /// Returns a `$match` of all the conditions.
-fn matching(conditions: Vec<Node>, context: &Context) -> Arc<dyn Stage> {
+pub(super) fn matching(conditions: Vec<Node>, context: &Context) -> Arc<dyn Stage> {
     Arc::new(Match::new(Filter::written(Node::And(conditions), context)))
 }
 

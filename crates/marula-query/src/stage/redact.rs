@@ -6,12 +6,12 @@ use marula_bson::path::array_index;
 use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::r#match::Match;
+use super::optimize::matching;
 use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
-use crate::filter::{Filter, Node, PathNode, Predicate};
+use crate::filter::{Node, PathNode, Predicate};
 use crate::known::Known;
 
 pub(super) const ROW: StageRow =
@@ -63,11 +63,9 @@ impl Stage for Redact {
         if conditions.len() == self.tried || before.is_empty() {
             return None;
         }
-        let matching = |conditions: Vec<Node>| -> Arc<dyn Stage> {
-            Arc::new(Match::new(Filter::written(Node::And(conditions), context)))
-        };
         let redact = Redact { expression: self.expression.clone(), tried: conditions.len() };
-        Some(vec![matching(before), Arc::new(redact), matching(conditions.to_vec())])
+        let behind = matching(conditions.to_vec(), context);
+        Some(vec![matching(before, context), Arc::new(redact), behind])
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
