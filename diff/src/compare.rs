@@ -18,15 +18,25 @@ pub(crate) struct Difference {
     /// The kind of the difference: `results`, `reply`, `message` and its code, or the two codes.
     pub(crate) class: String,
     pub(crate) replies: [Tree; 2],
+    /// The number of the replies in the case.
+    pub(crate) at: usize,
 }
 
 /// Compares the replies of a case. `loose` ignores texts of errors.
 pub(crate) fn compare(case: &Case, replies: [&[DocBuf]; 2], loose: bool) -> Option<Difference> {
     let [ours, theirs] = replies;
-    ours.iter().zip(theirs).find_map(|(ours, theirs)| difference(case, ours, theirs, loose))
+    ours.iter()
+        .zip(theirs)
+        .enumerate()
+        .find_map(|(at, (ours, theirs))| difference(case, at, [ours, theirs], loose))
 }
 
-fn difference(case: &Case, ours: &DocBuf, theirs: &DocBuf, loose: bool) -> Option<Difference> {
+fn difference(
+    case: &Case,
+    at: usize,
+    [ours, theirs]: [&DocBuf; 2],
+    loose: bool,
+) -> Option<Difference> {
     if ours == theirs {
         return None;
     }
@@ -48,7 +58,7 @@ fn difference(case: &Case, ours: &DocBuf, theirs: &DocBuf, loose: bool) -> Optio
     if loose && class.starts_with("message") {
         return None;
     }
-    Some(Difference { class, replies })
+    Some(Difference { class, replies, at })
 }
 
 /// Returns whether a reply is the one that a difference shows.

@@ -352,7 +352,9 @@ impl Session {
         }
         let is_found = difference.class == "results";
         Ok(!is_found
-            || ours.first().is_some_and(|ours| is_same(&kept, ours, &difference.replies[0])))
+            || ours
+                .get(difference.at)
+                .is_some_and(|ours| is_same(&kept, ours, &difference.replies[0])))
     }
 
     /// Runs one case from an empty start.

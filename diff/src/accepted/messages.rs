@@ -50,12 +50,13 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A code within a document that comes back has the text of the function",
+        words: "and texts of functions (`function() { return a }` for `a`)",
         applies: |case, difference| {
             let [ours, theirs] = difference.replies.clone().map(|mut reply| {
-                reply.map_leaves(&|value| {
-                    matches!(value, Value::Code(_) | Value::CodeWithScope { .. })
-                        .then(|| Value::Null.to_buf())
+                reply.map_leaves(&|value| match value {
+                    Value::Code(_) | Value::CodeWithScope { .. } => Some(Value::Null.to_buf()),
+                    Value::Int32(number) => Some(Value::Double(f64::from(number)).to_buf()),
+                    _ => None,
                 });
                 reply
             });

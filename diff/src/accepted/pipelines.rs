@@ -6,7 +6,7 @@ use marula_bson::Value;
 
 use super::Accepted;
 use super::looks::{
-    commands, count, has_twice, mentions, messages, pipelines, sorted, takes_id_away,
+    commands, count, first_batch, has_twice, mentions, messages, pipelines, sorted, takes_id_away,
     unordered_tree,
 };
 use crate::case::failure;
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Accepted] = &[
                 && difference.class == "results"
                 && is_shown
                 && !names.is_empty()
-                && ours == theirs
+                && (ours == theirs || differs_only_where_repeated(&difference.replies))
         },
     },
     Accepted {
@@ -280,6 +280,14 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
 ];
+
+/// Returns whether documents that have a field twice are all that differs between two batches.
+fn differs_only_where_repeated(replies: &[Tree; 2]) -> bool {
+    let [ours, theirs] = replies.each_ref().map(first_batch);
+    let mut pairs = ours.iter().zip(theirs);
+    ours.len() == theirs.len()
+        && pairs.all(|(ours, theirs)| ours == theirs || has_twice(ours) || has_twice(theirs))
+}
 
 /// Notes the names that a document has more than once, at any depth.
 fn note_repeated(tree: &Tree, names: &mut BTreeSet<String>) {

@@ -1,12 +1,15 @@
 //! The bytes of documents that went into JavaScript and would lose types or values in it.
 //!
 //! mongod returns a document that was not changed as it was. Numbers in arrays, which JavaScript
-//! has of one type only, symbols, which become strings, and dates beyond those of JavaScript are
-//! therefore taken from here if the document that comes back equals the one that went in.
+//! has of one type only, symbols, which become strings, code, which becomes a function, and dates
+//! beyond those of JavaScript are therefore taken from here if the document that comes back equals
+//! the one that went in.
 
 use std::ops::Range;
 
 use marula_bson::{Doc, Element, Type, Value, order};
+
+use super::source;
 
 /// The documents of a call, by numbers that their objects carry.
 #[derive(Default)]
@@ -52,7 +55,7 @@ impl Originals {
 /// their own.
 pub(super) fn is_lossy(value: Value<'_>) -> bool {
     match value {
-        Value::Symbol(_) => true,
+        Value::Symbol(_) | Value::Code(_) | Value::CodeWithScope { .. } => true,
         Value::DateTime(ms) => !is_date(ms),
         Value::Array(items) => {
             items.iter().any(|item| item.value.kind() == Type::Int32 || is_lossy(item.value.get()))
@@ -65,6 +68,9 @@ pub(super) fn is_lossy(value: Value<'_>) -> bool {
 pub(super) fn is_unchanged(original: Value<'_>, back: Value<'_>) -> bool {
     match (original, back) {
         (Value::DateTime(ms), Value::DateTime(0)) if !is_date(ms) => true,
+        (Value::Code(code) | Value::CodeWithScope { code, .. }, Value::Code(back)) => {
+            source::may_become(code, back)
+        }
         (Value::Document(original), Value::Document(back)) => {
             let is_same = |(one, other): (Element<'_>, Element<'_>)| {
                 one.name == other.name && is_unchanged(one.value.get(), other.value.get())

@@ -4,6 +4,7 @@
 //! an expression, is the result of the function: `a = 1; a == this.x` returns a comparison. The
 //! engine has no syntax tree, so the start of the last expression is guessed and tried.
 
+use bstr::ByteSlice;
 use marula_error::{Result, errors};
 use rquickjs::Value as JsValue;
 
@@ -20,7 +21,7 @@ const TRIES_MAX: usize = 8;
 
 /// The function value of `source`.
 pub(super) fn compile<'js>(call: &Call<'_, 'js>, source: &str) -> Result<JsValue<'js>> {
-    let source = after_comments(source).trim_end_matches(|c: char| c == ';' || c.is_whitespace());
+    let source = without_frame(source);
     if source.is_empty() {
         return Err(no_statement());
     }
@@ -44,11 +45,37 @@ pub(super) fn compile<'js>(call: &Call<'_, 'js>, source: &str) -> Result<JsValue
             let starts_with_comment = last.starts_with("//") || last.starts_with("/*");
             return match starts_with_comment {
                 true => Ok(function),
-                false => evaluate(format!("(function() {{ {before}return {last} }})")),
+                false => evaluate(format!("({})", returning(before, last))),
             };
         }
     }
-    evaluate(format!("(function() {{ {source} }})"))
+    evaluate(format!("({})", wrapped(source)))
+}
+
+/// Returns whether `text` is that of a function that [`compile`] could make of `source`.
+pub(super) fn may_become(source: &[u8], text: &[u8]) -> bool {
+    let (source, text) = (source.to_str_lossy(), text.to_str_lossy());
+    let source = without_frame(&source);
+    let returns = |start: usize| {
+        let (before, last) = source.split_at(start);
+        returning(before, last) == text
+    };
+    source == text || wrapped(source) == text || starts(source).into_iter().any(returns)
+}
+
+/// The function whose result is that of the last statement.
+fn returning(before: &str, last: &str) -> String {
+    format!("function() {{ {before}return {last} }}")
+}
+
+/// The function of statements without a result.
+fn wrapped(source: &str) -> String {
+    format!("function() {{ {source} }}")
+}
+
+/// The text without comments at the front, surrounding white space, and semicolons at the end.
+fn without_frame(source: &str) -> &str {
+    after_comments(source).trim_end_matches(|c: char| c == ';' || c.is_whitespace())
 }
 
 /// The text after leading white space and comments.

@@ -298,6 +298,34 @@ fn a_document_that_is_not_changed_keeps_dates_that_javascript_does_not_have() {
 }
 
 #[test]
+fn a_document_that_is_not_changed_keeps_its_code() {
+    let scope = doc! { "x": 1 };
+    let scoped = Value::CodeWithScope { code: "  b; ".into(), scope: scope.as_doc() };
+    let inner = doc! { "c": (Value::Code("a".into())), "l": [scoped, 1], "i": 2 };
+    let args = doc! { "0": (inner.as_doc()) };
+    let became = Value::Code("function() { return a }".into());
+    for (source, want) in [
+        ("function(c) { return {x: c} }", doc! { "x": (inner.as_doc()) }),
+        ("function(c) { return {x: c.c} }", doc! { "x": became }),
+        ("function(c) { c.l = 0; return c }", doc! { "c": became, "l": 0.0, "i": 2 }),
+        (
+            "function(c) { c.c = function() { return 1 }; delete c.l; return c }",
+            doc! { "c": (Value::Code("function() { return 1 }".into())), "i": 2 },
+        ),
+    ] {
+        assert_eq!(run(source, &args), Ok(Value::Document(want.as_doc()).to_buf()), "{source}");
+    }
+}
+
+#[test]
+fn a_negative_zero_keeps_its_sign() {
+    let args = doc! { "0": [-0.0] };
+    let want = |number: f64| Ok(Value::Double(number).to_buf());
+    assert_eq!(run("function(l) { return l[0] }", &args), want(-0.0));
+    assert_eq!(run("function(l) { return 1 / l[0] }", &args), want(f64::NEG_INFINITY));
+}
+
+#[test]
 fn a_pointer_is_a_document_alone_and_keeps_its_type_within_one() {
     let id = ObjectId::parse_hex("0123456789abcdef01234567").unwrap();
     let pointer = Value::DbPointer { ns: "a.b".into(), id };

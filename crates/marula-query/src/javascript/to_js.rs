@@ -67,6 +67,8 @@ fn convert<'js>(
         return Err(rquickjs::Exception::throw_message(ctx, "interrupted"));
     }
     Ok(match value {
+        // `new_number` makes an integer of a number that equals one, and so of -0 a 0.
+        Value::Double(number) if number == 0.0 => JsValue::new_float(ctx.clone(), number),
         Value::Double(number) => JsValue::new_number(ctx.clone(), number),
         Value::Int32(number) => JsValue::new_int(ctx.clone(), number),
         Value::String(text) | Value::Symbol(text) => string(call, text)?,
