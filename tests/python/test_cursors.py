@@ -135,7 +135,7 @@ def test_aggregation_cursors_have_batches_too(many):
 def test_a_time_limit_ends_a_scan(c):
     c.insert_many([{"_id": i, "t": "x" * 500} for i in range(20_000)])
     with pytest.raises(ExecutionTimeout) as error:
-        list(c.find({"t": {"$regex": "(x+x+)+y"}}).max_time_ms(5))
+        list(c.find({"t": {"$regex": "[^y]*[yz]"}}).max_time_ms(5))
     assert error.value.code == 50
     assert c.find_one({"_id": 1}, max_time_ms=10_000)
 

@@ -108,3 +108,13 @@ def test_an_upsert_is_not_deeper_than_a_document_may_be(c):
         upsert(6)
     assert failed.value.code == 15
     assert c.count_documents({}) == 1
+
+
+def test_conflicting_paths_come_before_nested_ones_that_are_too_long(one):
+    long = "x" + 199 * ".a"
+    with pytest.raises(OperationFailure) as failed:
+        list(one.aggregate([{"$addFields": {"x": 1, long: {"a": {"b": 1}}}}]))
+    assert failed.value.code == 40176
+    with pytest.raises(OperationFailure) as failed:
+        list(one.aggregate([{"$addFields": {"y": 1, long: {"a": {"b": 1}}}}]))
+    assert failed.value.code == 15

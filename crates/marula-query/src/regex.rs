@@ -5,14 +5,15 @@
 //! many strings is compiled again to machine code. Options are those of MongoDB: `i`, `m`, `s`,
 //! `x`, and `u`, which changes nothing because text is always UTF-8.
 //!
-//! The work on one string is bounded. A string that needs more does not match, as in mongod 6.0.
+//! The work at one position of a string is bounded, by mongod 6.0's limits. A string that needs
+//! more does not match, as in mongod.
 
 mod literal;
 mod message;
+mod pcre;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bstr::{BStr, ByteSlice};
 use marula_bson::{RawValue, Type, Value};
@@ -21,15 +22,7 @@ use memchr::memmem;
 
 use crate::meter;
 use literal::PlainText;
-
-/// The limit on the backtracking of one match, in PCRE2's own unit: some milliseconds.
-const MATCH_LIMIT: u32 = 1_000_000;
-
-/// The number of strings after which a pattern is compiled to machine code.
-const USES_BEFORE_JIT: u32 = 128;
-
-/// The maximum stack of machine code.
-const JIT_STACK_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) use pcre::{Failure, Pcre, Places};
 
 /// The longest pattern, in bytes; PCRE's own limit is on the compiled form and is close to this.
 const PATTERN_BYTES_MAX: usize = 32_761;
@@ -64,15 +57,6 @@ enum Program {
     Pcre(Box<Pcre>),
 }
 
-struct Pcre {
-    interpreted: pcre2::bytes::Regex,
-    builder: pcre2::bytes::RegexBuilder,
-    source: String,
-    uses: AtomicU32,
-    /// The machine code, if it was compiled; `None` inside if the platform does not support it.
-    machine_code: OnceLock<Option<pcre2::bytes::Regex>>,
-}
-
 /// The prefix of the strings that a pattern can match, as far as its first characters determine it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix<'a> {
@@ -100,7 +84,7 @@ impl Regex {
                 Program::Contains(Box::new(memmem::Finder::new(text).into_owned()))
             }
             PlainText::StartsWith { text, exact: true } => Program::StartsWith(text.clone()),
-            _ => Program::Pcre(Box::new(Pcre::new(pattern, options)?)),
+            _ => Program::Pcre(Box::new(compile(pattern, options)?)),
         };
         let prefix = match shape {
             PlainText::StartsWith { text, exact } => Some((text, exact)),
@@ -138,7 +122,7 @@ impl Regex {
     ///
     /// If the operation must end, nothing matches here and the [next](crate::meter::recall) check
     /// fails.
-    pub(crate) fn try_match(&self, text: &[u8]) -> Result<bool, pcre2::Error> {
+    pub(crate) fn try_match(&self, text: &[u8]) -> Result<bool, Failure> {
         let work = match &self.0.program {
             Program::Pcre(_) => meter::spend(meter::MATCH),
             _ => meter::spend_bytes(text.len()),
@@ -149,7 +133,7 @@ impl Regex {
         match &self.0.program {
             Program::Contains(finder) => Ok(finder.find(text).is_some()),
             Program::StartsWith(start) => Ok(text.starts_with(start)),
-            Program::Pcre(pcre) => pcre.try_match(text),
+            Program::Pcre(pcre) => pcre.is_match(text),
         }
     }
 
@@ -169,45 +153,13 @@ impl Regex {
     }
 }
 
-impl Pcre {
-    fn new(pattern: &BStr, options: &BStr) -> Result<Pcre> {
-        let pattern = pattern.to_str().map_err(|_| regex_invalid("invalid UTF-8 string"))?;
-        // PCRE1, which mongod 6.0 uses, accepted the item under both names.
-        let pattern = match pattern.strip_prefix("(*UTF8)") {
-            Some(rest) => rest,
-            None => pattern,
-        };
-        let source = format!("(*LIMIT_MATCH={MATCH_LIMIT}){pattern}");
-        let mut builder = pcre2::bytes::RegexBuilder::new();
-        builder
-            .utf(true)
-            .caseless(options.contains(&b'i'))
-            .multi_line(options.contains(&b'm'))
-            .dotall(options.contains(&b's'))
-            .extended(options.contains(&b'x'));
-        let compiled = builder.build(&source);
-        let interpreted = compiled
-            .map_err(|error| regex_invalid(&message::of(error.code(), &error.to_string())))?;
-        builder.jit_if_available(true).max_jit_stack_size(Some(JIT_STACK_BYTES_MAX));
-        Ok(Pcre {
-            interpreted,
-            builder,
-            source,
-            uses: AtomicU32::new(0),
-            machine_code: OnceLock::new(),
-        })
-    }
-
-    fn try_match(&self, text: &[u8]) -> Result<bool, pcre2::Error> {
-        if let Some(Some(machine_code)) = self.machine_code.get() {
-            // Machine code has a stack of its own that can overflow; the interpreter's does not.
-            return machine_code.is_match(text).or_else(|_| self.interpreted.is_match(text));
-        }
-        if self.uses.fetch_add(1, Ordering::Relaxed) == USES_BEFORE_JIT {
-            self.machine_code.get_or_init(|| self.builder.build(&self.source).ok());
-        }
-        self.interpreted.is_match(text)
-    }
+/// Compiles a pattern.
+///
+/// Errors: `regex_invalid`.
+pub(crate) fn compile(pattern: &BStr, options: &[u8]) -> Result<Pcre> {
+    let pattern = pattern.to_str().map_err(|_| regex_invalid("invalid UTF-8 string"))?;
+    Pcre::new(pattern, options)
+        .map_err(|failure| regex_invalid(&message::of(failure.0, &failure.text())))
 }
 
 impl fmt::Debug for Regex {

@@ -43,15 +43,20 @@ enum Computed<'a> {
     Inner(Vec<Computed<'a>>),
 }
 
-/// Parses the value at the end of a path.
-type Leaf = fn(Value<'_>, &mut Scope<'_>) -> Result<Expression>;
+/// Parses the value at the end of a path; `None` if only the paths are looked at.
+type Leaf = Option<fn(Value<'_>, &mut Scope<'_>) -> Result<Expression>>;
+
+/// The expression at the end of a path.
+fn read(leaf: Leaf, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
+    leaf.map_or(Ok(Expression::Missing), |parse| parse(value, scope))
+}
 
 impl FieldTree {
     /// Parses `{ "a.b": <expression>, c: { d: <expression> } }`.
     pub(crate) fn parse(spec: Doc<'_>, scope: &mut Scope<'_>) -> Result<FieldTree> {
-        // Conflicting paths are reported before errors of expressions.
-        FieldTree::parse_with(spec, scope, |_, _| Ok(Expression::Missing))?;
-        FieldTree::parse_with(spec, scope, Expression::parse)
+        // Conflicting paths are reported before errors of expressions and nested paths.
+        FieldTree::parse_with(spec, scope, None)?;
+        FieldTree::parse_with(spec, scope, Some(Expression::parse))
     }
 
     /// Creates a tree of one top-level field.
@@ -79,8 +84,7 @@ impl FieldTree {
         leaf: Leaf,
     ) -> Result<()> {
         let Value::Document(doc) = value else {
-            let leaf = leaf(value, scope)?;
-            return self.insert(parts, text, leaf, spec);
+            return self.insert(parts, text, read(leaf, value, scope)?, spec);
         };
         let mut names = doc.iter().map(|element| element.name);
         if doc.is_empty() {
@@ -91,8 +95,7 @@ impl FieldTree {
             if count > 1 {
                 return Err(not_one_field(&print::document(doc), count, &print::document(spec)));
             }
-            let leaf = leaf(value, scope)?;
-            return self.insert(parts, text, leaf, spec);
+            return self.insert(parts, text, read(leaf, value, scope)?, spec);
         }
         for element in doc {
             if element.name.contains(&b'.') {
@@ -102,8 +105,10 @@ impl FieldTree {
             check_field_name(element.name)?;
             let mut inner = parts.to_vec();
             inner.push(element.name.to_vec().into());
-            // mongod counts one part more than in a path with dots.
-            Path::check_length(inner.len() + 1)?;
+            if leaf.is_some() {
+                // mongod counts one part more than in a path with dots.
+                Path::check_length(inner.len() + 1)?;
+            }
             let text = format!("{text}.{}", element.name);
             scope.nested(|scope| {
                 self.parse_value(&inner, &text, element.value.get(), spec, scope, leaf)

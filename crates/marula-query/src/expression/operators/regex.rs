@@ -6,11 +6,10 @@ use std::rc::Rc;
 use bstr::ByteSlice;
 use marula_bson::{BStr, Value};
 use marula_error::{Error, Result, errors};
-use pcre2::bytes::{CaptureLocations, RegexBuilder};
 
 use crate::expression::{Expression, Frame, Operator, Scope};
 use crate::meter;
-use crate::regex::Regex;
+use crate::regex::{self, Failure, Pcre, Places, Regex};
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$regexFind", NAMES, parse, find)
@@ -119,7 +118,7 @@ fn read_pattern<'a>(
 /// A compiled expression: one for matching, one for finding positions.
 struct Compiled {
     matcher: Regex,
-    finder: pcre2::bytes::Regex,
+    finder: Pcre,
 }
 
 thread_local! {
@@ -136,15 +135,7 @@ fn compiled(name: &str, pattern: &BStr, options: &BStr) -> Result<Rc<Compiled>> 
         return Ok(kept);
     }
     let matcher = Regex::new(pattern, options).map_err(|error| reason(name, &error))?;
-    let finder = RegexBuilder::new()
-        .utf(true)
-        .caseless(options.contains(&b'i'))
-        .multi_line(options.contains(&b'm'))
-        .dotall(options.contains(&b's'))
-        .extended(options.contains(&b'x'))
-        .jit_if_available(true)
-        .build(&pattern.to_str_lossy())
-        .map_err(|error| invalid(name, &error.to_string()))?;
+    let finder = regex::compile(pattern, options).map_err(|error| reason(name, &error))?;
     let new = Rc::new(Compiled { matcher, finder });
     KEPT.with_borrow_mut(|kept| {
         kept.truncate(KEPT_MAX - 1);
@@ -181,10 +172,10 @@ fn evaluated<'a>(
 }
 
 /// A PCRE2 error as the number of the corresponding PCRE1 error.
-fn execution(name: &str, error: &pcre2::Error) -> Error {
+fn execution(name: &str, failure: Failure) -> Error {
     failed(
         name,
-        match error.code() {
+        match failure.0 {
             // The limits of matching, depth and memory, and the stack of compiled code.
             -47 => -8,
             -53 | -63 => -21,
@@ -208,7 +199,7 @@ fn is_match<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
     if text.to_str().is_err() {
         return Err(failed(NAME, BAD_UTF8));
     }
-    let matched = regex.matcher.try_match(text).map_err(|error| execution(NAME, &error))?;
+    let matched = regex.matcher.try_match(text).map_err(|failure| execution(NAME, failure))?;
     meter::recall()?;
     Ok(Some(matched.into()))
 }
@@ -219,15 +210,15 @@ fn find<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a
         return Ok(Some(Value::Null));
     };
     meter::spend(meter::MATCH)?;
-    let mut places = regex.finder.capture_locations();
-    let found = regex.finder.captures_read(&mut places, text);
-    match found.map_err(|error| execution(NAME, &error))? {
-        None => Ok(Some(Value::Null)),
-        Some(found) => {
-            let index = text[..found.start()].chars().count();
-            description(text, &places, index, frame).map(Some)
-        }
-    }
+    let mut places = regex.finder.places();
+    let is_found = regex.finder.find(text, 0, &mut places);
+    let is_found = is_found.map_err(|failure| execution(NAME, failure))?;
+    meter::recall()?;
+    let Some((start, _)) = is_found.then(|| places.get(0)).flatten() else {
+        return Ok(Some(Value::Null));
+    };
+    let index = text[..start].chars().count();
+    description(text, &places, index, frame).map(Some)
 }
 
 fn find_all<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -236,20 +227,22 @@ fn find_all<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
     if let Some((text, regex)) = evaluated(NAME, args, frame)? {
         // The index counts characters: those before the last match have been counted.
         let (mut counted_to, mut index) = (0, 0);
-        let mut places = regex.finder.capture_locations();
+        let mut places = regex.finder.places();
         let mut from = 0;
         loop {
             meter::spend(meter::MATCH)?;
-            let next = regex.finder.captures_read_at(&mut places, text, from);
-            let Some(next) = next.map_err(|error| execution(NAME, &error))? else { break };
-            index += text[counted_to..next.start()].chars().count();
-            counted_to = next.start();
+            let is_found = regex.finder.find(text, from, &mut places);
+            let is_found = is_found.map_err(|failure| execution(NAME, failure))?;
+            meter::recall()?;
+            let Some((start, end)) = is_found.then(|| places.get(0)).flatten() else { break };
+            index += text[counted_to..start].chars().count();
+            counted_to = start;
             found.push(description(text, &places, index, frame)?)?;
             // After an empty match, continue one character later; there is no match after the last
             // character.
-            from = match next.start() == next.end() {
-                true => next.end() + text[next.end()..].chars().next().map_or(1, char::len_utf8),
-                false => next.end(),
+            from = match start == end {
+                true => end + text[end..].chars().next().map_or(1, char::len_utf8),
+                false => end,
             };
             if from >= text.len() {
                 break;
@@ -262,7 +255,7 @@ fn find_all<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
 /// `{ match: <text>, idx: <character>, captures: [ <text or null>, … ] }`.
 fn description<'a>(
     text: &BStr,
-    places: &CaptureLocations,
+    places: &Places,
     index: usize,
     frame: &Frame<'a>,
 ) -> Result<Value<'a>> {
@@ -271,7 +264,7 @@ fn description<'a>(
         out.append("match", group(0).unwrap_or_default());
         out.append("idx", i32::try_from(index).unwrap_or(i32::MAX));
         let mut list = out.begin_array("captures");
-        for at in 1..places.len() {
+        for at in 1..places.count() {
             match group(at) {
                 Some(found) => list.push(found),
                 None => list.push(Value::Null),

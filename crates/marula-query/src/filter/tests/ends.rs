@@ -50,7 +50,7 @@ const FILTERS: &[(&str, &str)] = &[
     ("$nor", r#"{"$nor": [{"list": -1}, {"pairs.v": -1}]}"#),
     ("$not", r#"{"pairs.v": {"$not": {"$gt": 1000000}}}"#),
     ("$or", r#"{"$or": [{"list": -1}, {"pairs.v": -1}, {"pairs.k": "x"}]}"#),
-    ("$regex", r#"{"text": {"$regex": "(a|b|ab)*c"}}"#),
+    ("$regex", r#"{"text": {"$regex": "[^c]*+[cd]"}}"#),
     ("$sampleRate", r#"{"$sampleRate": 0.5}"#),
     ("$size", r#"{"list": {"$size": 1}}"#),
     ("$type", r#"{"list": {"$type": "string"}}"#),
