@@ -859,11 +859,3 @@ def test_a_node_without_a_reply_is_left_out(etcd):
                 break
             except OperationFailure as failure:
                 assert failure.code == 6 and time.monotonic() < until
-
-
-def test_what_needs_one_process_is_refused(databases):
-    with pytest.raises(OperationFailure, match="does not share its store") as failure:
-        databases[0].c.watch()
-    assert failure.value.code == 115
-    with pytest.raises(OperationFailure, match="does not share its store"):
-        databases[0].create_collection("images", changeStreamPreAndPostImages={"enabled": True})

@@ -234,7 +234,11 @@ impl Db {
     pub fn newest_timestamp(&self, now_ms: i64) -> u64 {
         let second = u64::try_from(now_ms / 1000).unwrap_or(0) << 32;
         if self.oplog.is_on() {
-            return self.oplog.report_time(second | 1, &self.timestamp);
+            return match self.is_shared() {
+                // Another node may be writing the next entry.
+                true if self.oplog.newest() != 0 => self.oplog.newest(),
+                _ => self.oplog.report_time(second | 1, &self.timestamp),
+            };
         }
         let stamp = self.store.moment().version;
         if self.asked_at.swap(stamp, Ordering::Relaxed) != stamp {

@@ -10,6 +10,9 @@
 //! Catalog  0x05 lsid                                  session record, BSON (see session)
 //! Catalog  0x06 ident(4) part(1) component(1)         empty: the index is multikey there (see index)
 //! Catalog  0x07                                       empty: the oplog is complete from its first entry on
+//! Catalog  0x08                                       the time of the newest entry of the oplog, if nodes share the store
+//! Catalog  0x09                                       the time from which on the oplog of such a store is complete
+//! Catalog  0x0a                                       the time of its last use, in ms since 1970
 //! Records  ident(4) record-key                        the document
 //! Indexes  ident(4) key-string record-key             type bits         (an ordinary index)
 //! Indexes  ident(4) key-string                        record-key, type bits (a unique index)
@@ -118,6 +121,12 @@ pub const SESSION_PREFIX: [u8; 1] = [0x05];
 
 /// The key that marks the oplog as complete since its first entry.
 pub const OPLOG_BEGUN: [u8; 1] = [0x07];
+/// The key of the time of the newest entry of an oplog that several nodes write.
+pub const OPLOG_CLOCK: [u8; 1] = [0x08];
+/// The key of the time from which on such an oplog is complete.
+pub const OPLOG_SINCE: [u8; 1] = [0x09];
+/// The key of the time when a node last used such an oplog.
+pub const OPLOG_USED: [u8; 1] = [0x0a];
 
 /// The prefix of every multikey mark.
 pub const MULTIKEY_PREFIX: [u8; 1] = [0x06];

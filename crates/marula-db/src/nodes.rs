@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use marula_error::{Result, errors};
+use marula_error::Result;
 use marula_storage::nodes::{Execute, Node};
 use marula_storage::{Space, Stamp, Store, View};
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
@@ -32,14 +32,7 @@ use crate::catalog::event::CatalogEvent;
 use crate::collection::{Collection, State};
 use crate::db::{Db, Sweeper, next_ident, read_all};
 use crate::keys::{self, Ident};
-use crate::oplog;
 use crate::storage_error::ForClient;
-
-errors! {
-    /// The order of the entries of several nodes is not known.
-    needs_to_be_alone(what: &str) = CommandNotSupported, "{what} need a server that does not share its store with others";
-    has_oplog() = CommandNotSupported, "the store has an oplog (of change streams or pre-images), which only a server that does not share its store with others can write";
-}
 
 /// The interval at which a change of the catalogue tries to take the lock that another node holds.
 const LOCK_STEP: Duration = Duration::from_millis(10);
@@ -188,9 +181,7 @@ impl Db {
         let db = Db::new(store, Catalog::default(), 1, Some(sweeper));
         {
             let _lock = db.lock_catalog()?;
-            if db.collection(&oplog::namespace()?).is_some() {
-                return Err(has_oplog());
-            }
+            db.settle_oplog()?;
             db.forget_dead_builds()?;
             db.sweep_dropped()?;
         }
@@ -207,13 +198,6 @@ impl Db {
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.sharing.is_some()
-    }
-
-    /// Checks that no other process may serve the store. `what` needs that.
-    ///
-    /// Errors: `needs_to_be_alone`.
-    pub fn check_alone(&self, what: &str) -> Result<()> {
-        if self.is_shared() { Err(needs_to_be_alone(what)) } else { Ok(()) }
     }
 
     /// The nodes that serve the store; none where this process is alone.
@@ -272,9 +256,11 @@ impl Db {
         self.sharing.as_ref().map_or(0, |sharing| sharing.renewals.load(Ordering::Acquire))
     }
 
-    /// Has the catalogue follow the store whenever a read takes a newer state.
-    pub fn follow_catalog(self: &Arc<Self>) {
+    /// Has the catalogue follow the store whenever a read takes a newer state, and has change
+    /// streams that wait notice the entries of other nodes.
+    pub fn follow_store(self: &Arc<Self>) {
         let Some(nodes) = self.store().nodes() else { return };
+        self.watch_oplog();
         let db = Arc::downgrade(self);
         nodes.on_new_epoch(Box::new(move || {
             let Some(db) = db.upgrade() else { return Ok(()) };
@@ -427,6 +413,7 @@ impl Db {
         *own_next_ident = next_ident(&*stored.view)?;
         *known = stored.entries;
         drop(known);
+        self.follow_oplog(&*stored.view)?;
         nodes.accept(epoch);
         sharing.renewals.fetch_add(1, Ordering::AcqRel);
         self.load_feature_version()

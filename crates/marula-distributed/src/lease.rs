@@ -69,37 +69,19 @@ impl Lease {
     fn hold(shared: &Arc<Shared>, options: &LeaseOptions) -> Result<Lease> {
         let id: u64 = rand::rng().random();
         let owner = [&id.to_be_bytes()[..], options.name.as_bytes()].concat();
-        let mut first_seen: Option<(Option<Vec<u8>>, Option<Vec<u8>>, Instant)> = None;
+        let mut watch = Watch::default();
         loop {
             let (at, found, beat) = read(shared)?;
             if found.as_ref() == Some(&owner) {
                 break;
             }
-            let is_free = match (&found, &first_seen) {
-                (None, _) => true,
-                (_, Some((known, last, since))) if *known == found => {
-                    if *last != beat {
-                        return Err(in_use(&name_of(found.as_deref().unwrap_or_default())));
-                    }
-                    since.elapsed() >= options.expiry
-                }
-                _ => {
-                    let name = name_of(found.as_deref().unwrap_or_default());
-                    tracing::info!(
-                        owner = name,
-                        "the store has an owner; waiting to see whether it lives"
-                    );
-                    first_seen = Some((found.clone(), beat.clone(), Instant::now()));
-                    false
-                }
-            };
-            if is_free && let Some(name) = nodes::find_living(shared, options)? {
-                return Err(in_use(&name));
-            }
-            if !is_free {
-                let timeout = options.beat.min(options.expiry);
-                shared.kv.watch(&shared.layout.heartbeat(), beat.as_deref(), timeout)?;
+            if let Some(found) = found
+                && !watch.has_ended(shared, &found, beat.as_deref(), options)?
+            {
                 continue;
+            }
+            if let Some(name) = nodes::find_living(shared, options)? {
+                return Err(in_use(&name));
             }
             let commit = Commit {
                 read_version: Some(at),
@@ -194,13 +176,64 @@ fn beat(shared: &Shared, owner: &[u8]) -> Result<bool> {
 /// Sees to it that the store has no owner.
 ///
 /// Errors: [`KvError::Unavailable`] with the name of the one that it has.
-pub(crate) fn free(shared: &Arc<Shared>, options: &LeaseOptions) -> Result<()> {
-    let (_, found, _) = read(shared)?;
-    if found.is_some() {
-        // An owner that has ended is found out by taking its place.
-        Lease::hold(shared, options)?.give_up();
+pub(crate) fn free(shared: &Shared, options: &LeaseOptions) -> Result<()> {
+    let mut watch = Watch::default();
+    while let (at, Some(found), beat) = read(shared)? {
+        if !watch.has_ended(shared, &found, beat.as_deref(), options)? {
+            continue;
+        }
+        let (owner, heartbeat) = (shared.layout.owner(), shared.layout.heartbeat());
+        let outcome = shared.kv_commit(&Commit {
+            read_version: Some(at),
+            reads: vec![Conflict::Key(owner.clone()), Conflict::Key(heartbeat.clone())],
+            writes: Vec::new(),
+            mutations: vec![Mutation::Clear(owner), Mutation::Clear(heartbeat)],
+        });
+        match outcome {
+            // Whatever came of it shows when the owner is read again.
+            Ok(_) | Err(KvError::Conflict | KvError::Unknown | KvError::TooOld) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
+}
+
+/// The owner as a process that waits has seen it: its key, its heartbeat, and since when.
+#[derive(Default)]
+struct Watch(Option<(Vec<u8>, Option<Vec<u8>>, Instant)>);
+
+impl Watch {
+    /// Returns whether the owner's heartbeat has stood still for long enough; waits a little if
+    /// not.
+    ///
+    /// Errors: [`KvError::Unavailable`] with its name if it lives.
+    fn has_ended(
+        &mut self,
+        shared: &Shared,
+        owner: &[u8],
+        beat: Option<&[u8]>,
+        options: &LeaseOptions,
+    ) -> Result<bool> {
+        match &self.0 {
+            Some((known, last, since)) if known == owner => {
+                if last.as_deref() != beat {
+                    return Err(in_use(&name_of(owner)));
+                }
+                if since.elapsed() >= options.expiry {
+                    return Ok(true);
+                }
+            }
+            _ => {
+                tracing::info!(
+                    owner = name_of(owner),
+                    "the store has an owner; waiting to see whether it lives"
+                );
+                self.0 = Some((owner.to_vec(), beat.map(<[u8]>::to_vec), Instant::now()));
+            }
+        }
+        shared.kv.watch(&shared.layout.heartbeat(), beat, options.beat.min(options.expiry))?;
+        Ok(false)
+    }
 }
 
 /// Removes what processes that died have left: slots, and values that were being staged. Nobody

@@ -765,6 +765,24 @@ mod nodes {
         alone(30).expect("it is found out that nobody lives");
     }
 
+    /// Both see the owner's end, and neither takes the other for an owner.
+    #[test]
+    fn two_nodes_start_after_an_owner_has_died() {
+        let sim = sim(Faults::default());
+        let dead = Distributed::open(sim.clone(), options("dead", 3_600_000, 60_000));
+        std::mem::forget(dead.expect("the store is free"));
+        thread::scope(|scope| {
+            let start = |name| {
+                scope.spawn({
+                    let sim = &sim;
+                    move || open(sim, name, 5, 60)
+                })
+            };
+            let nodes = ["a", "b"].map(start).map(|node| node.join().expect("it starts"));
+            assert_eq!(node(&nodes[0]).list().expect("they are read").len(), 2);
+        });
+    }
+
     /// A look from outside distinguishes living processes from dead ones, and has their records.
     #[test]
     fn a_survey_names_the_living() {
@@ -809,5 +827,89 @@ mod nodes {
         let open = open(&sim, "b", 1_000, 60_000);
         assert_eq!(stored_keys(&sim, b"marula/\x21"), 1, "it is not alone");
         drop(open);
+    }
+
+    /// A commit that guards a key, writes it and takes the next number of the turn; the record of
+    /// the number names the key.
+    fn write_in_turn(store: &Distributed, key: &[u8]) -> Result<u64, Error> {
+        let mut txn = store.begin();
+        txn.guard(&[(Space::Records, key)])?;
+        txn.put(Space::Records, key, b"value");
+        let mut taken = 0;
+        txn.commit_in_turn(b"turn", &mut |last, txn| {
+            let last = last.map_or(0, |last| u64::from_be_bytes(last.try_into().expect("8 bytes")));
+            taken = last + 1;
+            txn.put(Space::Catalog, b"turn", &taken.to_be_bytes());
+            txn.put(Space::Indexes, &taken.to_be_bytes(), key);
+            txn.add(b"count", 1);
+        })?;
+        Ok(taken)
+    }
+
+    #[test]
+    fn commits_in_turn_have_one_order() {
+        const EACH: usize = 40;
+        let faults = Faults {
+            seed: 7,
+            unknown_done: 20,
+            unknown_not_done: 20,
+            unknown_late: 20,
+            false_conflict: 20,
+            ..Faults::default()
+        };
+        let sim = sim(faults);
+        let [a, b] = ["a", "b"].map(|name| open(&sim, name, 1_000, 60_000));
+        let numbers =
+            |view: &dyn View| keys(view, Space::Indexes, &everything(), Direction::Forward);
+        thread::scope(|scope| {
+            for (store, thread) in [(&a, 0_u8), (&a, 1), (&b, 2), (&b, 3)] {
+                scope.spawn(move || {
+                    for round in 0..EACH {
+                        let key = [thread, round as u8];
+                        while let Err(error) = write_in_turn(store, &key) {
+                            assert!(matches!(error, Error::Conflict), "{error}");
+                        }
+                    }
+                });
+            }
+            // A view that shows a number shows all before it.
+            for store in [&a, &b, &a, &b] {
+                let view = Store::view(store.clone()).expect("a view");
+                let last = get(&*view, Space::Catalog, b"turn");
+                let last =
+                    last.map_or(0, |last| u64::from_be_bytes(last.try_into().expect("8 bytes")));
+                assert_eq!(numbers(&*view).len() as u64, last);
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let expected: Vec<Vec<u8>> =
+            (1..=4 * EACH as u64).map(|number| number.to_be_bytes().to_vec()).collect();
+        assert_eq!(numbers(&*a), expected);
+        assert_eq!(counter(&*a, b"count"), 4 * EACH as i64);
+    }
+
+    #[test]
+    fn a_commit_in_turn_conflicts_with_a_change_of_what_it_guards() {
+        let sim = sim(Faults::default());
+        let [a, b] = ["a", "b"].map(|name| open(&sim, name, 1_000, 60_000));
+        let mut txn = a.begin();
+        txn.guard(&[(Space::Records, b"guarded")]).expect("a guard");
+        write(&b, b"guarded", false).expect("it commits");
+        let mut calls = 0;
+        let outcome = txn.commit_in_turn(b"turn", &mut |_, _| calls += 1);
+        assert!(matches!(outcome, Err(Error::Conflict)) && calls == 0, "{outcome:?}");
+        // Another key is nothing to it, and neither is an earlier turn.
+        let mut txn = a.begin();
+        txn.guard(&[(Space::Records, b"guarded")]).expect("a guard");
+        write_in_turn(&b, b"another").expect("it commits");
+        let mut last = None;
+        let outcome = txn.commit_in_turn(b"turn", &mut |value, txn| {
+            last = value.map(<[u8]>::to_vec);
+            txn.put(Space::Catalog, b"turn", &2_u64.to_be_bytes());
+        });
+        assert!(outcome.is_ok() && last == Some(1_u64.to_be_bytes().to_vec()), "{outcome:?}");
+        // Nobody commits by a memory that is of another epoch.
+        write(&b, b"new epoch", true).expect("it commits");
+        assert!(matches!(write_in_turn(&a, b"late"), Err(Error::Conflict)));
     }
 }

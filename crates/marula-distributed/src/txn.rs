@@ -9,16 +9,23 @@
 use std::time::Duration;
 
 use marula_storage::latch::HeldStripes;
-use marula_storage::{Epoch, Error, KeyRange, Looked, Result, Space, Stamp, Txn, View};
+use marula_storage::{Epoch, Error, Finish, KeyRange, Looked, Result, Space, Stamp, Txn, View};
 use rand::Rng;
 
 use crate::kv::{Commit, Conflict, KvError, Mutation, Version};
 use crate::layout::{self, KEY_BYTES_MAX, PART_BYTES, PartsRef, VALUE_BYTES_MAX};
 use crate::nodes::Sharing;
 use crate::pin;
+use crate::read::{self, Found};
 use crate::shared::{Shared, count, store_error};
 use crate::store::Distributed;
 use crate::view::TxnView;
+
+/// The number of times that a commit in turn is tried when others come first, and the pauses
+/// between the tries, which grow with their number.
+const TURNS_MAX: u32 = 200;
+const TURN_PAUSE: Duration = Duration::from_millis(1);
+const TURN_PAUSE_MAX: u32 = 20;
 
 /// Values in parts that take more than this of what a commit takes are staged.
 const STAGED_FROM: f64 = 0.4;
@@ -30,6 +37,8 @@ pub(crate) struct RemoteTxn<'s> {
     /// The view that it decides by, where that is not the newest state.
     since: Option<&'s dyn View>,
     guarded: Vec<Conflict>,
+    /// The key of a commit in turn, as it was at the version that it has read at.
+    turn: Option<Conflict>,
     /// The epoch at the version that it has read at.
     epoch: Epoch,
     changes_epoch: bool,
@@ -39,6 +48,7 @@ pub(crate) struct RemoteTxn<'s> {
     held: HeldStripes<'s>,
 }
 
+#[derive(Clone)]
 enum Write {
     Put(Space, Vec<u8>, Vec<u8>),
     Delete(Space, Vec<u8>),
@@ -63,6 +73,7 @@ impl<'s> RemoteTxn<'s> {
             view: TxnView::new(shared),
             since,
             guarded: Vec::new(),
+            turn: None,
             epoch: 0,
             changes_epoch: false,
             writes: Vec::new(),
@@ -185,6 +196,7 @@ impl<'s> RemoteTxn<'s> {
     /// is of an owner that nobody competes with.
     fn commit_shared(&mut self, sharing: &Sharing, mut commit: Commit) -> Result<Stamp, KvError> {
         let is_guarding = !commit.reads.is_empty();
+        commit.reads.extend(self.turn.clone());
         if !is_guarding && !self.changes_epoch {
             return self.shared.commit(commit);
         }
@@ -207,7 +219,8 @@ impl<'s> RemoteTxn<'s> {
         if !is_guarding && !is_current {
             return self.shared.commit(commit);
         }
-        let blind = (!is_guarding).then(|| commit.clone());
+        // A commit in turn is tried again by its caller.
+        let blind = (!is_guarding && self.turn.is_none()).then(|| commit.clone());
         commit.reads.push(Conflict::Key(key));
         match (self.shared.commit(commit), blind) {
             (Ok(stamp), _) => {
@@ -226,6 +239,87 @@ impl<'s> RemoteTxn<'s> {
             }
             (Err(error), _) => Err(error),
         }
+    }
+
+    /// Moves on to the newest version, at which all guarded keys must be as they were; returns the
+    /// stored value of the key at `place` there.
+    ///
+    /// Errors: [`KvError::Conflict`] if a guarded key has changed.
+    fn move_on(&mut self, place: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        let (at, value) = self.shared.now_with(Some(place))?;
+        if let Some(before) = self.view.at.filter(|before| *before != at.version) {
+            let keys: Vec<Vec<u8>> = self
+                .guarded
+                .iter()
+                .filter_map(|guarded| match guarded {
+                    Conflict::Key(key) => Some(key.clone()),
+                    Conflict::Range(_) => None,
+                })
+                .collect();
+            assert_eq!(keys.len(), self.guarded.len(), "keys are guarded one by one");
+            let was = self.shared.kv_get_many(before, &keys)?;
+            if was != self.shared.kv_get_many(at.version, &keys)? {
+                return Err(KvError::Conflict);
+            }
+        }
+        self.view.at = Some(at.version);
+        self.epoch = at.epoch;
+        self.turn = Some(Conflict::Key(place.to_vec()));
+        Ok(value)
+    }
+
+    /// Returns whether it has decided by a memory that is of another epoch: then no try succeeds.
+    fn is_outdated(&self) -> bool {
+        let sharing = self.shared.sharing.get().filter(|_| !self.guarded.is_empty());
+        sharing.is_some_and(|sharing| {
+            sharing.note_seen(self.epoch);
+            sharing.accepted() != self.epoch
+        })
+    }
+
+    /// Tries to commit in turn until no other commit comes first, or a guarded key has changed.
+    fn commit_in_turns(&mut self, key: &[u8], finish: Finish<'_>) -> Result<Stamp, KvError> {
+        let place = self.shared.layout.key(Space::Catalog, key);
+        let (writes, guarded, size) = (self.writes.clone(), self.guarded.clone(), self.size);
+        for turn in 1..=TURNS_MAX {
+            let value = match self.move_on(&place)?.map(read::open).transpose()? {
+                Some(Found::Whole(_, value)) => Some(value),
+                Some(Found::Parts(_)) => {
+                    return Err(KvError::Corrupt("the value of a turn is too large".to_owned()));
+                }
+                None => None,
+            };
+            if self.is_outdated() {
+                return Err(KvError::Conflict);
+            }
+            finish(value.as_ref().map(read::Value::as_slice), self);
+            match self.commit_all() {
+                Err(KvError::Conflict | KvError::TooOld) => {}
+                outcome => return outcome,
+            }
+            self.writes.clone_from(&writes);
+            self.guarded.clone_from(&guarded);
+            self.size = size;
+            let most = TURN_PAUSE * turn.min(TURN_PAUSE_MAX);
+            std::thread::sleep(rand::rng().random_range(Duration::ZERO..most));
+        }
+        Err(KvError::Conflict)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.shared.check_open().map_err(store_error)?;
+        self.shared.check_repeats().map_err(store_error)
+    }
+
+    /// The outcome of the commit, after which the thread's operation reads a newer moment: also
+    /// after a conflict, because something that was read has changed.
+    fn ended(&self, outcome: Result<Stamp, KvError>) -> Result<Stamp> {
+        pin::forget_moment(self.shared);
+        outcome.map_err(|error| match error {
+            // A transaction that took longer than the store keeps versions is begun again.
+            KvError::TooOld if self.since.is_none() => Error::Conflict,
+            error => store_error(error),
+        })
     }
 
     /// Nothing is staged any more: it has become a value, or it is removed.
@@ -378,16 +472,15 @@ impl Txn for RemoteTxn<'_> {
     }
 
     fn commit(mut self: Box<Self>) -> Result<Stamp> {
-        self.shared.check_open().map_err(store_error)?;
-        self.shared.check_repeats().map_err(store_error)?;
+        self.check_open()?;
         let outcome = self.commit_all();
-        // Also after a conflict: what was read then has changed.
-        pin::forget_moment(self.shared);
-        outcome.map_err(|error| match error {
-            // A transaction that took longer than the store keeps versions is begun again.
-            KvError::TooOld if self.since.is_none() => Error::Conflict,
-            error => store_error(error),
-        })
+        self.ended(outcome)
+    }
+
+    fn commit_in_turn(mut self: Box<Self>, key: &[u8], finish: Finish<'_>) -> Result<Stamp> {
+        self.check_open()?;
+        let outcome = self.commit_in_turns(key, finish);
+        self.ended(outcome)
     }
 }
 

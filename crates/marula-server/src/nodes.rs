@@ -18,7 +18,7 @@ impl Server {
         if !self.db.is_shared() {
             return Ok(None);
         }
-        self.db.follow_catalog();
+        self.db.follow_store();
         let server = Arc::downgrade(self);
         self.db.execute_requests(Box::new(move |request| {
             server.upgrade().map_or_else(Vec::new, |server| requests::execute(&server, request))

@@ -15,6 +15,8 @@ use crate::server::Server;
 
 /// The time for which an unused oplog is kept.
 const UNUSED_MS: i64 = 24 * 60 * 60 * 1000;
+/// The interval at which a use is recorded for other nodes.
+const RECORD_EVERY_MS: i64 = 10 * 60 * 1000;
 /// The interval at which old images are removed.
 const TRIM_EVERY_MS: i64 = 10_000;
 
@@ -38,8 +40,9 @@ pub struct OplogKeeper {
     at_least_ms: AtomicI64,
     /// The retention time of images; zero is that of the entries.
     images_ms: AtomicI64,
-    /// The time of its last use.
+    /// The time of its last use, and the last such time that was recorded for other nodes.
     used_ms: AtomicI64,
+    recorded_ms: AtomicI64,
     trimmed_ms: AtomicI64,
 }
 
@@ -117,6 +120,19 @@ impl OplogKeeper {
         Ok(())
     }
 
+    /// The time of the last use, on whichever node. Records that of this one for the others.
+    fn used_by_all_ms(&self, db: &Db) -> Result<i64> {
+        let own_ms = self.used_ms.load(Ordering::Relaxed);
+        if !db.is_shared() {
+            return Ok(own_ms);
+        }
+        if own_ms - self.recorded_ms.load(Ordering::Relaxed) >= RECORD_EVERY_MS {
+            self.recorded_ms.store(own_ms, Ordering::Relaxed);
+            db.note_oplog_use(own_ms.max(db.oplog_used_ms()?))?;
+        }
+        Ok(own_ms.max(db.oplog_used_ms()?))
+    }
+
     /// Removes entries and images that need not be kept. Called every few seconds.
     ///
     /// Errors: those of the store.
@@ -131,7 +147,11 @@ impl OplogKeeper {
             return Ok(());
         }
         self.trimmed_ms.store(now_ms, Ordering::Relaxed);
-        let is_used = now_ms - self.used_ms.load(Ordering::Relaxed) < UNUSED_MS;
+        let used_ms = self.used_by_all_ms(&server.db)?;
+        if !server.db.leads()? {
+            return Ok(());
+        }
+        let is_used = now_ms - used_ms < UNUSED_MS;
         if !is_used && !self.is_always_written(server) && !server.db.has_images() {
             tracing::info!(
                 "no change stream was read for a day: the oplog is not written any more"

@@ -132,7 +132,7 @@ impl Cluster {
             let options = Options { lease: Some(lease), is_shared: true, ..Options::default() };
             let store = Distributed::open(kv, options).expect("the store opens");
             let db = Arc::new(Db::open(Arc::new(store)).expect("the database opens"));
-            db.follow_catalog();
+            db.follow_store();
             Node { db }
         };
         let nodes = (0..count).map(open).collect();

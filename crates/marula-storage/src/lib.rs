@@ -23,6 +23,6 @@ pub mod contract;
 pub use cluster::ClusterStatus;
 pub use nodes::{Epoch, Nodes};
 pub use store::{
-    Caps, Cursor, Direction, Error, GUARD_WAIT, KeyRange, Looked, RangeStats, Result, Space, Stamp,
-    Store, Txn, Values, View,
+    Caps, Cursor, Direction, Error, Finish, GUARD_WAIT, KeyRange, Looked, RangeStats, Result,
+    Space, Stamp, Store, Txn, Values, View,
 };

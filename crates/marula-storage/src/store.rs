@@ -361,7 +361,23 @@ pub trait Txn: Send {
     /// Makes the writes visible and safe against the end of the process (the log has been handed to
     /// the operating system). Safety against power failure needs [`Store::sync`].
     fn commit(self: Box<Self>) -> Result<Stamp>;
+
+    /// Commits *in turn*: of the transactions of all nodes that commit in this way with `key`, a
+    /// key of [`Space::Catalog`], one is decided and committed after the other.
+    ///
+    /// `finish` gets the value that the last of them has put, and adds the writes that depend on
+    /// it, a new value of `key` among them. It is called again when another one has come first;
+    /// the transaction conflicts only if a key that it guards has changed.
+    ///
+    /// Errors: [`Error::Unavailable`] in a store of one process, where a lock does the same.
+    fn commit_in_turn(self: Box<Self>, key: &[u8], finish: Finish<'_>) -> Result<Stamp> {
+        let _ = (key, finish);
+        Err(Error::Unavailable("commits in turn are for stores of several processes".to_owned()))
+    }
 }
+
+/// Adds the last writes of a transaction: see [`Txn::commit_in_turn`].
+pub type Finish<'f> = &'f mut dyn FnMut(Option<&[u8]>, &mut dyn Txn);
 
 /// A store: an engine opened on its data. As a [`View`] it always shows the newest data.
 pub trait Store: View + 'static {

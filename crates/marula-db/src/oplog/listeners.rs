@@ -79,6 +79,11 @@ impl Listeners {
         included.into_iter().for_each(|one| (one.listener)());
     }
 
+    /// Returns whether there are any.
+    pub(super) fn any(&self) -> bool {
+        !self.0.lock().is_empty()
+    }
+
     /// Calls all listeners.
     pub(super) fn notify_all(&self) {
         let all = std::mem::take(&mut *self.0.lock());

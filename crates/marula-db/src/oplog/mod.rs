@@ -11,7 +11,8 @@
 //! It is a collection, `local.oplog.rs`, whose record ids are the times of its entries, so reading
 //! by time is reading a range. Each commit gets its times, is made and becomes visible before the
 //! next one gets its times. So entries are in the order in which their changes become visible, and
-//! no reader ever passes a position where an entry is still to appear.
+//! no reader ever passes a position where an entry is still to appear. Several processes over one
+//! store commit in that order too: see [`shared`].
 //!
 //! The oplog is written while it is needed ([`Db::start_oplog`]) and then contains every change;
 //! otherwise it costs a write the check of one flag.
@@ -20,6 +21,7 @@
 mod entry;
 mod images;
 mod listeners;
+mod shared;
 mod trim;
 
 use std::sync::Arc;
@@ -27,9 +29,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use marula_bson::directory::write_record;
-use marula_bson::{Doc, doc, long};
+use marula_bson::{Doc, Value, doc, long};
 use marula_error::{Result, errors};
-use marula_storage::{KeyRange, Space, Stamp, Txn};
+use marula_storage::{Direction, KeyRange, Space, Stamp, Txn, View};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 pub(crate) use entry::Entries;
@@ -86,6 +88,15 @@ pub struct Oplog {
     /// The approximate maximum size; zero for the default.
     bytes_max: AtomicI64,
     listeners: Listeners,
+}
+
+/// The entries and pre-images that a commit adds, in numbers.
+struct Added {
+    count: i64,
+    bytes: i64,
+    /// The time of its last entry.
+    newest: u64,
+    images: images::Batch,
 }
 
 /// Serializes commits.
@@ -171,32 +182,28 @@ impl Oplog {
         let Some(collection) = self.collection() else {
             return txn.commit().map_err(client_error);
         };
-        let now_ms = now_ms();
-        let (mut count, mut bytes, mut newest) = (0, 0, 0);
-        let mut images = images::Batch::of(db, entries);
-        let mut times = Vec::new();
-        let Order { entry, record, .. } = &mut *order;
-        entries.write(&mut || db.next_timestamp(now_ms), now_ms, entry, &mut |time, entry| {
-            record.clear();
-            write_record(entry, record);
-            txn.put(Space::Records, &record_key(&collection, time), record);
-            (count, bytes, newest) = (count + 1, bytes + entry.as_bytes().len(), time);
-            if !images.is_empty() {
-                times.push(time);
+        let (stamp, added) = match db.is_shared() {
+            false => {
+                let added = put_entries(db, &collection, &mut order, entries, &mut *txn);
+                (txn.commit().map_err(client_error)?, added)
             }
-        });
-        images.put(entries, &times, now_ms, &mut *txn);
-        let bytes = i64::try_from(bytes).expect("a commit is far below that");
-        txn.add(&keys::count(collection.ident()), count);
-        txn.add(&keys::size(collection.ident()), bytes);
-        let stamp = txn.commit().map_err(client_error)?;
-        self.newest.store(newest, Ordering::SeqCst);
-        collection.counted(count, bytes);
-        images.update_counters();
+            true => shared::commit(db, &collection, &mut order, entries, txn)?,
+        };
+        self.newest.fetch_max(added.newest, Ordering::SeqCst);
+        collection.counted(added.count, added.bytes);
+        added.images.update_counters();
         drop(order);
         collection.notify_listeners();
         self.listeners.notify(entries);
         Ok(stamp)
+    }
+
+    /// Ends the writing of entries.
+    fn end(&self) {
+        let _order = self.order.lock();
+        self.is_on.store(false, Ordering::SeqCst);
+        self.since.store(0, Ordering::SeqCst);
+        *self.collection.write() = None;
     }
 
     /// Continues the oplog that was found in the store.
@@ -206,6 +213,35 @@ impl Oplog {
         self.since.store(first, Ordering::SeqCst);
         self.is_on.store(true, Ordering::SeqCst);
     }
+}
+
+/// Adds the entries, each with its own time, to their commit.
+fn put_entries(
+    db: &Db,
+    collection: &Collection,
+    order: &mut Order,
+    entries: &Entries,
+    txn: &mut dyn Txn,
+) -> Added {
+    let now_ms = now_ms();
+    let (mut count, mut bytes, mut newest) = (0, 0, 0);
+    let mut images = images::Batch::of(db, entries);
+    let mut times = Vec::new();
+    let Order { entry, record } = order;
+    entries.write(&mut || db.next_timestamp(now_ms), now_ms, entry, &mut |time, entry| {
+        record.clear();
+        write_record(entry, record);
+        txn.put(Space::Records, &record_key(collection, time), record);
+        (count, bytes, newest) = (count + 1, bytes + entry.as_bytes().len(), time);
+        if !images.is_empty() {
+            times.push(time);
+        }
+    });
+    images.put(entries, &times, now_ms, txn);
+    let bytes = i64::try_from(bytes).expect("a commit is far below that");
+    txn.add(&keys::count(collection.ident()), count);
+    txn.add(&keys::size(collection.ident()), bytes);
+    Added { count, bytes, newest, images }
 }
 
 /// The store key of the entry of this time.
@@ -261,8 +297,8 @@ impl Db {
         if self.oplog.has_begun() {
             return Ok(());
         }
-        self.check_alone("change streams, pre-images and the oplog")?;
         let mut next_ident = self.lock_catalog()?;
+        self.renew_oplog()?;
         if self.oplog.has_begun() {
             return Ok(());
         }
@@ -279,19 +315,29 @@ impl Db {
         };
         *self.oplog.collection.write() = Some(collection.clone());
         self.oplog.is_on.store(true, Ordering::SeqCst);
-        // Operations that saw the oplog off have committed once these locks are acquired.
+        self.wait_for_unlogged()?;
+        self.begin_entries(&collection)
+    }
+
+    /// Waits until the operations that saw the oplog off have committed.
+    ///
+    /// Errors: the operation was interrupted.
+    fn wait_for_unlogged(&self) -> Result<()> {
         for database in self.catalog().databases() {
             for collection in self.catalog().collections(&database) {
                 drop(collection.hold_off()?);
             }
         }
         drop(self.oplog.transactions.write());
-        self.begin_entries(&collection)
+        Ok(())
     }
 
     /// Writes the first entry; earlier changes are not logged.
     fn begin_entries(&self, collection: &Collection) -> Result<()> {
         let order = self.oplog.order.lock();
+        if self.is_shared() {
+            return self.begin_shared_entries(order);
+        }
         let mut txn = self.store().begin();
         // Entries written during the start are incomplete.
         let range = KeyRange {
@@ -342,14 +388,10 @@ impl Db {
         if !self.oplog.is_on() {
             return Ok(());
         }
-        {
-            let _order = self.oplog.order.lock();
-            self.oplog.is_on.store(false, Ordering::SeqCst);
-            self.oplog.since.store(0, Ordering::SeqCst);
-            *self.oplog.collection.write() = None;
-        }
+        self.oplog.end();
         let mut txn = self.store().begin();
         txn.delete(Space::Catalog, &keys::OPLOG_BEGUN);
+        txn.delete(Space::Catalog, &keys::OPLOG_SINCE);
         txn.commit().for_client()?;
         for ns in [namespace()?, images::namespace()?] {
             if self.collection(&ns).is_some() {
@@ -395,27 +437,27 @@ impl Db {
     /// Loads the oplog that the store contains.
     pub(crate) fn load_oplog(&self) -> Result<()> {
         let Some(collection) = self.collection(&namespace()?) else { return Ok(()) };
-        let time = |doc: Doc<'_>| match doc.get("ts") {
-            Some(marula_bson::Value::Timestamp(time)) => time,
-            _ => 0,
-        };
-        let mut ends = [0, 0];
-        for (end, direction) in ends
-            .iter_mut()
-            .zip([marula_storage::Direction::Forward, marula_storage::Direction::Backward])
-        {
-            let mut cursor = collection.scan(self.store(), direction)?;
-            if cursor.advance()? {
-                *end = time(cursor.doc());
-            }
-        }
-        let [first, last] = ends;
+        let [first, last] = ends(&collection, self.store())?;
         self.note_timestamp(last);
         self.oplog.load(collection.clone(), first, last);
         let has_begun = self.store().get(Space::Catalog, &keys::OPLOG_BEGUN, &mut |_| ());
         // A crash during the start may have left it incomplete.
         if has_begun.for_client()? { Ok(()) } else { self.begin_entries(&collection) }
     }
+}
+
+/// The times of the first and the last entry; zero if there is none.
+fn ends(collection: &Collection, view: &dyn View) -> Result<[u64; 2]> {
+    let mut ends = [0, 0];
+    for (end, direction) in ends.iter_mut().zip([Direction::Forward, Direction::Backward]) {
+        let mut cursor = collection.scan(view, direction)?;
+        if cursor.advance()?
+            && let Some(Value::Timestamp(time)) = cursor.doc().get("ts")
+        {
+            *end = time;
+        }
+    }
+    Ok(ends)
 }
 
 impl Collection {

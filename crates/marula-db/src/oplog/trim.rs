@@ -68,13 +68,16 @@ impl Db {
         // The newest entry always stays.
         let Some(kept) = kept.filter(|_| count > 0) else { return Ok(false) };
         self.activity.oplog_trims.add(1);
-        self.oplog.since.store(kept, std::sync::atomic::Ordering::SeqCst);
+        self.oplog.since.fetch_max(kept, std::sync::atomic::Ordering::SeqCst);
         let mut txn = self.store().begin();
         let range = KeyRange {
             start: record_key(&collection, 0).to_vec(),
             end: record_key(&collection, kept).to_vec(),
         };
         txn.clear_range(Space::Records, &range);
+        if self.is_shared() {
+            txn.put(Space::Catalog, &keys::OPLOG_SINCE, &kept.to_be_bytes());
+        }
         txn.add(&keys::count(collection.ident()), -count);
         txn.add(&keys::size(collection.ident()), -bytes);
         txn.commit().for_client()?;

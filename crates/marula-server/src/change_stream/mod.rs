@@ -150,6 +150,7 @@ impl Events {
         interrupt: Option<Interrupt>,
     ) -> Result<Events> {
         db.start_oplog()?;
+        db.renew_oplog()?;
         let version = if pipeline.splits_events() { Version::Split } else { Version::Whole };
         let oplog = db.oplog();
         let (position, awaited) = match &stream.start {
@@ -191,6 +192,7 @@ impl Events {
 
     /// Returns the next events, and whether the end of the oplog was reached.
     fn next(&mut self) -> Result<(Batch, bool)> {
+        self.reading.renew()?;
         self.reading.check_history()?;
         let shared = self.feed.as_ref().and_then(|feed| feed.follow(&mut self.reading));
         shared.map_or_else(|| self.reading.step(), Ok)

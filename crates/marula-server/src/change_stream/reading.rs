@@ -69,6 +69,13 @@ impl Reading {
         self.awaited.is_none()
     }
 
+    /// Has the reader know what other nodes have logged.
+    ///
+    /// Errors: those of the store.
+    pub(super) fn renew(&self) -> Result<()> {
+        self.db.renew_oplog()
+    }
+
     /// Returns whether nothing has been logged since the end was reached.
     pub(super) fn is_at_end(&self) -> bool {
         self.db.oplog().newest() == self.read_to
@@ -132,6 +139,7 @@ impl Reading {
             }
         }
         // Entries that were trimmed in the meantime may be missing.
+        self.db.renew_oplog_at(&*view)?;
         self.check_history()?;
         self.read_to = newest;
         // Between the events, if there was none since the last.
