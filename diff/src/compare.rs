@@ -13,9 +13,13 @@ use crate::sequences::multikey;
 use crate::tree::Tree;
 use crate::values::is_of_case;
 
+/// The field that stands for a reply with a plan: it has the marks of arrays.
+const PLAN: &str = "plan";
+
 /// The first replies of a case that differ.
 pub(crate) struct Difference {
-    /// The kind of the difference: `results`, `reply`, `message` and its code, or the two codes.
+    /// The kind of the difference: `results`, `marks`, `reply`, `message` and its code, or the two
+    /// codes.
     pub(crate) class: String,
     pub(crate) replies: [Tree; 2],
     /// The number of the replies in the case.
@@ -52,6 +56,8 @@ fn difference(
         format!("message {our_code}")
     } else if our_code != 0 {
         "reply".to_owned()
+    } else if replies.iter().all(|reply| reply.get(PLAN).is_some()) {
+        "marks".to_owned()
     } else {
         "results".to_owned()
     };
@@ -73,7 +79,7 @@ fn normal(case: &Case, mut reply: Tree) -> Tree {
     if let Tree::Doc(fields) = &mut reply {
         fields.retain(|(name, _)| !matches!(name.as_str(), "operationTime" | "$clusterTime"));
         if fields.iter().any(|(name, _)| name == "queryPlanner") {
-            *fields = vec![("plan".to_owned(), multikey(&Tree::Doc(fields.clone())))];
+            *fields = vec![(PLAN.to_owned(), multikey(&Tree::Doc(fields.clone())))];
         }
         if case.kind == "applyOps" && fields.iter().any(|(name, _)| name == "errmsg") {
             // docs/differences.md: the fields of such an error come in another order.

@@ -163,6 +163,77 @@ const STRINGS: [&str; 34] = [
     "a\0b",
     "a\nb",
 ];
+/// Strings with white space of Unicode: what counts as such depends on who asks.
+const SPACED: [&str; 16] = [
+    "\u{a0}",
+    "a\u{a0}b",
+    "\u{a0}a",
+    "a\u{a0}",
+    "a b",
+    "a\tb",
+    "a\u{85}b",
+    "a\u{1680}b",
+    "a\u{2003}b",
+    "a\u{2028}b",
+    "a\u{202f}b",
+    "a\u{3000}",
+    "\u{feff}a",
+    "a\u{200b}b",
+    "a\u{180e}b",
+    "a\u{0b}b",
+];
+
+/// Strings that are numbers, or nearly; the last one is none.
+pub(crate) const NUMERIC: [&str; 48] = [
+    "+5",
+    "-5",
+    "+-5",
+    " 12",
+    "12 ",
+    "\t12",
+    "\u{a0}12",
+    "0x1F",
+    "0X1f",
+    "+0xff",
+    "-0x10",
+    "0x",
+    "0x1p3",
+    "0b1",
+    "1e3",
+    "1E+3",
+    "1e-2",
+    "1e",
+    "1_000",
+    "1,000",
+    "1.",
+    ".5",
+    "+.5e1",
+    ".",
+    "-0",
+    "-0.0",
+    "00012",
+    "1.5",
+    "2147483647",
+    "2147483648",
+    "-2147483649",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "1e400",
+    "1e-400",
+    "1e7000",
+    "inf",
+    "+inf",
+    "-Infinity",
+    "nan",
+    "NaN",
+    "1L",
+    "1f",
+    "12\0",
+    "\u{ff11}",
+    "0.1000000000000000055511151231257827021181583404541015625",
+    "five",
+];
 const DATES: [i64; 14] = [
     0,
     1,
@@ -346,7 +417,11 @@ impl Maker {
     }
 
     pub(crate) fn string(&mut self) -> Tree {
-        Tree::of(*self.random.pick(&STRINGS))
+        match self.random.below(20) {
+            0 => Tree::of(*self.random.pick(&SPACED)),
+            1 => Tree::of(*self.random.pick(&NUMERIC)),
+            _ => Tree::of(*self.random.pick(&STRINGS)),
+        }
     }
 
     pub(crate) fn date(&mut self) -> Tree {
