@@ -293,7 +293,7 @@ fn find(maker: &mut Maker, unordered: bool) -> Tree {
             fields.push(("limit".to_owned(), Tree::of(maker.random.below(5) as i32)));
         }
     }
-    if maker.random.percent(8) {
+    if maker.random.percent(if maker.is_spaced { 50 } else { 8 }) {
         fields.push(("collation".to_owned(), maker.collation()));
     }
     if !unordered && maker.random.percent(4) {
@@ -471,6 +471,7 @@ fn with_options(maker: &mut Maker, mut key: Vec<(String, Tree)>) -> Tree {
             key.truncate(1);
             ("expireAfterSeconds", Tree::of(i32::MAX))
         }
+        6 if maker.is_spaced => ("collation", maker.collation()),
         6 => ("collation", tree! { "locale" => "en", "strength" => 2 }),
         _ => return Tree::Doc(key),
     };

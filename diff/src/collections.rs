@@ -216,7 +216,7 @@ impl Maker {
                 Tree::Doc(fields)
             }
             18 => {
-                let key = if self.random.percent(12) {
+                let key = if self.random.percent(30) {
                     self.key_of_text()
                 } else {
                     Tree::field(self.path(), Tree::of(1))
@@ -287,7 +287,7 @@ impl Maker {
             fields.push(("on".to_owned(), Tree::of(*self.random.pick(&["_id", "a"]))));
         }
         if self.random.percent(75) {
-            let action = match self.random.below(7) {
+            let action = match self.random.below(10) {
                 0 => Tree::of("replace"),
                 1 => Tree::of("keepExisting"),
                 2 => Tree::of("merge"),

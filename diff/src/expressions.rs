@@ -2,8 +2,8 @@
 //!
 //! A requested type is a *wish*: `num`, `int` (a small whole number), `str`, `arr`, `nums` (an
 //! array of numbers), `date`, `bool`, `obj`, `any`, or one of the constants (`unit`, `zone`,
-//! `format`, `type`, `pattern`, `day`, `numeric`, `direction`). Wishes are fulfilled only most of the time: an
-//! operator must handle other types too.
+//! `format`, `type`, `pattern`, `day`, `numeric`, `direction`). Wishes are fulfilled only most of
+//! the time: an operator must handle other types too.
 
 use marula_bson::Value;
 

@@ -106,7 +106,7 @@ impl Maker {
         if self.random.percent(10) {
             return tree! { "locale" => "simple" };
         }
-        if self.random.percent(10) {
+        if self.random.percent(if self.is_spaced { 70 } else { 5 }) {
             // White space counts as nothing, or only where all else is equal.
             let last = *self.random.pick(&["space", "space", "punct"]);
             let strength = *self.random.pick(&[1, 2, 3, 4]);

@@ -163,7 +163,8 @@ const STRINGS: [&str; 34] = [
     "a\0b",
     "a\nb",
 ];
-/// Strings with white space of Unicode: what counts as such depends on who asks.
+/// Strings with white space of Unicode: collations, `$trim` and texts of numbers count other
+/// characters as such.
 const SPACED: [&str; 16] = [
     "\u{a0}",
     "a\u{a0}b",
@@ -265,11 +266,15 @@ pub(crate) struct Maker {
     pub(crate) seen: Vec<(String, Tree)>,
     /// Variables of expressions that are in scope, without their `$$`.
     pub(crate) variables: Vec<&'static str>,
+    /// Whether strings and collations of the round are mostly about white space.
+    pub(crate) is_spaced: bool,
 }
 
 impl Maker {
     pub(crate) fn new(seed: u64) -> Maker {
-        Maker { random: Random::new(seed), seen: Vec::new(), variables: Vec::new() }
+        let mut random = Random::new(seed);
+        let is_spaced = random.percent(8);
+        Maker { random, seen: Vec::new(), variables: Vec::new(), is_spaced }
     }
 
     /// Returns `count` documents, with `_id`s from 1 on, and records their content.
@@ -419,6 +424,7 @@ impl Maker {
     pub(crate) fn string(&mut self) -> Tree {
         match self.random.below(20) {
             0 => Tree::of(*self.random.pick(&SPACED)),
+            2..12 if self.is_spaced => Tree::of(*self.random.pick(&SPACED)),
             1 => Tree::of(*self.random.pick(&NUMERIC)),
             _ => Tree::of(*self.random.pick(&STRINGS)),
         }
