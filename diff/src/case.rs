@@ -69,6 +69,9 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
     let mut maker = Maker::new(seed);
     let count = if kind == "aggregate" { 25 } else { 40 };
     if matches!(kind, "update" | "findAndModify") {
+        if kind == "update" && maker.random.percent(10) {
+            return (0..12).map(|_| marking_case(&mut maker, kind)).collect();
+        }
         let indexes = if maker.random.percent(40) {
             maker.documents(3);
             indexes(&mut maker)
@@ -134,21 +137,43 @@ pub(crate) fn round(kind: &'static str, seed: u64) -> Vec<Case> {
     (0..count).map(|_| case(&mut maker)).filter(Case::is_askable).collect()
 }
 
+/// Returns a write that marks an index and fails, and what comes after it.
+fn marking_case(maker: &mut Maker, kind: &'static str) -> Case {
+    let (documents, indexes) = (maker.documents_without_marks(), maker.indexes_with_marks());
+    let (command, steps) = maker.around_marks(kind == "restart");
+    Case {
+        kind,
+        documents: Rc::new(documents),
+        others: Rc::default(),
+        indexes: Rc::new(indexes),
+        view: Rc::default(),
+        command,
+        steps: Rc::new(steps),
+    }
+}
+
 fn sequence(maker: &mut Maker, kind: &'static str) -> Case {
+    if kind == "restart" && maker.random.percent(35) {
+        return marking_case(maker, kind);
+    }
+    let merges = kind == "getMore" && maker.random.percent(40);
     let others = if kind == "variable" { maker.documents(3) } else { Vec::new() };
     let documents = Rc::new(match kind {
+        "getMore" if merges => maker.documents_to_merge(9),
         "getMore" => maker.documents(8),
         "variable" => maker.documents_with_places(3),
         _ => maker.documents(3),
     });
     let indexes = match kind {
         "restart" => indexes(maker),
+        "getMore" if merges => maker.indexes_to_merge(),
         "applyOps" if maker.random.percent(40) => indexes(maker),
         "repeated" if maker.random.percent(30) => indexes(maker),
         "variable" => vec![tree! { "p" => "2dsphere" }],
         _ => Vec::new(),
     };
     let (command, steps) = match kind {
+        "getMore" if merges => maker.merged_batches(&indexes),
         "getMore" => maker.batches(true),
         "applyOps" => maker.lists_of_operations(),
         "collection" => maker.on_a_collection(),
@@ -268,7 +293,7 @@ fn find(maker: &mut Maker, unordered: bool) -> Tree {
             fields.push(("limit".to_owned(), Tree::of(maker.random.below(5) as i32)));
         }
     }
-    if maker.random.percent(8) {
+    if maker.random.percent(if maker.is_spaced { 50 } else { 8 }) {
         fields.push(("collation".to_owned(), maker.collation()));
     }
     if !unordered && maker.random.percent(4) {
@@ -446,6 +471,7 @@ fn with_options(maker: &mut Maker, mut key: Vec<(String, Tree)>) -> Tree {
             key.truncate(1);
             ("expireAfterSeconds", Tree::of(i32::MAX))
         }
+        6 if maker.is_spaced => ("collation", maker.collation()),
         6 => ("collation", tree! { "locale" => "en", "strength" => 2 }),
         _ => return Tree::Doc(key),
     };
@@ -542,8 +568,7 @@ impl Case {
                     let find = tree! {
                         "find" => "c", "filter" => filter, "hint" => hint.as_str(), "batchSize" => 1000
                     };
-                    if self.kind == "restart" {
-                        // The plan shows the marks of arrays.
+                    if self.shows_marks() {
                         let explain =
                             tree! { "explain" => find.clone(), "verbosity" => "queryPlanner" };
                         commands.push(explain.to_doc());
@@ -562,9 +587,15 @@ impl Case {
         matches!(self.kind, "update" | "findAndModify") || self.is_sequence()
     }
 
+    /// Returns whether the plans are compared, which show the marks of arrays.
+    fn shows_marks(&self) -> bool {
+        self.kind == "restart" || self.kind == "update" && !self.steps.is_empty()
+    }
+
     /// Returns whether the case has several commands, each of which depends on those before it.
+    /// Such a case begins with new indexes, which earlier ones have not marked.
     pub(crate) fn is_sequence(&self) -> bool {
-        SEQUENCES.contains(&self.kind)
+        SEQUENCES.contains(&self.kind) || !self.steps.is_empty()
     }
 
     /// Returns whether the order of the result is open.
@@ -610,7 +641,10 @@ impl Case {
                 determined &= !matches!(name, "sort" | "$sort")
                     || value.kind().is_number()
                     || names_id(value);
-                if let Tree::Array(stages) = value {
+                // A pipeline of an update has one document.
+                if let Tree::Array(stages) = value
+                    && !matches!(name, "u" | "update" | "whenMatched")
+                {
                     determined &= stages_are_determined(stages);
                 }
             });

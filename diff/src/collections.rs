@@ -37,11 +37,16 @@ impl Maker {
         let is_view = create.get("viewOn").is_some();
         let mut steps = vec![self.insert_into(form)];
         for _ in 0..self.random.between(2, 6) {
-            let step = self.step_on(form);
+            let has_uuid = self.random.percent(12);
+            let step = if self.random.percent(if has_uuid { 40 } else { 3 }) {
+                self.command_for_uuid()
+            } else {
+                self.step_on(form)
+            };
             // mongod ends with a segmentation fault when it is to change the limits of a view.
             let limits = ["cappedSize", "cappedMax"];
             if !is_view || limits.iter().all(|limit| step.get(limit).is_none()) {
-                steps.push(step);
+                steps.extend(if has_uuid { self.with_uuid(step) } else { vec![step] });
             }
         }
         steps.push(self.all_of("k", form));
@@ -91,7 +96,7 @@ impl Maker {
             }
         }
         if self.random.percent(35) && form != Form::TimeSeries {
-            add("validator", self.filter(1));
+            add("validator", self.validator());
             if self.random.percent(30) {
                 add("validationLevel", Tree::of(*self.random.pick(&VALIDATION_LEVELS)));
             }
@@ -211,8 +216,11 @@ impl Maker {
                 Tree::Doc(fields)
             }
             18 => {
-                let path = self.path();
-                let key = Tree::field(path.as_str(), Tree::of(1));
+                let key = if self.random.percent(30) {
+                    self.key_of_text()
+                } else {
+                    Tree::field(self.path(), Tree::of(1))
+                };
                 let unique = Tree::of(self.random.percent(30));
                 let spec = tree! { "key" => key, "name" => "later", "unique" => unique };
                 tree! { "createIndexes" => "k", "indexes" => Tree::Array(vec![spec]) }
@@ -257,7 +265,7 @@ impl Maker {
     fn coll_mod(&mut self, form: Form) -> Tree {
         let mut fields = vec![("collMod".to_owned(), Tree::of("k"))];
         let (name, value) = match self.random.below(8) {
-            0..3 => ("validator", self.filter(1)),
+            0..3 => ("validator", self.validator()),
             3 => ("validationLevel", Tree::of(*self.random.pick(&VALIDATION_LEVELS))),
             4 => ("validationAction", Tree::of(*self.random.pick(&VALIDATION_ACTIONS))),
             5 => ("cappedMax", self.number()),
@@ -279,16 +287,20 @@ impl Maker {
             fields.push(("on".to_owned(), Tree::of(*self.random.pick(&["_id", "a"]))));
         }
         if self.random.percent(75) {
-            let action = match self.random.below(7) {
+            let action = match self.random.below(10) {
                 0 => Tree::of("replace"),
                 1 => Tree::of("keepExisting"),
                 2 => Tree::of("merge"),
                 3 => Tree::of("fail"),
                 4 => Tree::of("delete"),
                 _ => {
-                    let stage =
-                        self.with(&["new"], |maker| tree! { "$set" => maker.computed_fields(1) });
-                    Tree::Array(vec![stage])
+                    if self.random.percent(15) {
+                        // It replaces the variable `new`, unless it defines that itself.
+                        let name = if self.random.percent(50) { "new" } else { "l" };
+                        let value = self.expression("any", 1);
+                        fields.push(("let".to_owned(), Tree::field(name, value)));
+                    }
+                    self.with(&["new"], Maker::stages_when_matched)
                 }
             };
             fields.push(("whenMatched".to_owned(), action));
@@ -298,6 +310,64 @@ impl Maker {
             fields.push(("whenNotMatched".to_owned(), Tree::of(action)));
         }
         tree! { "$merge" => Tree::Doc(fields) }
+    }
+
+    /// Returns the pipeline of a `$merge` for a document that exists: of stages that are permitted
+    /// there, and a few others. A `$fill` stands for stages of which some are.
+    fn stages_when_matched(&mut self) -> Tree {
+        let stage = |maker: &mut Maker| match maker.random.below(20) {
+            0..4 => tree! { "$set" => maker.computed_fields(1) },
+            4..6 => tree! { "$addFields" => maker.computed_fields(1) },
+            6..8 => maker.unset(),
+            8 | 9 => tree! { "$replaceRoot" => tree! { "newRoot" => maker.expression("obj", 1) } },
+            10 => tree! { "$replaceWith" => maker.expression("obj", 1) },
+            11..14 => tree! { "$project" => maker.stage_projection() },
+            14..17 => maker.fill_stage(),
+            17 => tree! { "$group" => tree! { "_id" => "$_id" } },
+            18 => tree! { "$match" => maker.filter(1) },
+            _ => maker.unwind(),
+        };
+        let count = [0, 1, 1, 1, 1, 2, 2, 2][self.random.below(8)];
+        Tree::Array((0..count).map(|_| stage(self)).collect())
+    }
+
+    /// Returns the condition of a validator; now and then one with a constant that cannot be
+    /// computed, which servers find out when they store the condition, or with a document.
+    pub(crate) fn validator(&mut self) -> Tree {
+        if !self.random.percent(15) {
+            return self.filter(1);
+        }
+        let failing = match self.random.below(5) {
+            0 => tree! { "$mod" => Tree::Array(vec![Tree::of(1), Tree::of(0)]) },
+            1 => tree! { "$toInt" => "x" },
+            2 => tree! { "$ln" => -1 },
+            _ => tree! { "$divide" => Tree::Array(vec![Tree::of(1), Tree::of(0)]) },
+        };
+        let pair = |first: Tree, second: Tree| Tree::Array(vec![first, second]);
+        let path = Tree::of(*self.random.pick(&["$a", "$b", "$_id"]));
+        let condition = match self.random.below(8) {
+            0 => tree! { "$eq" => pair(path, failing) },
+            1 => tree! { "$and" => pair(path, failing) },
+            2 => tree! { "$or" => pair(path, failing) },
+            3 => tree! { "$and" => pair(Tree::of(false), failing) },
+            4 => {
+                let branches = vec![path, failing, Tree::of(true)];
+                tree! { "$cond" => Tree::Array(branches) }
+            }
+            5 => tree! { "$ifNull" => pair(path, failing) },
+            _ => failing,
+        };
+        let condition = tree! { "$expr" => condition };
+        match self.random.below(8) {
+            0 => tree! { "$or" => pair(self.filter(0), condition) },
+            1 => tree! { "$and" => pair(self.filter(0), condition) },
+            2 => tree! { "$nor" => Tree::Array(vec![condition]) },
+            3 => {
+                let field = tree! { "a" => tree! { "$exists" => Tree::of(true) } };
+                tree! { "$and" => pair(field, condition) }
+            }
+            _ => condition,
+        }
     }
 
     /// Returns a `find` of everything, in the order of the collection if that is defined.

@@ -13,9 +13,13 @@ use crate::sequences::multikey;
 use crate::tree::Tree;
 use crate::values::is_of_case;
 
+/// The field that stands for a reply with a plan: it has the marks of arrays.
+const PLAN: &str = "plan";
+
 /// The first replies of a case that differ.
 pub(crate) struct Difference {
-    /// The kind of the difference: `results`, `reply`, `message` and its code, or the two codes.
+    /// The kind of the difference: `results`, `marks`, `reply`, `message` and its code, or the two
+    /// codes.
     pub(crate) class: String,
     pub(crate) replies: [Tree; 2],
     /// The number of the replies in the case.
@@ -52,6 +56,8 @@ fn difference(
         format!("message {our_code}")
     } else if our_code != 0 {
         "reply".to_owned()
+    } else if replies.iter().all(|reply| reply.get(PLAN).is_some()) {
+        "marks".to_owned()
     } else {
         "results".to_owned()
     };
@@ -66,6 +72,11 @@ pub(crate) fn is_same(case: &Case, reply: &DocBuf, shown: &Tree) -> bool {
     normal(case, Tree::of_doc(reply.as_doc())) == *shown
 }
 
+/// Returns the failure in a reply as a difference shows it.
+pub(crate) fn failure_shown(case: &Case, reply: &DocBuf) -> (i32, String) {
+    failure(&normal(case, Tree::of_doc(reply.as_doc())))
+}
+
 fn normal(case: &Case, mut reply: Tree) -> Tree {
     if case.is_series() {
         sort_fields(&mut reply);
@@ -73,7 +84,7 @@ fn normal(case: &Case, mut reply: Tree) -> Tree {
     if let Tree::Doc(fields) = &mut reply {
         fields.retain(|(name, _)| !matches!(name.as_str(), "operationTime" | "$clusterTime"));
         if fields.iter().any(|(name, _)| name == "queryPlanner") {
-            *fields = vec![("plan".to_owned(), multikey(&Tree::Doc(fields.clone())))];
+            *fields = vec![(PLAN.to_owned(), multikey(&Tree::Doc(fields.clone())))];
         }
         if case.kind == "applyOps" && fields.iter().any(|(name, _)| name == "errmsg") {
             // docs/differences.md: the fields of such an error come in another order.
@@ -202,8 +213,9 @@ fn without_own_name(text: &str) -> Option<String> {
     {
         return Some(format!("Index build failed: 9: Collection {name} ( 9 ){rest}"));
     }
-    let (front, _) = text.split_once("UUID ")?;
-    Some(format!("{front}UUID 9"))
+    let (front, rest) = text.split_once("UUID ")?;
+    // Not the words of a mismatch, which has its UUIDs in fields.
+    (rest.as_bytes().get(8) == Some(&b'-')).then(|| format!("{front}UUID 9"))
 }
 
 /// Replaces the port in a server's address.

@@ -2,13 +2,13 @@
 //!
 //! A requested type is a *wish*: `num`, `int` (a small whole number), `str`, `arr`, `nums` (an
 //! array of numbers), `date`, `bool`, `obj`, `any`, or one of the constants (`unit`, `zone`,
-//! `format`, `type`, `pattern`, `day`, `direction`). Wishes are fulfilled only most of the time: an
-//! operator must handle other types too.
+//! `format`, `type`, `pattern`, `day`, `numeric`, `direction`). Wishes are fulfilled only most of
+//! the time: an operator must handle other types too.
 
 use marula_bson::Value;
 
 use crate::tree::{Tree, tree};
-use crate::values::Maker;
+use crate::values::{Maker, NUMERIC};
 
 /// Operators by result type: name, result, argument. An argument is one wish, `[wish …]` for a list
 /// of exactly these, `[wish*]` for a list of any length, or `{name:wish …}` in which `name?` is
@@ -144,6 +144,11 @@ const OPERATORS: &[(&str, &str, &str)] = &[
     ("$toObjectId", "any", "str"),
     ("$convert", "any", "{input:any to:type onError?:any onNull?:any}"),
     ("$convert", "num", "{input:num to:type onError?:any}"),
+    ("$toInt", "num", "numeric"),
+    ("$toLong", "num", "numeric"),
+    ("$toDouble", "num", "numeric"),
+    ("$toDecimal", "num", "numeric"),
+    ("$convert", "any", "{input:numeric to:type onError?:any}"),
     ("$isNumber", "bool", "any"),
     ("$type", "str", "any"),
     ("$year", "num", "date"),
@@ -330,6 +335,7 @@ impl Maker {
             "type" => text(self, &TARGETS),
             "day" => text(self, &DAYS),
             "dated" => text(self, &DATED),
+            "numeric" => text(self, &NUMERIC),
             "flag" => Tree::of(self.random.percent(70)),
             "options" => text(self, &["i", "", "m", "s", "z", "u", "xi"]),
             "name" => {

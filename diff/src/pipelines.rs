@@ -132,7 +132,7 @@ impl Maker {
         Tree::field(name, root)
     }
 
-    fn unset(&mut self) -> Tree {
+    pub(crate) fn unset(&mut self) -> Tree {
         if self.random.percent(60) {
             let path = self.named_path();
             return tree! { "$unset" => path.as_str() };

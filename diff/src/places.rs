@@ -231,6 +231,12 @@ impl Maker {
 
     /// Returns a ring around a rectangle or a triangle.
     fn ring(&mut self) -> Tree {
+        let corners = self.corners();
+        self.closed(corners)
+    }
+
+    /// Returns the corners of a rectangle or a triangle.
+    fn corners(&mut self) -> Vec<(f64, f64)> {
         let ((x, y), width, height) = (
             self.coordinates(),
             *self.random.pick(&[1.0, 2.5, 5.0, 20.0]),
@@ -243,6 +249,11 @@ impl Maker {
         if self.random.percent(20) {
             corners.reverse();
         }
+        corners
+    }
+
+    /// Returns the ring of these corners; rarely it is left open.
+    fn closed(&mut self, mut corners: Vec<(f64, f64)>) -> Tree {
         if !self.random.percent(3) {
             corners.push(corners[0]);
         }
@@ -250,12 +261,66 @@ impl Maker {
         Tree::Array(corners.into_iter().map(corner).collect())
     }
 
-    fn polygon(&mut self) -> Tree {
-        let mut rings = vec![self.ring()];
-        if self.random.percent(6) {
-            rings.push(self.ring());
+    /// Returns the corners of a hole: within the ring of `outer`, or with a mistake that a server
+    /// must tell, such as a corner in common, an edge in common, or a part that is outside.
+    fn hole(&mut self, outer: &[(f64, f64)]) -> Vec<(f64, f64)> {
+        let (first, second, third) = (outer[0], outer[1], outer[2]);
+        let last = outer[outer.len() - 1];
+        let between = |from: (f64, f64), to: (f64, f64), part: f64| {
+            (from.0 + (to.0 - from.0) * part, from.1 + (to.1 - from.1) * part)
+        };
+        let middle = between(between(first, second, 0.5), last, 0.4);
+        let moved = |by: (f64, f64), scale: f64| -> Vec<_> {
+            let corner = |corner: &(f64, f64)| {
+                let (x, y) = between(middle, *corner, scale);
+                (x + by.0, y + by.1)
+            };
+            outer.iter().map(corner).collect()
+        };
+        let mut corners = match self.random.below(14) {
+            0 | 1 => vec![first, middle, between(first, middle, 0.25)],
+            2 => vec![first, between(middle, second, 0.5), between(middle, last, 0.25)],
+            3 => vec![first, second, middle],
+            4 => vec![first, third, middle],
+            5 => vec![first, middle, third, between(middle, last, 0.5)],
+            6 => vec![between(first, second, 0.5), middle, between(middle, last, 0.25)],
+            7 => moved((2.0, 0.5), 1.0),
+            8 => moved((40.0, 0.0), 0.5),
+            9 => moved((0.0, 0.0), 1.0),
+            10 => moved((0.0, 0.0), 2.0),
+            _ => moved((0.0, 0.0), 0.25),
+        };
+        if self.random.percent(50) {
+            corners.reverse();
         }
-        tree! { "type" => "Polygon", "coordinates" => Tree::Array(rings) }
+        if self.random.percent(25) {
+            corners.rotate_left(1);
+        }
+        corners
+    }
+
+    fn polygon(&mut self) -> Tree {
+        tree! { "type" => "Polygon", "coordinates" => self.rings() }
+    }
+
+    /// Returns the rings of a polygon: one, with others often enough.
+    fn rings(&mut self) -> Tree {
+        let outer = self.corners();
+        let mut rings = vec![self.closed(outer.clone())];
+        match self.random.below(100) {
+            0..6 => rings.push(self.ring()),
+            6..20 => {
+                let hole = self.hole(&outer);
+                rings.push(self.closed(hole.clone()));
+                if self.random.percent(25) {
+                    let of = if self.random.percent(50) { outer } else { hole };
+                    let second = self.hole(&of);
+                    rings.push(self.closed(second));
+                }
+            }
+            _ => {}
+        }
+        Tree::Array(rings)
     }
 
     /// Returns a GeoJSON geometry; a collection contains others, at most `depth` deep.
@@ -277,7 +342,7 @@ impl Maker {
                 tree! { "type" => "MultiLineString", "coordinates" => Tree::Array(lines) }
             }
             12 => {
-                let polygons = vec![Tree::Array(vec![self.ring()])];
+                let polygons = vec![self.rings()];
                 tree! { "type" => "MultiPolygon", "coordinates" => Tree::Array(polygons) }
             }
             _ if depth > 0 => {

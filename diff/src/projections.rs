@@ -106,6 +106,14 @@ impl Maker {
         if self.random.percent(10) {
             return tree! { "locale" => "simple" };
         }
+        if self.random.percent(if self.is_spaced { 70 } else { 5 }) {
+            // White space counts as nothing, or only where all else is equal.
+            let last = *self.random.pick(&["space", "space", "punct"]);
+            let strength = *self.random.pick(&[1, 2, 3, 4]);
+            return tree! {
+                "locale" => "en", "strength" => strength, "alternate" => "shifted", "maxVariable" => last
+            };
+        }
         let locale = *self.random.pick(&["en", "en", "en", "de", "fr"]);
         let mut fields = vec![("locale".to_owned(), Tree::of(locale))];
         if self.random.percent(70) {

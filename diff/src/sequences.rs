@@ -29,11 +29,19 @@ impl Maker {
         if self.random.percent(15) {
             fields.push(("skip".to_owned(), Tree::of(self.random.between(1, 3) as i32)));
         }
+        let steps = self.batches_between(&mut Maker::write_between);
+        (Tree::Doc(fields), steps)
+    }
+
+    /// Returns the further batches of a cursor, with writes before each of them.
+    pub(crate) fn batches_between(
+        &mut self,
+        write: &mut dyn FnMut(&mut Maker) -> Tree,
+    ) -> Vec<Tree> {
         let mut steps = Vec::new();
         for _ in 0..self.random.between(1, 4) {
             for _ in 0..self.random.below(3) {
-                let write = self.write_between();
-                steps.push(write);
+                steps.push(write(self));
             }
             let mut more = vec![
                 ("getMore".to_owned(), Tree::of(1_i64)),
@@ -44,7 +52,7 @@ impl Maker {
             }
             steps.push(Tree::Doc(more));
         }
-        (Tree::Doc(fields), steps)
+        steps
     }
 
     fn write_between(&mut self) -> Tree {
@@ -212,7 +220,7 @@ impl Maker {
     /// Returns writes, a restart, and queries afterwards: all stored data must exist and be valid.
     pub(crate) fn around_restart(&mut self) -> (Tree, Vec<Tree>) {
         let first = if self.random.percent(50) {
-            let filter = self.filter(1);
+            let filter = self.validator();
             let action = if self.random.percent(70) { "error" } else { "warn" };
             tree! { "collMod" => "c", "validator" => filter, "validationAction" => action }
         } else {

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use marula_bson::{DocBuf, Value};
+use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_wire::client::Client;
 use marula_wire::message::Flags;
 
 use crate::beside::Beside;
 use crate::tree::{Tree, tree};
+use crate::uuids::{listed_in, names_listed, with_listed};
 
 /// The time after which a silent server counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -159,6 +160,8 @@ pub(crate) fn ask(
     let mut replies = [Vec::new(), Vec::new()];
     // The opened cursors of each server.
     let mut cursors = [Vec::new(), Vec::new()];
+    // The UUID of the collection that each server listed last.
+    let mut listed: [Option<ValueBuf>; 2] = [None, None];
     let mut left = commands;
     while let Some(first) = left.first() {
         if is_restart(first) {
@@ -169,7 +172,8 @@ pub(crate) fn ask(
             left = &left[1..];
             continue;
         }
-        let waits = |command: &DocBuf| is_more(command) || is_restart(command);
+        let waits =
+            |command: &DocBuf| is_more(command) || is_restart(command) || names_listed(command);
         let others = left[1..].iter().take(IN_FLIGHT - 1);
         let count = 1 + others.take_while(|command| !waits(command)).count();
         let (some, rest) = left.split_at(count);
@@ -179,8 +183,14 @@ pub(crate) fn ask(
             let send = |server: &mut Server| -> io::Result<()> {
                 let client = server.client()?;
                 for command in some {
-                    let more = is_more(command).then(|| of_cursor(command, &cursors[number]));
-                    let command = more.as_ref().unwrap_or(command);
+                    let own = if is_more(command) {
+                        Some(of_cursor(command, &cursors[number]))
+                    } else if names_listed(command) {
+                        Some(with_listed(command, listed[number].as_ref()))
+                    } else {
+                        None
+                    };
+                    let command = own.as_ref().unwrap_or(command);
                     let database = if is_of_admin(command) { "admin" } else { &database };
                     client.send(database, command.as_doc(), &[], Flags::default())?;
                 }
@@ -197,6 +207,9 @@ pub(crate) fn ask(
                 if let Some(cursor) = cursor_of(&reply) {
                     cursors[number].push(cursor);
                 }
+                if let Some(uuid) = listed_in(&reply) {
+                    listed[number] = Some(uuid);
+                }
                 replies[number].push(reply);
             }
         }
@@ -204,9 +217,15 @@ pub(crate) fn ask(
     Ok(replies)
 }
 
-/// Returns whether a command is for the database `admin`: a pipeline of the operations of all.
+/// Returns whether a command is for the database `admin`: a pipeline of the operations of all, or
+/// a new name of a collection.
 fn is_of_admin(command: &DocBuf) -> bool {
-    if command.as_doc().iter().next().is_none_or(|field| field.name != "aggregate") {
+    let is_named =
+        |name: &str| command.as_doc().iter().next().is_some_and(|field| field.name == name);
+    if is_named("renameCollection") {
+        return true;
+    }
+    if !is_named("aggregate") {
         return false;
     }
     let command = Tree::of_doc(command.as_doc());

@@ -64,7 +64,16 @@ fn key(name: &str) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    value_to_string(Value::from(text), Mode::Relaxed)
+    // White space that looks like another, or like nothing, is shown by its code.
+    let is_hidden = |c: char| {
+        !c.is_ascii() && (c.is_whitespace() || matches!(c, '\u{180e}' | '\u{200b}' | '\u{feff}'))
+    };
+    let text = value_to_string(Value::from(text), Mode::Relaxed);
+    let shown = |c: char| match is_hidden(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 fn scalar(value: Value<'_>) -> String {
@@ -122,6 +131,7 @@ mod tests {
         check(Tree::of(-0.0), "Double(-0)");
         check(Tree::of(1_i64), "Long(\"1\")");
         check(Tree::of("a\"b\n"), "\"a\\\"b\\n\"");
+        check(Tree::of("é\u{a0}\u{feff}"), "\"é\\u00a0\\ufeff\"");
         check(Tree::field("a.b", Tree::field("$gt", Tree::of(2.5))), "{ \"a.b\": { $gt: 2.5 } }");
     }
 }

@@ -98,7 +98,7 @@ fn list_edits(list: &[Tree]) -> Vec<Vec<Tree>> {
 /// Returns whether an item of a list is a command and not a document, which has its `_id` at the
 /// front.
 fn is_step(item: &Tree) -> bool {
-    const STEPS: [&str; 22] = [
+    const STEPS: [&str; 24] = [
         "aggregate",
         "applyOps",
         "convertToCapped",
@@ -117,6 +117,8 @@ fn is_step(item: &Tree) -> bool {
         "restart",
         "createIndexes",
         "drop",
+        "dropIndexes",
+        "renameCollection",
         "count",
         "listIndexes",
         "listCollections",

@@ -7,9 +7,8 @@
 use marula_bson::DocBuf;
 
 use crate::case::{Case, failure};
-use crate::compare::{Difference, compare};
+use crate::compare::{Difference, compare, failure_shown};
 use crate::shrink::candidates;
-use crate::tree::Tree;
 
 /// The words of docs/differences.md that describe such a difference.
 pub(crate) const WORDS: &str = "Of two mistakes in one command, the other may be reported";
@@ -42,11 +41,8 @@ pub(crate) fn has_two_mistakes<E>(
         if compare(simpler, [&ours, &theirs], false).is_some_and(is_other_mistake) {
             continue;
         }
-        let failures: Vec<_> = ours
-            .iter()
-            .chain(&theirs)
-            .map(|reply| failure(&Tree::of_doc(reply.as_doc())))
-            .collect();
+        let failures: Vec<_> =
+            ours.iter().chain(&theirs).map(|reply| failure_shown(simpler, reply)).collect();
         for (agreed, reported) in agreed.iter_mut().zip(&reported) {
             *agreed |= failures.contains(reported);
         }
@@ -67,7 +63,7 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::tree::tree;
+    use crate::tree::{Tree, tree};
 
     fn case(command: Tree) -> Case {
         Case {

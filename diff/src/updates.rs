@@ -78,6 +78,7 @@ impl Maker {
             6 => tree! { "$unset" => maker.path().as_str() },
             7 => tree! { "$replaceWith" => maker.expression("obj", 2) },
             8 => tree! { "$replaceRoot" => tree! { "newRoot" => maker.expression("obj", 2) } },
+            _ if maker.random.percent(20) => maker.fill_stage(),
             _ => tree! { "$project" => maker.stage_projection() },
         };
         Tree::Array((0..count).map(|_| stage(self)).collect())

@@ -163,6 +163,78 @@ const STRINGS: [&str; 34] = [
     "a\0b",
     "a\nb",
 ];
+/// Strings with white space of Unicode: collations, `$trim` and texts of numbers count other
+/// characters as such.
+const SPACED: [&str; 16] = [
+    "\u{a0}",
+    "a\u{a0}b",
+    "\u{a0}a",
+    "a\u{a0}",
+    "a b",
+    "a\tb",
+    "a\u{85}b",
+    "a\u{1680}b",
+    "a\u{2003}b",
+    "a\u{2028}b",
+    "a\u{202f}b",
+    "a\u{3000}",
+    "\u{feff}a",
+    "a\u{200b}b",
+    "a\u{180e}b",
+    "a\u{0b}b",
+];
+
+/// Strings that are numbers, or nearly; the last one is none.
+pub(crate) const NUMERIC: [&str; 48] = [
+    "+5",
+    "-5",
+    "+-5",
+    " 12",
+    "12 ",
+    "\t12",
+    "\u{a0}12",
+    "0x1F",
+    "0X1f",
+    "+0xff",
+    "-0x10",
+    "0x",
+    "0x1p3",
+    "0b1",
+    "1e3",
+    "1E+3",
+    "1e-2",
+    "1e",
+    "1_000",
+    "1,000",
+    "1.",
+    ".5",
+    "+.5e1",
+    ".",
+    "-0",
+    "-0.0",
+    "00012",
+    "1.5",
+    "2147483647",
+    "2147483648",
+    "-2147483649",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "1e400",
+    "1e-400",
+    "1e7000",
+    "inf",
+    "+inf",
+    "-Infinity",
+    "nan",
+    "NaN",
+    "1L",
+    "1f",
+    "12\0",
+    "\u{ff11}",
+    "0.1000000000000000055511151231257827021181583404541015625",
+    "five",
+];
 const DATES: [i64; 14] = [
     0,
     1,
@@ -194,11 +266,15 @@ pub(crate) struct Maker {
     pub(crate) seen: Vec<(String, Tree)>,
     /// Variables of expressions that are in scope, without their `$$`.
     pub(crate) variables: Vec<&'static str>,
+    /// Whether strings and collations of the round are mostly about white space.
+    pub(crate) is_spaced: bool,
 }
 
 impl Maker {
     pub(crate) fn new(seed: u64) -> Maker {
-        Maker { random: Random::new(seed), seen: Vec::new(), variables: Vec::new() }
+        let mut random = Random::new(seed);
+        let is_spaced = random.percent(8);
+        Maker { random, seen: Vec::new(), variables: Vec::new(), is_spaced }
     }
 
     /// Returns `count` documents, with `_id`s from 1 on, and records their content.
@@ -346,7 +422,12 @@ impl Maker {
     }
 
     pub(crate) fn string(&mut self) -> Tree {
-        Tree::of(*self.random.pick(&STRINGS))
+        match self.random.below(20) {
+            0 => Tree::of(*self.random.pick(&SPACED)),
+            2..12 if self.is_spaced => Tree::of(*self.random.pick(&SPACED)),
+            1 => Tree::of(*self.random.pick(&NUMERIC)),
+            _ => Tree::of(*self.random.pick(&STRINGS)),
+        }
     }
 
     pub(crate) fn date(&mut self) -> Tree {

@@ -137,6 +137,13 @@ impl Maker {
 
     /// Adds a `$fill`, and a sort after it.
     pub(crate) fn fill(&mut self, stages: &mut Vec<Tree>) {
+        let stage = self.fill_stage();
+        stages.push(stage);
+        stages.push(tree! { "$sort" => tree! { "_id" => 1 } });
+    }
+
+    /// Returns a `$fill`, which outputs documents in any order.
+    pub(crate) fn fill_stage(&mut self) -> Tree {
         let mut fields = Vec::new();
         match self.random.below(6) {
             0 => {
@@ -165,8 +172,7 @@ impl Maker {
             }
         }
         fields.push(("output".to_owned(), Tree::Doc(output)));
-        stages.push(tree! { "$fill" => Tree::Doc(fields) });
-        stages.push(tree! { "$sort" => tree! { "_id" => 1 } });
+        tree! { "$fill" => Tree::Doc(fields) }
     }
 
     /// Adds a `$densify`, and a sort after it that distinguishes the new documents.

@@ -3,11 +3,25 @@
 use marula_bson::Value;
 
 use super::Accepted;
-use super::looks::{commands, count, first_batch, holds, messages, pipelines, without_record_ids};
+use super::looks::{
+    commands, count, first_batch, holds, mentions, messages, pipelines, without_record_ids,
+};
 use crate::case::failure;
 use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
+    Accepted {
+        words: "mongod compares a no-break space as a character under",
+        applies: |case, difference| {
+            let is_text = |value: Value<'_>, text: &str| {
+                value.as_str().is_some_and(|found| found.to_string().contains(text))
+            };
+            difference.class == "results"
+                && mentions(case, "maxVariable")
+                && holds(case, &|value| is_text(value, "shifted"))
+                && holds(case, &|value| is_text(value, "\u{a0}"))
+        },
+    },
     Accepted {
         words: "Where a part of a positional path is missing, mongod looks for the rest of the path next to it",
         applies: |case, difference| {
