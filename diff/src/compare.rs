@@ -137,7 +137,7 @@ fn normal(case: &Case, mut reply: Tree) -> Tree {
 }
 
 /// Sorts the fields of all documents of a reply by their names.
-fn sort_fields(tree: &mut Tree) {
+pub(crate) fn sort_fields(tree: &mut Tree) {
     match tree {
         Tree::Leaf(_) => {}
         Tree::Array(items) => items.iter_mut().for_each(sort_fields),

@@ -25,6 +25,29 @@ def test_collections_appear_and_go(client, db):
     assert db.name not in client.list_database_names()
 
 
+def test_listed_databases_have_sizes_that_are_added_up(client, db):
+    first, last = client[db.name + "_a"], client[db.name + "_b"]
+    last.create_collection("empty")
+    first.create_collection("v", viewOn="nothing", pipeline=[])
+    db.c.insert_one({"pad": "x" * 3_000_000})
+    try:
+        reply = client.admin.command("listDatabases")
+        databases = reply["databases"]
+        names = [one["name"] for one in databases]
+        assert names == sorted(names) and {db.name, first.name, last.name} <= set(names)
+        for one in databases:
+            assert list(one) == ["name", "sizeOnDisk", "empty"]
+            assert one["sizeOnDisk"] > 0 and one["empty"] is False, one
+        assert reply["totalSize"] == sum(one["sizeOnDisk"] for one in databases)
+        assert reply["totalSizeMb"] == reply["totalSize"] >> 20
+        reply = client.admin.command("listDatabases", nameOnly=True)
+        assert reply["databases"] == [{"name": name} for name in names] and "totalSize" not in reply
+    finally:
+        for one in (first, last):
+            client.drop_database(one.name)
+    assert not {first.name, last.name} & set(client.list_database_names())
+
+
 def test_rename_moves_documents_and_indexes(client, db):
     db.a.insert_many([{"_id": i, "x": i} for i in range(10)])
     db.a.create_index("x")
@@ -170,6 +193,35 @@ def test_a_command_may_say_which_collection_it_means(db):
     with pytest.raises(OperationFailure) as refused:
         db.client.admin.command("renameCollection", db.name + ".other", to="elsewhere.c", collectionUUID=uuids["other"])
     assert refused.value.code == 72
+
+
+def test_a_time_series_is_named_by_its_buckets_where_its_uuid_differs(db):
+    db.create_collection("k", timeseries={"timeField": "t"})
+    nobody = bson.Binary(uuid.uuid4().bytes, 4)
+    for command, name in (
+        ({"find": "k"}, "k"),
+        ({"update": "k", "updates": [{"q": {}, "u": {"$set": {"a": 1}}}]}, "system.buckets.k"),
+        ({"delete": "k", "deletes": [{"q": {}, "limit": 0}]}, "system.buckets.k"),
+        ({"dropIndexes": "k", "index": "a"}, "system.buckets.k"),
+    ):
+        try:
+            details = db.command({**command, "collectionUUID": nobody})["writeErrors"][0]
+        except OperationFailure as error:
+            details = error.details
+        assert (details["code"], details["expectedCollection"]) == (361, name), command
+    db.command({"collMod": "k", "collectionUUID": nobody})
+    db.command({"createIndexes": "k", "indexes": [{"key": {"a": 1}, "name": "a"}], "collectionUUID": nobody})
+
+
+def test_a_view_is_refused_before_the_mistakes_of_a_write(db):
+    db.command("create", "k", viewOn="c")
+    for command in (
+        {"update": "k", "updates": [{"q": {}, "u": {"$foo": 1}}]},
+        {"update": "k", "updates": [{"q": {}, "u": {"$rename": {"x.$[e]": "d"}}, "multi": True}]},
+        {"delete": "k", "deletes": [{"q": {"$foo": 1}, "limit": 0}]},
+        {"delete": "k", "deletes": [{"q": {}, "limit": 0, "collation": {"locale": "xx"}}]},
+    ):
+        assert db.command(command)["writeErrors"][0]["code"] == 166, command
 
 
 def test_a_document_with_two_ids_creates_no_collection(db):

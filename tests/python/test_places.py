@@ -64,6 +64,32 @@ def test_what_is_no_place_is_refused(db, kind, place, code):
     assert db.command("validate", "c")["valid"]
 
 
+def test_a_hole_shares_one_vertex_with_the_ring_around_it(c):
+    """The ring around it may be another hole."""
+    rings = [
+        [[0, 2], [2.5, 1], [0, 1], [0, 2]],
+        [[0.5625, 1.225], [1.1875, 1.225], [0.5625, 1.475], [0.5625, 1.225]],
+        [[0.5625, 1.225], [0.75, 1.325], [0.5625, 1.475], [0.65625, 1.4], [0.5625, 1.225]],
+    ]
+    with pytest.raises(pymongo.errors.OperationFailure, match="^Loop 2 shares more than one vertex with its parent loop 1"):
+        list(c.find({"p": {"$geoIntersects": {"$geometry": {"type": "Polygon", "coordinates": rings}}}}))
+
+
+def test_a_search_from_outside_the_plane(c):
+    """Each command says what it was doing."""
+    c.create_index([("p", "2d")])
+    for doing, run in (
+        ("Executor error during find command", lambda where: list(c.find(where))),
+        ("Executor error during distinct command", lambda where: c.distinct("a", where)),
+        ("Plan executor error during findAndModify", lambda where: c.find_one_and_delete(where)),
+    ):
+        with pytest.raises(pymongo.errors.OperationFailure) as failure:
+            run({"p": {"$near": [200, 1]}})
+        assert failure.value.code == 16433
+        text = doing + " :: caused by :: point not in interval of [ -180, 180 ] :: caused by :: { 0: 200.0, 1: 1.0 }"
+        assert failure.value.details["errmsg"] == text
+
+
 def test_near_comes_in_order_of_distance(world):
     db, places = world
     center = [13.4, 52.5]
@@ -527,3 +553,56 @@ def test_searches_by_distance_are_counted_before_their_places_are_looked_at(db, 
     db.c.insert_one({"p": [0, 1]})
     with pytest.raises(pymongo.errors.OperationFailure, match=text):
         list(db.c.find(query))
+
+
+HINTED = {
+    "find": lambda query: {"find": "c", "filter": query, "hint": "places"},
+    "count": lambda query: {"count": "c", "query": query, "hint": "places"},
+    "aggregate": lambda query: {"aggregate": "c", "pipeline": [{"$match": query}], "cursor": {}, "hint": "places"},
+    "update": lambda query: {"update": "c", "updates": [
+        {"q": query, "u": {"$set": {"x": 1}}, "multi": True, "hint": "places"}]},
+    "findAndModify": lambda query: {
+        "findAndModify": "c", "query": query, "update": {"$set": {"x": 2}}, "hint": "places"},
+    "delete": lambda query: {"delete": "c", "deletes": [{"q": query, "limit": 0, "hint": "places"}]},
+}
+
+
+def number(reply):
+    """Of the documents that a command has found."""
+    if "cursor" in reply:
+        return len(reply["cursor"]["firstBatch"])
+    return reply["lastErrorObject"]["n"] if "lastErrorObject" in reply else reply["n"]
+
+
+@pytest.mark.parametrize("key", [
+    {"p": "2d"}, {"p": "2d", "a": 1}, {"p": "2dsphere"}, {"p": "2dsphere", "a": 1},
+], ids=str)
+def test_a_hint_without_a_place_reads_the_whole_index(db, key):
+    """A document without a place is not in it, and not found by it."""
+    db.c.create_index(list(key.items()), name="places")
+    db.c.insert_many([{"_id": 1, "p": [1, 2], "a": 1}, {"_id": 2, "a": 1}])
+    for query, expected in (({}, 1), ({"a": 1}, 1), ({"_id": 2}, 0), ({"p": None}, 0), ({"p": {"$exists": True}}, 1)):
+        for name, command in HINTED.items():
+            assert number(db.command(command(query))) == expected, (query, name)
+        assert db.c.count_documents({"_id": 2, "x": {"$exists": False}}) == 1
+        db.c.replace_one({"_id": 1}, {"p": [1, 2], "a": 1}, upsert=True)
+    plan = db.c.find({"a": 1}).hint("places").explain()["queryPlanner"]["winningPlan"]
+    assert (plan["stage"], plan["inputStage"]["stage"]) == ("FETCH", "IXSCAN"), plan
+    with pytest.raises(pymongo.errors.OperationFailure) as failed:
+        db.command("distinct", "c", key="a", hint="places")
+    assert failed.value.code == 40415
+
+
+def test_a_hint_of_an_index_that_finds_nothing_near_is_refused(db):
+    """A `2dsphere` index does not serve a search on the plane."""
+    db.c.create_index([("p", "2dsphere")], name="places")
+    db.c.create_index([("p", "2d")], name="plane")
+    db.c.insert_one({"_id": 1, "p": [1, 2]})
+    for name, command in HINTED.items():
+        if name != "aggregate":
+            try:
+                codes = [error["code"] for error in db.command(command({"p": {"$near": [0, 0]}}))["writeErrors"]]
+            except pymongo.errors.OperationFailure as error:
+                codes = [error.code]
+            assert codes == [291], name
+    assert list(db.c.find()) == [{"_id": 1, "p": [1, 2]}]

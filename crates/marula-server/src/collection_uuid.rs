@@ -22,8 +22,41 @@ pub(crate) fn check(ctx: &Context<'_>, request: &Request<'_>, ns: &Namespace) ->
     }
 }
 
+/// The same, of a command that does not look at the UUID of a time series.
+pub(crate) fn check_ordinary(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    ns: &Namespace,
+) -> Result<()> {
+    if is_time_series(ctx, ns) { Ok(()) } else { check(ctx, request, ns) }
+}
+
+/// The same, of a command that names the buckets of a time series in its error.
+pub(crate) fn check_buckets(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    ns: &Namespace,
+) -> Result<()> {
+    match request.arg("collectionUUID") {
+        Some(Value::Binary(meant)) if is_time_series(ctx, ns) => {
+            check_shown(ctx, ns, meant.bytes, &format!("system.buckets.{}", ns.collection()))
+        }
+        _ => check(ctx, request, ns),
+    }
+}
+
+fn is_time_series(ctx: &Context<'_>, ns: &Namespace) -> bool {
+    let found = ctx.server.db.catalog().get(ns.db(), ns.collection());
+    found.is_some_and(|collection| collection.state().options.time_series.is_some())
+}
+
 /// Checks that the collection `ns` has this UUID.
 pub(crate) fn check_is(ctx: &Context<'_>, ns: &Namespace, meant: &[u8]) -> Result<()> {
+    check_shown(ctx, ns, meant, ns.collection())
+}
+
+/// The same, with the name that the error shows.
+fn check_shown(ctx: &Context<'_>, ns: &Namespace, meant: &[u8], shown: &str) -> Result<()> {
     let catalog = ctx.server.db.catalog();
     let found = catalog.get(ns.db(), ns.collection());
     if found.is_some_and(|collection| collection.uuid()[..] == *meant) {
@@ -36,7 +69,7 @@ pub(crate) fn check_is(ctx: &Context<'_>, ns: &Namespace, meant: &[u8]) -> Resul
     let fields = DocBuf::build(|out| {
         out.append("db", ns.db());
         out.append("collectionUUID", Binary { subtype: 4, bytes: meant });
-        out.append("expectedCollection", ns.collection());
+        out.append("expectedCollection", shown);
         match &actual {
             Some(name) => out.append("actualCollection", name.as_str()),
             None => out.append("actualCollection", Value::Null),

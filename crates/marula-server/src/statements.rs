@@ -6,6 +6,7 @@ use marula_db::session::{Done, StatementIds};
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
 use marula_operation::statements::{Report, run_all};
+use marula_operation::targets::check_not_view;
 use marula_operation::{Env, Progress};
 
 use crate::context::Context;
@@ -74,9 +75,14 @@ impl<'r> Batch<'r> {
         let Some(mut op) = self.begin(ctx, request)? else { return Ok(Progress::NeedsPool) };
         let (ns, count) = (&self.ns, self.statements.len());
         let run = |index: usize, op: &mut WriteOp<'_>| {
-            let statement = read(self.statements[index], op.ids.at(index))?;
-            let outcome = collection_uuid::check(ctx, request, ns)
-                .and_then(|()| statement.run(&ctx.env(), ns, op));
+            let check = || {
+                collection_uuid::check_buckets(ctx, request, ns)
+                    .and_then(|()| check_no_view(ctx, ns))
+            };
+            let statement = read(self.statements[index], op.ids.at(index));
+            // Errors of the collection come before those of the statement.
+            let statement = statement.map_err(|error| check().err().unwrap_or(error))?;
+            let outcome = check().and_then(|()| statement.run(&ctx.env(), ns, op));
             if let Some(noted) = &mut ctx.statements {
                 let counts = outcome.as_ref().map(|done| match done {
                     Progress::Done(done) => S::counts(done),
@@ -89,6 +95,13 @@ impl<'r> Batch<'r> {
         };
         run_all(count, is_ordered(request), &mut op, S::recorded, run, take)
     }
+}
+
+/// Refuses a view, but not a time series.
+fn check_no_view(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
+    let collection = ctx.server.db.collection(ns);
+    let collection = collection.filter(|one| one.state().options.time_series.is_none());
+    collection.map_or(Ok(()), |collection| check_not_view(&collection))
 }
 
 /// A statement of an `update` or a `delete`.

@@ -7,6 +7,7 @@ use super::looks::{
     commands, count, first_batch, has_kind, holds, mentions, messages, names_a_place, sorted,
 };
 use crate::case::{Case, key_of};
+use crate::compare::sort_fields;
 use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
@@ -130,6 +131,34 @@ pub(super) const ROWS: &[Accepted] = &[
                 && mentions(case, "$geoWithin")
                 && only(ours, theirs)
                 && only(theirs, ours)
+        },
+    },
+    Accepted {
+        words: "**A cursor over an index while its documents change.**",
+        applies: |case, difference| {
+            let is_planned = case.command.get("sort").is_some() || mentions(case, "$or");
+            let changes = ["insert", "update", "delete", "findAndModify", "dropIndexes"];
+            let is_changed = |step: &Tree| changes.iter().any(|name| step.get(name).is_some());
+            let [ours, theirs] = difference.replies.clone().map(|mut reply| {
+                sort_fields(&mut reply);
+                reply
+            });
+            let is_told = difference.class == "results" || difference.class == "code 0 for 175";
+            case.kind == "getMore"
+                && !case.indexes.is_empty()
+                && is_planned
+                && is_told
+                && (case.steps.iter().any(is_changed) || ours == theirs)
+        },
+    },
+    Accepted {
+        words: "A failed update or findAndModify may leave the mark",
+        applies: |_, difference| {
+            let flags = difference
+                .replies
+                .each_ref()
+                .map(|reply| reply.get("plan").and_then(|plan| plan.get("isMultiKey")).cloned());
+            difference.class == "marks" && flags == [Some(Tree::of(true)), Some(Tree::of(false))]
         },
     },
     Accepted {

@@ -55,8 +55,8 @@ const FEW: u64 = 300;
 const MANY: u64 = 600;
 
 errors! {
-    near_too_large() = QueryExceededMemoryLimitNoDiskUseAllowed, "Executor error during find command :: caused by :: $geoNear exceeded memory limit of 104857600 bytes";
-    near_outside(min: f64, max: f64, x: &str, y: &str) = 16_433, "Executor error during find command :: caused by :: point not in interval of [ {min}, {max} ] :: caused by :: {{ 0: {x}, 1: {y} }}";
+    near_too_large() = QueryExceededMemoryLimitNoDiskUseAllowed, "$geoNear exceeded memory limit of 104857600 bytes";
+    near_outside(min: f64, max: f64, x: &str, y: &str) = 16_433, "point not in interval of [ {min}, {max} ] :: caused by :: {{ 0: {x}, 1: {y} }}";
 }
 
 /// The state of a search during a run.

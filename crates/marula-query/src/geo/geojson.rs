@@ -36,7 +36,7 @@ errors! {
     polygon_not_an_array() = BadValue, "Polygon coordinates must be an array";
     polygon_no_loops() = BadValue, "Polygon has no loops.";
     polygon_invalid(reason: &str, polygon: &Value<'_>) = BadValue, "Polygon isn't valid: {reason} {polygon}";
-    polygon_shares_vertices(hole: usize, polygon: &Value<'_>) = BadValue, "Loop {hole} shares more than one vertex with its parent loop 0: {polygon}";
+    polygon_shares_vertices(hole: usize, parent: usize, polygon: &Value<'_>) = BadValue, "Loop {hole} shares more than one vertex with its parent loop {parent}: {polygon}";
     polygon_nested(polygon: &Value<'_>) = BadValue, "Polygon interior loops cannot be nested: {polygon}";
     big_polygon_loops(polygon: &Value<'_>) = BadValue, "Only one simple loop is allowed in a big polygon: {polygon}";
     loop_empty(ring: &Value<'_>) = BadValue, "Loop has no vertices: {ring}";
@@ -267,8 +267,8 @@ fn parse_polygon(coordinates: Option<Value<'_>>, winding: Winding) -> Result<Pol
     if let Some(reason) = polygon.clash_of_rings() {
         return Err(polygon_invalid(&reason, &shown));
     }
-    if let Some(hole) = polygon.hole_at_shell() {
-        return Err(polygon_shares_vertices(hole, &shown));
+    if let Some((hole, parent)) = polygon.hole_at_parent() {
+        return Err(polygon_shares_vertices(hole, parent, &shown));
     }
     if polygon.has_nested_holes() {
         return Err(polygon_nested(&shown));

@@ -149,14 +149,27 @@ impl Polygon {
         None
     }
 
-    /// The number, from one, of a hole that shares more than one vertex with the shell.
-    pub(super) fn hole_at_shell(&self) -> Option<usize> {
+    /// The numbers, from one, of a hole and of the ring around it, if they share more than one
+    /// vertex; the shell has the number zero.
+    pub(super) fn hole_at_parent(&self) -> Option<(usize, usize)> {
         let vertices = |ring: &Loop| -> HashSet<Bits> {
             (0..ring.num_vertices()).map(|at| bits(ring.vertex(at))).collect()
         };
-        let shell = vertices(&self.shell);
-        let is_shared = |hole: &Loop| vertices(hole).intersection(&shell).count() > 1;
-        self.holes.iter().position(is_shared).map(|at| at + 1)
+        let rings: Vec<HashSet<Bits>> = self.rings().map(vertices).collect();
+        let numbers = 1..=self.holes.len();
+        numbers
+            .map(|hole| (hole, self.parent(hole)))
+            .find(|(hole, parent)| rings[*hole].intersection(&rings[*parent]).count() > 1)
+    }
+
+    /// The number of the smallest ring around a hole.
+    fn parent(&self, hole: usize) -> usize {
+        let ring = |number: usize| &self.holes[number - 1];
+        let around = (1..=self.holes.len())
+            .filter(|other| *other != hole && encloses(ring(*other), ring(hole)));
+        around
+            .reduce(|one, other| if encloses(ring(one), ring(other)) { other } else { one })
+            .unwrap_or(0)
     }
 
     /// Returns whether a hole lies in another.

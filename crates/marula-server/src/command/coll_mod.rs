@@ -11,6 +11,7 @@ use marula_error::{Result, errors};
 use marula_operation::targets;
 use marula_operation::time_series::index;
 use marula_operation::views::{self, Definition};
+use marula_query::expression::saturated_long;
 use marula_query::feature_version::FeatureVersion;
 
 use super::create::{
@@ -103,7 +104,7 @@ fn run(
         return Err(both_images());
     }
     let ns = request.namespace()?;
-    collection_uuid::check(context, request, &ns)?;
+    collection_uuid::check_ordinary(context, request, &ns)?;
     let is_dry_run = request.flag("dryRun");
     if is_dry_run {
         check_dry_run(request)?;
@@ -208,14 +209,9 @@ fn check_capped_max(_: FeatureVersion, max: Value<'_>) -> Result<()> {
     }
 }
 
-/// Returns a number without its fraction.
+/// Returns a number without its fraction, a decimal rounded.
 fn whole(number: Value<'_>) -> i64 {
-    if let Some(whole) = number.as_exact_i64() {
-        return whole;
-    }
-    #[allow(clippy::cast_possible_truncation)]
-    let number = number.as_f64().unwrap_or_default() as i64;
-    number
+    saturated_long(number).unwrap_or_default()
 }
 
 /// Returns the new granularity, if the request contains one.

@@ -95,7 +95,7 @@ fn build_in_present_collection(
 ) -> Result<Option<Outcome>> {
     let ns = request.namespace()?;
     writes::check_writable(&ns)?;
-    collection_uuid::check(context, request, &ns)?;
+    collection_uuid::check_ordinary(context, request, &ns)?;
     let quorum = request.arg("commitQuorum");
     let server = context.server.clone();
     if let Some(quorum) = quorum {

@@ -70,7 +70,7 @@ fn run(
 ) -> Result<Outcome> {
     let selector = selector(request);
     let ns = request.namespace()?;
-    collection_uuid::check(context, request, &ns)?;
+    collection_uuid::check_buckets(context, request, &ns)?;
     let db = &context.server.db;
     if ns.collection() == "system.views" {
         return Err(views_are_locked());
