@@ -593,7 +593,7 @@ impl Case {
     }
 
     /// Returns whether the case has several commands, each of which depends on those before it.
-    /// Such a case begins with new indexes, which earlier ones have not marked.
+    /// It begins with new indexes, which earlier cases have not marked.
     pub(crate) fn is_sequence(&self) -> bool {
         SEQUENCES.contains(&self.kind) || !self.steps.is_empty()
     }

@@ -313,7 +313,7 @@ impl Maker {
     }
 
     /// Returns the pipeline of a `$merge` for a document that exists: of stages that are permitted
-    /// there, and a few others. A `$fill` stands for stages of which some are.
+    /// there, and a few others. A `$fill` represents stages of which some are.
     fn stages_when_matched(&mut self) -> Tree {
         let stage = |maker: &mut Maker| match maker.random.below(20) {
             0..4 => tree! { "$set" => maker.computed_fields(1) },

@@ -13,7 +13,7 @@ use crate::sequences::multikey;
 use crate::tree::Tree;
 use crate::values::is_of_case;
 
-/// The field that stands for a reply with a plan: it has the marks of arrays.
+/// The only field of a reply with a plan: it has the marks of arrays.
 const PLAN: &str = "plan";
 
 /// The first replies of a case that differ.

@@ -1,7 +1,7 @@
 //! Queries whose walks over several ranges of an index, or over several indexes, are merged into
 //! one order: mongod's plan `SORT_MERGE`.
 //!
-//! Such a plan holds the next entry of each walk while others write, and each walk continues from a
+//! The plan holds the next entry of each walk while others write, and each walk continues from a
 //! key that may have moved or gone.
 
 use marula_bson::Value;

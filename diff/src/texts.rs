@@ -76,7 +76,7 @@ impl Maker {
         }
     }
 
-    /// Returns an array or a document with few values, for the fields beside a text.
+    /// Returns an array or a document with few values, for the fields next to a text.
     fn beside_text(&mut self) -> Tree {
         let number = self.small();
         match self.random.below(10) {

@@ -1,7 +1,7 @@
 //! Commands with a `collectionUUID`: that of the collection, of another one, or of none.
 //!
-//! Each server gives its collections UUIDs of its own. A command is generated with one that stands
-//! for the collection that was listed last, and each server is sent what it has listed itself.
+//! Each server gives its collections UUIDs of its own. A command is generated with one that
+//! represents the collection that was listed last, and each server is sent its own.
 
 use marula_bson::{Binary, DocBuf, Value, ValueBuf};
 
@@ -14,7 +14,7 @@ const FIELD: &str = "collectionUUID";
 /// The subtype of binary values that are UUIDs.
 const SUBTYPE: u8 = 4;
 
-/// Stands for the UUID of the collection that was listed last.
+/// Represents the UUID of the collection that was listed last.
 const LISTED: &[u8; 16] = b"the last listed\0";
 
 /// The UUID of no collection.

@@ -12,9 +12,10 @@ import threading
 import time
 
 import pymongo
+import pytest
 import server
 from bson import Binary, Int64
-from pymongo.errors import AutoReconnect, ConnectionFailure, NetworkTimeout
+from pymongo.errors import AutoReconnect, ConnectionFailure, DuplicateKeyError, NetworkTimeout
 from raw import Raw
 
 ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "4"))
@@ -210,3 +211,27 @@ def test_ddl_survives_a_crash():
             assert sorted(client.t.new.index_information()) == ["_id_", "by x"]
             assert client.t.capped.options()["capped"] is True
             assert "other" not in client.list_database_names()
+
+
+def test_a_multikey_mark_of_a_write_that_failed_survives_a_crash():
+    """The first write fails after it has met an array in `a`; the second one is the first that is stored with it."""
+    with server.Server() as own:
+        with pymongo.MongoClient(own.uri, **JOURNAL) as client:
+            c = client.t.c
+            c.create_index("a")
+            c.create_index("b", unique=True)
+            c.insert_many([{"_id": 1, "b": 1}, {"_id": 2, "b": 2}, {"_id": 3}])
+            with pytest.raises(DuplicateKeyError):
+                c.update_one({"_id": 2}, {"$set": {"a": [1, 2], "b": 1}})
+            c.update_one({"_id": 3}, {"$set": {"a": [1, 2]}})
+        own.kill()
+        own.start()
+        with pymongo.MongoClient(own.uri) as client:
+            c = client.t.c
+            # Without the mark it would be found once for each element.
+            assert list(c.find({"a": {"$gte": 1}}).hint("a_1")) == [{"_id": 3, "a": [1, 2]}]
+            assert c.count_documents({"a": {"$gte": 1}}, hint="a_1") == 1
+            report = client.t.command("validate", "c", full=True)
+            assert report["valid"] and not report["errors"], report
+            plan = c.find({"a": 1}).hint("a_1").explain()["queryPlanner"]["winningPlan"]["inputStage"]
+            assert plan["isMultiKey"] is True and plan["multiKeyPaths"] == {"a": ["a"]}

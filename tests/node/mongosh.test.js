@@ -36,7 +36,11 @@ function typeInto(address, ...lines) {
 
 // Runs a script and returns its last value.
 function run(script) {
-  const uri = server.uri.replace('/?', `/${database}?`);
+  return runAt(server.uri, script);
+}
+
+function runAt(address, script) {
+  const uri = address.replace('/?', `/${database}?`);
   return new Promise((resolve, reject) => {
     execFile(mongosh, ['--quiet', '--norc', '--json=relaxed', uri, '--eval', script],
       { env: { ...process.env, HOME: home }, timeout: 60000 },
@@ -79,6 +83,70 @@ test('indexes and explain', async () => {
   assert.equal(await run('db.i.createIndex({ a: 1 })'), 'a_1');
   assert.deepEqual((await run('db.i.getIndexes()')).map((index) => index.name), ['_id_', 'a_1']);
   assert.equal((await run('db.i.find({ a: 1 }).explain().queryPlanner.winningPlan.inputStage')).stage, 'IXSCAN');
+});
+
+test('db.currentOp() shows an operation, and db.killOp() ends it', async () => {
+  await run('db.slow.insertOne({ _id: 1 })');
+  const ended = run(`try { db.slow.find({ $where: 'sleep(600000) || true' }).comment('watched').toArray() }
+    catch (error) { error.codeName }`);
+  const [[found], others] = await run(`let found = [];
+    while (found.length === 0) found = db.currentOp({ 'command.comment': 'watched' }).inprog;
+    const others = db.currentOp({ 'command.comment': 'nobody' }).inprog;
+    db.killOp(found[0].opid);
+    [found, others]`);
+  assert.equal(await ended, 'Interrupted');
+  assert.deepEqual(others, []);
+  assert.deepEqual([found.ns, found.op, found.active], [`${database}.slow`, 'query', true]);
+  assert.equal(found.command.find, 'slow');
+  assert.match(found.appName, /^mongosh/);
+  assert.equal(typeof found.secs_running, 'number');
+  // The statement that asks is an operation, too.
+  assert.match(await type('db.currentOp()'), /ns: 'admin\.\$cmd\.aggregate',\s+command: \{\s+aggregate: 1/);
+});
+
+test('show users, show roles, show profile, show log global', async () => {
+  const text = await type(
+    'db.createUser({ user: "ada", pwd: "p", roles: ["readWrite"] }).ok',
+    'db.createRole({ role: "looker", privileges: [], roles: ["read"] }).ok',
+    'show users', 'show roles', 'show profile',
+    'db.setProfilingLevel(2).was', 'db.profiled.insertOne({ _id: 1 }).acknowledged',
+    'db.profiled.find({ $where: "sleep(20) || true" }).toArray()', 'db.setProfilingLevel(0).was', 'show profile',
+    'db.dropAllUsers().n', 'db.dropAllRoles().n', 'show users', 'show logs', 'show log global', 'show log nonsense');
+  assert.match(text, /_id: '.*\.ada',\s+userId: UUID\('.*'\),\s+user: 'ada',\s+db: '.*',\s+roles: \[ \{ role: 'read/);
+  assert.match(text, /role: 'readWrite',\s+db: '.*',\s+isBuiltin: true/);
+  assert.match(text, /_id: '.*\.looker',\s+role: 'looker',[^]*isBuiltin: false,\s+inheritedRoles: \[ \{ role: 'read'/);
+  assert.match(text, /^db\.system\.profile is empty/m);
+  assert.match(text, new RegExp(`^query\\s+${database}\\.profiled \\d+ms`, 'm'));
+  assert.match(text, /^\[ 'global', 'startupWarnings' \]$/m);
+  assert.match(text, /"id":23016,.*"msg":"Waiting for connections"/);
+  assert.match(text, /MongoServerError.*No log named 'nonsense'/);
+});
+
+test('rs.status() and rs.conf() of a replica set of one', { skip: Boolean(process.env.MARULA_TEST_URI) }, async () => {
+  const set = await start(['--replSet', 'rs9']);
+  try {
+    const [status, conf] = await runAt(set.uri, `
+      // Marula has done it by itself.
+      try { rs.initiate() } catch (error) { if (error.codeName !== 'AlreadyInitialized') throw error }
+      while (!db.hello().isWritablePrimary) sleep(20);
+      [rs.status(), rs.conf()]`);
+    const host = new URL(set.uri).host;
+    assert.deepEqual([status.set, status.myState, status.term, status.ok], ['rs9', 1, 1, 1]);
+    assert.equal(status.members.length, 1);
+    const [member] = status.members;
+    assert.deepEqual([member._id, member.name, member.health], [0, host, 1]);
+    assert.deepEqual([member.stateStr, member.self], ['PRIMARY', true]);
+    assert.ok(member.uptime >= 0);
+    assert.deepEqual(status.optimes.appliedOpTime, member.optime);
+    assert.deepEqual([conf._id, conf.version, conf.protocolVersion], ['rs9', 1, 1]);
+    assert.deepEqual(conf.members, [{ _id: 0, host, arbiterOnly: false, buildIndexes: true, hidden: false, priority: 1,
+      tags: {}, secondaryDelaySecs: 0, votes: 1 }]);
+    assert.equal(conf.settings.electionTimeoutMillis, 10000);
+    const refused = await type('rs.status()', 'rs.conf()');
+    assert.equal(refused.match(/MongoServerError\[NoReplicationEnabled\]: not running with --replSet/g).length, 2);
+  } finally {
+    await set.stop();
+  }
 });
 
 test('a mistake is told in words', async () => {

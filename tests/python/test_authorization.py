@@ -1,4 +1,7 @@
 """Access control: who may do what, on a server that asks."""
+import hashlib
+import time
+
 import pymongo
 import pytest
 import server
@@ -11,7 +14,9 @@ ROOT = {"username": "root", "password": "root"}
 @pytest.fixture(scope="module")
 def own():
     """A server with access control and one user, who may do everything."""
-    with server.Server("--auth") as own:
+    # mongod stores the sessions that it lists each time this has passed; Marula lists those that
+    # it has.
+    with server.Server("--auth", "--setParameter", "logicalSessionRefreshMillis=100") as own:
         with pymongo.MongoClient(own.uri) as client:
             # Before there is a user, a client on this machine may make one.
             with pytest.raises(OperationFailure) as caught:
@@ -220,6 +225,52 @@ def test_one_may_list_the_sessions_of_oneself(user):
             assert session.session_id["id"] in [one["_id"]["id"] for one in listed]
     for name in ({"allUsers": True}, {"users": [{"user": "root", "db": "admin"}]}):
         assert refused(ada.admin, "aggregate", 1, pipeline=[{"$listLocalSessions": name}], cursor={})
+
+
+def test_one_may_list_the_stored_sessions_of_oneself(user):
+    ada, bob = user(), user(name="bob")
+
+    def listed(spec):
+        found = ada.config["system.sessions"].aggregate([{"$listSessions": spec}], session=own_session)
+        return [one["_id"] for one in found]
+
+    with ada.start_session() as own_session, bob.start_session() as other:
+        ada.d.command("ping", session=own_session)
+        bob.d.command("ping", session=other)
+        own_id, other_id = own_session.session_id["id"], other.session_id["id"]
+        until = time.monotonic() + 20
+        while own_id not in [one["id"] for one in listed({})]:
+            assert time.monotonic() < until, "the session is not listed"
+            time.sleep(0.02)
+        uid = hashlib.sha256(b"ada@d").digest()
+        for spec in ({}, {"users": []}, {"allUsers": False}, {"users": [{"user": "ada", "db": "d"}]}):
+            assert own_id in [one["id"] for one in listed(spec)]
+            assert other_id not in [one["id"] for one in listed(spec)]
+            assert {one["uid"] for one in listed(spec)} == {uid}
+    bob_s = {"user": "bob", "db": "d"}
+    for spec in ({"allUsers": True}, {"users": [bob_s]}, {"users": [{"user": "ada", "db": "d"}, bob_s]}):
+        assert refused(ada.config, "aggregate", "system.sessions", pipeline=[{"$listSessions": spec}], cursor={}), spec
+    # Behind another stage it would read the collection as any other.
+    for pipeline in ([], [{"$match": {}}, {"$listSessions": {}}]):
+        assert refused(ada.config, "aggregate", "system.sessions", pipeline=pipeline, cursor={}), pipeline
+    assert refused(ada.config, "find", "system.sessions")
+
+
+def test_who_may_list_sessions_lists_those_of_others(user):
+    ada, monitor = user(), user([{"role": "clusterMonitor", "db": "admin"}], name="carl")
+    with ada.start_session() as session:
+        ada.d.command("ping", session=session)
+
+        def is_listed(spec):
+            found = monitor.config["system.sessions"].aggregate([{"$listSessions": spec}])
+            return session.session_id["id"] in [one["_id"]["id"] for one in found]
+
+        until = time.monotonic() + 20
+        while not is_listed({"allUsers": True}):
+            assert time.monotonic() < until, "the session is not listed"
+            time.sleep(0.02)
+        assert is_listed({"users": [{"user": "ada", "db": "d"}]})
+        assert not is_listed({"users": [{"user": "carl", "db": "d"}]})
 
 
 def test_nobody_acts_for_others_by_a_pattern(root):

@@ -2,6 +2,8 @@
 
 The names in docs/metrics.md, those in the dashboard and those that a server exposes are the same.
 """
+import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -16,6 +18,7 @@ import urllib.request
 import pymongo
 import pytest
 import server
+from raw import Raw
 
 pytestmark = pytest.mark.skipif(server.is_mongod(), reason="mongod has no such endpoint")
 
@@ -406,3 +409,48 @@ def test_latches_and_locks_are_counted(own, db):
         session.commit_transaction()
         other.join()
     assert db.c.find_one({"_id": 1})["n"] == 2
+
+
+def test_a_worker_that_is_held_up_is_told_and_counted(tmp_path):
+    """By its write to the audit log, which is a pipe here that nobody reads."""
+    path = tmp_path / "audit"
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
+    read = threading.Event()
+
+    def drain():
+        while not read.wait(0.01):
+            with contextlib.suppress(BlockingIOError):
+                os.read(pipe, 1 << 16)
+
+    reader = threading.Thread(target=drain)
+    options = ["--auth", "--auditDestination", "file", "--auditFormat", "JSON", "--auditPath", str(path)]
+    try:
+        with Metered(*options) as own:
+            with Raw(own.port) as stranger:
+                # Each is refused, and an event.
+                for _ in range(20):
+                    stranger.send({"find": "c", "$db": "t"})
+                assert own.samples()["marula_late_workers_total"] == 0
+                until = time.monotonic() + 20
+                while own.samples()["marula_late_workers_total"] == 0:
+                    assert time.monotonic() < until, own.tail()
+                    time.sleep(0.05)
+                reader.start()
+                for _ in range(20):
+                    assert stranger.reply()["code"] == 13
+            told, = [json.loads(line) for line in own.tail(1 << 20).splitlines() if "is held up" in line]
+            assert (told["s"], told["msg"]) == ("W", "a network worker is held up by one connection")
+            assert re.match(r"conn\d+$", told["ctx"])
+            assert told["attr"]["command"] == "find" and told["attr"]["late_ms"] >= 1000
+            with pymongo.MongoClient(own.uri) as client:
+                client.admin.command("createUser", "root", pwd="p", roles=["root"])
+            with pymongo.MongoClient(own.uri, username="root", password="p") as client:
+                assert client.admin.command("serverStatus")["marula"]["lateWorkers"] == 1
+            assert own.samples()["marula_late_workers_total"] == 1
+    finally:
+        read.set()
+        if reader.is_alive():
+            reader.join()
+        os.close(pipe)

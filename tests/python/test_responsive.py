@@ -138,10 +138,10 @@ def message(body, opcode=2013):
     return struct.pack("<iiii", 16 + len(payload), 1, 0, opcode) + payload
 
 
-def compressed(plain):
-    """The same message, inflated by who gets it."""
-    packed = zlib.compress(plain[16:], 1)
-    head = struct.pack("<iiB", 2013, len(plain) - 16, 2)
+def compressed(plain, level=1, says=None):
+    """The same message, inflated by who gets it; `says` is the length that it claims to have then."""
+    packed = zlib.compress(plain[16:], level)
+    head = struct.pack("<iiB", 2013, len(plain) - 16 if says is None else says, 2)
     return struct.pack("<iiii", 16 + len(head) + len(packed), 1, 0, 2012) + head + packed
 
 
@@ -189,7 +189,8 @@ class Processors:
         tasks = "/proc/%d/task" % own.process.pid
         self.files = ["/proc/thread-self/schedstat"]
         for task in os.listdir(tasks):
-            with open("%s/%s/comm" % (tasks, task)) as comm:
+            # mongod has a thread for each connection, which may have ended.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), open("%s/%s/comm" % (tasks, task)) as comm:
                 if re.fullmatch(r"net-\d+\n", comm.read()):
                     self.files.append("%s/%s/schedstat" % (tasks, task))
         assert len(self.files) > 1 or server.is_mongod(), "there are no network workers"
@@ -281,7 +282,10 @@ def is_closed(sock):
         return True
 
 
-@pytest.mark.skipif(server.is_mongod(), reason="mongod 6.0 reads what strangers send, however much it is")
+reads_little = pytest.mark.skipif(server.is_mongod(), reason="mongod 6.0 reads what strangers send, however much it is")
+
+
+@reads_little
 def test_strangers_send_little():
     with server.Server("--auth") as own:
         for size, opens in [(10_000, True), (20_000, False), (40_000_000, False)]:
@@ -294,3 +298,57 @@ def test_strangers_send_little():
                         assert len(sock.recv(1000)) > 16
                     else:
                         assert is_closed(sock)
+
+
+def memory(own):
+    """The most that the process has had so far, in bytes."""
+    with open("/proc/%d/status" % own.process.pid) as status:
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1]) << 10
+
+
+def test_a_message_that_lies_about_its_length_is_refused():
+    """Of a client that has not logged in: fifteen kilobytes that become fifteen megabytes are not inflated."""
+    large, small = (message(bson.encode({"ping": b"\0" * size, "$db": "admin"})) for size in (15_000_000, 100))
+    lies = [compressed(large, 9, says) for says in (0, 100, 10_000)]
+    lies += [compressed(small, 9, says) for says in (-1, 0, 50, 5000, 48_000_000, (1 << 31) - 1)]
+    assert max(map(len, lies)) < 16_000
+    with server.Server("--auth") as own:
+        with socket.create_connection(("127.0.0.1", own.port)) as sock:
+            sock.sendall(compressed(small))
+            assert len(sock.recv(1000)) > 16
+        before = memory(own)
+        for _ in range(5):
+            for lie in lies:
+                with socket.create_connection(("127.0.0.1", own.port)) as sock:
+                    sock.sendall(lie)
+                    assert is_closed(sock)
+        assert memory(own) - before < 14_000_000
+        with raw.Raw(own.port) as known:
+            assert known.command("admin", ping=1)["ok"] == 1
+
+
+@reads_little
+def test_strangers_starve_nobody():
+    """Each sends a message that would become large, and comes again when it is sent away."""
+    body = bson.encode({"ping": b"\0" * 15_000_000, "$db": "admin"})
+    packed = compressed(message(body), 9)
+    assert len(packed) < 16_000
+    with server.Server("--auth") as own:
+        with raw.Raw(own.port) as first:
+            # The port answers before there are workers.
+            assert first.command("admin", ping=1)["ok"] == 1
+        strangers = []
+
+        def come():
+            while len(strangers) >= SENDERS:
+                strangers.pop(0).close()
+            strangers.append(socket.create_connection(("127.0.0.1", own.port)))
+            strangers[-1].sendall(packed)
+
+        slowest = []
+        while not slowest or slowest[-1] >= BOUND:
+            assert len(slowest) < TRIES, slowest
+            with connections(own, b"") as (pingers, _):
+                slowest.append(slowest_ping(own, pingers, PERIOD, come))
+        for sock in strangers:
+            sock.close()

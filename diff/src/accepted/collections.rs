@@ -81,7 +81,10 @@ pub(super) const ROWS: &[Accepted] = &[
     Accepted {
         words: "`applyOps` rejects an array as an `_id`",
         applies: |case, difference| {
-            case.kind == "applyOps" && difference.class.starts_with("code 54 for ")
+            let is_of_id = ["code 53 for ", "code 54 for "]
+                .iter()
+                .any(|class| difference.class.starts_with(class));
+            case.kind == "applyOps" && is_of_id
         },
     },
     Accepted {
