@@ -1,4 +1,4 @@
-"""How long an operation goes on after it should have ended."""
+"""The time for which an operation goes on after it should have ended."""
 
 # In seconds, in the best of some runs: other programs use the machine, too.
 LATE = 0.1

@@ -411,8 +411,8 @@ def test_latches_and_locks_are_counted(own, db):
     assert db.c.find_one({"_id": 1})["n"] == 2
 
 
-def test_a_worker_that_is_held_up_is_told_and_counted(tmp_path):
-    """By its write to the audit log, which is a pipe here that nobody reads."""
+def test_a_worker_that_is_delayed_is_logged_and_counted(tmp_path):
+    """By its write to the audit log: here that is a pipe that nobody reads."""
     path = tmp_path / "audit"
     os.mkfifo(path)
     pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
@@ -429,7 +429,7 @@ def test_a_worker_that_is_held_up_is_told_and_counted(tmp_path):
     try:
         with Metered(*options) as own:
             with Raw(own.port) as stranger:
-                # Each is refused, and an event.
+                # Each is rejected, which is an event.
                 for _ in range(20):
                     stranger.send({"find": "c", "$db": "t"})
                 assert own.samples()["marula_late_workers_total"] == 0
@@ -440,10 +440,10 @@ def test_a_worker_that_is_held_up_is_told_and_counted(tmp_path):
                 reader.start()
                 for _ in range(20):
                     assert stranger.reply()["code"] == 13
-            told, = [json.loads(line) for line in own.tail(1 << 20).splitlines() if "is held up" in line]
-            assert (told["s"], told["msg"]) == ("W", "a network worker is held up by one connection")
-            assert re.match(r"conn\d+$", told["ctx"])
-            assert told["attr"]["command"] == "find" and told["attr"]["late_ms"] >= 1000
+            line, = [json.loads(text) for text in own.tail(1 << 20).splitlines() if "is held up" in text]
+            assert (line["s"], line["msg"]) == ("W", "a network worker is held up by one connection")
+            assert re.match(r"conn\d+$", line["ctx"])
+            assert line["attr"]["command"] == "find" and line["attr"]["late_ms"] >= 1000
             with pymongo.MongoClient(own.uri) as client:
                 client.admin.command("createUser", "root", pwd="p", roles=["root"])
             with pymongo.MongoClient(own.uri, username="root", password="p") as client:

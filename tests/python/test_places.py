@@ -567,8 +567,8 @@ HINTED = {
 }
 
 
-def number(reply):
-    """Of the documents that a command has found."""
+def count(reply):
+    """Returns the number of documents that a command has found."""
     if "cursor" in reply:
         return len(reply["cursor"]["firstBatch"])
     return reply["lastErrorObject"]["n"] if "lastErrorObject" in reply else reply["n"]
@@ -577,13 +577,13 @@ def number(reply):
 @pytest.mark.parametrize("key", [
     {"p": "2d"}, {"p": "2d", "a": 1}, {"p": "2dsphere"}, {"p": "2dsphere", "a": 1},
 ], ids=str)
-def test_a_hint_without_a_place_reads_the_whole_index(db, key):
+def test_a_hint_without_a_place_scans_the_whole_index(db, key):
     """A document without a place is not in it, and not found by it."""
     db.c.create_index(list(key.items()), name="places")
     db.c.insert_many([{"_id": 1, "p": [1, 2], "a": 1}, {"_id": 2, "a": 1}])
     for query, expected in (({}, 1), ({"a": 1}, 1), ({"_id": 2}, 0), ({"p": None}, 0), ({"p": {"$exists": True}}, 1)):
         for name, command in HINTED.items():
-            assert number(db.command(command(query))) == expected, (query, name)
+            assert count(db.command(command(query))) == expected, (query, name)
         assert db.c.count_documents({"_id": 2, "x": {"$exists": False}}) == 1
         db.c.replace_one({"_id": 1}, {"p": [1, 2], "a": 1}, upsert=True)
     plan = db.c.find({"a": 1}).hint("places").explain()["queryPlanner"]["winningPlan"]
@@ -593,7 +593,7 @@ def test_a_hint_without_a_place_reads_the_whole_index(db, key):
     assert failed.value.code == 40415
 
 
-def test_a_hint_of_an_index_that_finds_nothing_near_is_refused(db):
+def test_a_hint_of_an_index_that_does_not_serve_the_search_is_rejected(db):
     """A `2dsphere` index does not serve a search on the plane."""
     db.c.create_index([("p", "2dsphere")], name="places")
     db.c.create_index([("p", "2d")], name="plane")

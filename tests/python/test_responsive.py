@@ -139,7 +139,7 @@ def message(body, opcode=2013):
 
 
 def compressed(plain, level=1, says=None):
-    """The same message, inflated by who gets it; `says` is the length that it claims to have then."""
+    """The same message, inflated by its receiver; `says` is the length that it claims to have then."""
     packed = zlib.compress(plain[16:], level)
     head = struct.pack("<iiB", 2013, len(plain) - 16 if says is None else says, 2)
     return struct.pack("<iiii", 16 + len(head) + len(packed), 1, 0, 2012) + head + packed
@@ -301,12 +301,12 @@ def test_strangers_send_little():
 
 
 def memory(own):
-    """The most that the process has had so far, in bytes."""
+    """Returns the maximum memory of the process so far, in bytes."""
     with open("/proc/%d/status" % own.process.pid) as status:
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1]) << 10
 
 
-def test_a_message_that_lies_about_its_length_is_refused():
+def test_a_message_that_lies_about_its_length_is_rejected():
     """Of a client that has not logged in: fifteen kilobytes that become fifteen megabytes are not inflated."""
     large, small = (message(bson.encode({"ping": b"\0" * size, "$db": "admin"})) for size in (15_000_000, 100))
     lies = [compressed(large, 9, says) for says in (0, 100, 10_000)]

@@ -108,7 +108,7 @@ def test_what_ends_the_server_ends_it_cleanly(name):
 
 
 @pytest.mark.parametrize("name", ["SIGUSR2", "SIGPIPE", "SIGALRM", "SIGVTALRM", "SIGPROF"])
-def test_what_has_no_meaning_harms_nothing(name):
+def test_signals_without_a_meaning_harm_nothing(name):
     with server.Server() as own:
         with pymongo.MongoClient(own.uri) as client:
             client.t.c.insert_one({"_id": 1})
