@@ -250,7 +250,7 @@ def test_one_may_list_the_stored_sessions_of_oneself(user):
     bob_s = {"user": "bob", "db": "d"}
     for spec in ({"allUsers": True}, {"users": [bob_s]}, {"users": [{"user": "ada", "db": "d"}, bob_s]}):
         assert refused(ada.config, "aggregate", "system.sessions", pipeline=[{"$listSessions": spec}], cursor={}), spec
-    # Behind another stage it would read the collection as any other.
+    # After another stage it would read the collection as any other.
     for pipeline in ([], [{"$match": {}}, {"$listSessions": {}}]):
         assert refused(ada.config, "aggregate", "system.sessions", pipeline=pipeline, cursor={}), pipeline
     assert refused(ada.config, "find", "system.sessions")

@@ -25,7 +25,7 @@ def test_collections_appear_and_go(client, db):
     assert db.name not in client.list_database_names()
 
 
-def test_listed_databases_have_sizes_that_are_added_up(client, db):
+def test_sizes_of_listed_databases_are_added_up(client, db):
     first, last = client[db.name + "_a"], client[db.name + "_b"]
     last.create_collection("empty")
     first.create_collection("v", viewOn="nothing", pipeline=[])

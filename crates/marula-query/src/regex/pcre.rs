@@ -229,6 +229,14 @@ unsafe extern "C" fn check(_block: *mut c_void, text: *mut c_void) -> c_int {
     }
 }
 
+/// The outcome of short tries.
+enum Short {
+    /// Whether there is a match.
+    Decided(bool),
+    /// A position at this one or later takes more steps.
+    NeedsMore(usize),
+}
+
 /// The tries of one call of PCRE2.
 #[derive(Clone, Copy)]
 struct Tries {
@@ -344,39 +352,59 @@ impl Pcre {
     fn search(
         &self,
         text: &[u8],
-        mut from: usize,
+        from: usize,
         bench: &Bench,
         places: &Places,
     ) -> Result<bool, Failure> {
         let is_short = text.len() <= ONE_GROUP_BYTES;
+        let is_utf = !is_short && !self.is_whole && std::str::from_utf8(text).is_ok();
+        let from = match self.is_whole {
+            true => from,
+            false => match self.try_shortly(text, from, is_utf, bench, places)? {
+                Short::Decided(is_found) => return Ok(is_found),
+                Short::NeedsMore(from) => from,
+            },
+        };
+        let tries = Tries { from, until: None, steps: None, is_utf };
+        tries.run(self.watched()?, text, bench, places)
+    }
+
+    /// Tries the positions from `from` on with few steps each, in groups if the text is long and
+    /// known to be UTF-8; the error for a text that is not is PCRE2's.
+    fn try_shortly(
+        &self,
+        text: &[u8],
+        mut from: usize,
+        is_utf: bool,
+        bench: &Bench,
+        places: &Places,
+    ) -> Result<Short, Failure> {
         let [least, most] = SHORT_STEPS;
-        let steps = match is_short {
+        let steps = match text.len() <= ONE_GROUP_BYTES {
             true => FIRST_GROUP_STEPS / ONE_GROUP_BYTES,
             false => (SHORT_TRY_BYTES / text.len()).clamp(least, most),
         };
         // A position of a long text may cost a search of the text.
         let mut group = (FIRST_GROUP_STEPS / steps.max(text.len())).max(1);
-        let is_utf = !is_short && !self.is_whole && std::str::from_utf8(text).is_ok();
-        // The error for a text that is not UTF-8 is PCRE2's.
-        let in_groups = is_utf;
-        while !self.is_whole {
-            let until = Some(from.saturating_add(group)).filter(|_| in_groups);
+        loop {
+            let until = Some(from.saturating_add(group)).filter(|_| is_utf);
             let until = until.filter(|until| *until < text.len());
             let tries = Tries { from, until, steps: Some(steps), is_utf };
-            let began = in_groups.then(Instant::now);
+            let began = is_utf.then(Instant::now);
             match tries.run(self.fastest(), text, bench, places) {
                 Ok(false) => {}
+                Ok(true) => return Ok(Short::Decided(true)),
                 Err(Failure(
                     sys::PCRE2_ERROR_MATCHLIMIT
                     | sys::PCRE2_ERROR_DEPTHLIMIT
                     | sys::PCRE2_ERROR_HEAPLIMIT
                     | sys::PCRE2_ERROR_JIT_STACKLIMIT,
-                )) => break,
-                outcome => return outcome,
+                )) => return Ok(Short::NeedsMore(from)),
+                Err(failure) => return Err(failure),
             }
-            let Some(until) = until else { return Ok(false) };
+            let Some(until) = until else { return Ok(Short::Decided(false)) };
             if meter::spend(meter::MATCH).is_err() {
-                return Ok(false);
+                return Ok(Short::Decided(false));
             }
             from = until + 1;
             while from < text.len() && !is_boundary(text[from]) {
@@ -387,8 +415,6 @@ impl Pcre {
                 false => group = (group / 2).max(1),
             }
         }
-        let tries = Tries { from, until: None, steps: None, is_utf };
-        tries.run(self.watched()?, text, bench, places)
     }
 
     /// The form for short tries.
