@@ -1,7 +1,7 @@
 //! Any bytes as the messages of a SCRAM conversation: answered, and never by letting in.
 //!
 //! The input is parted at its first NUL into the client's first and second message. A `*` in the
-//! second stands for the nonce of the server's reply, so that more than the comparison of nonces is
+//! second represents the nonce of the server's reply, so that more than the comparison of nonces is
 //! reached.
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! Any bytes as a message: parsed, walked, answered.
 //!
 //! The header's length is mended, and the opcode made one of those that lead somewhere, so that the
-//! bytes reach what is behind them.
+//! bytes reach what comes after them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

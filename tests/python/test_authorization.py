@@ -250,6 +250,8 @@ def test_one_may_list_the_stored_sessions_of_oneself(user):
     bob_s = {"user": "bob", "db": "d"}
     for spec in ({"allUsers": True}, {"users": [bob_s]}, {"users": [{"user": "ada", "db": "d"}, bob_s]}):
         assert refused(ada.config, "aggregate", "system.sessions", pipeline=[{"$listSessions": spec}], cursor={}), spec
+    both = [{"$listSessions": {"allUsers": True, "users": [bob_s]}}]
+    assert ada.config.command("aggregate", "system.sessions", pipeline=both, cursor={}, check=False)["code"] == 12
     # After another stage it would read the collection as any other.
     for pipeline in ([], [{"$match": {}}, {"$listSessions": {}}]):
         assert refused(ada.config, "aggregate", "system.sessions", pipeline=pipeline, cursor={}), pipeline
@@ -270,7 +272,9 @@ def test_who_may_list_sessions_lists_those_of_others(user):
             assert time.monotonic() < until, "the session is not listed"
             time.sleep(0.02)
         assert is_listed({"users": [{"user": "ada", "db": "d"}]})
-        assert not is_listed({"users": [{"user": "carl", "db": "d"}]})
+        # Without a name the sessions are one's own, also where one may list others.
+        for spec in ({"users": [{"user": "carl", "db": "d"}]}, {}, {"users": []}, {"allUsers": False}):
+            assert not is_listed(spec), spec
 
 
 def test_nobody_acts_for_others_by_a_pattern(root):

@@ -276,3 +276,21 @@ def test_an_index_of_the_first_version_has_no_collation(db):
         with pytest.raises(OperationFailure) as failed:
             db.command("createIndexes", "c", indexes=[{"key": {"b": 1}, "name": "b", "v": 1, "collation": collation}])
         assert failed.value.code == 67
+
+
+@pytest.mark.parametrize("key, options, code", [
+    ([("b", "text")], {"name": "n"}, 86),
+    ([("c", 1)], {"name": "t"}, 86),
+    ([("a", "text")], {"name": "n"}, 86),
+    ([("c", 1), ("a", "text")], {"name": "t"}, 86),
+    ([("b", "text")], {"name": "t"}, 85),
+    ([("a", "text")], {"name": "other"}, 85),
+    ([("c", 1)], {"name": "other"}, 85),
+    ([("c", 1), ("a", "text")], {"name": "other"}, 67),
+])
+def test_an_index_of_the_same_name_is_looked_at_first(db, key, options, code):
+    db.c.create_index("c", name="n")
+    db.c.create_index([("a", "text")], name="t")
+    with pytest.raises(OperationFailure) as failure:
+        db.c.create_index(key, **options)
+    assert failure.value.code == code

@@ -8,7 +8,7 @@ use marula_bson::{Binary, DocBuf, DocWriter, Value, doc_fields, long};
 use marula_db::latencies::Latencies;
 use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Result, errors};
-use marula_query::stage::{CollectionStats, Histograms, Report};
+use marula_query::stage::{CollectionStats, Histograms, Report, SessionUsers};
 
 use crate::auth::access::{self, Access};
 use crate::auth::check::Target;
@@ -28,10 +28,11 @@ errors! {
     no_collection(ns: &str) = 50933, "collection '{ns}' does not exist";
 }
 
-/// The operations and sessions that are shown: all, or only those of the user.
+/// The operations that are shown, all or only those of the user, and the user.
 pub(crate) struct Sight {
     operations_of: Option<Name>,
-    sessions_of: Option<[u8; 32]>,
+    /// The user, if there is access control.
+    user: Option<[u8; 32]>,
 }
 
 impl Sight {
@@ -41,7 +42,7 @@ impl Sight {
             |action| ctx.restrained().filter(|access| !access.may(&Target::Cluster, action));
         Sight {
             operations_of: without("inprog").map(|access| access.user.clone()),
-            sessions_of: without("listSessions").map(Access::digest),
+            user: ctx.restrained().map(Access::digest),
         }
     }
 }
@@ -91,8 +92,9 @@ pub(crate) fn documents(
             Ok(listed.into_iter().map(|one| one.document).collect())
         }
         Report::Sessions { users } => Ok(sessions(server, &|lsid| match users {
-            None => sight.sessions_of.is_none_or(|user| lsid.uid() == Some(&user)),
-            Some(users) => users
+            SessionUsers::All => true,
+            SessionUsers::Own => sight.user.is_none_or(|user| lsid.uid() == Some(&user)),
+            SessionUsers::Named(users) => users
                 .iter()
                 .any(|(user, db)| lsid.uid() == Some(&access::digest(&Name::new(user, db)))),
         })),

@@ -285,8 +285,8 @@ fn a_collection_is_dropped_while_others_write() {
     });
 }
 
-/// An array makes an index multikey on one node while another plans with it: whoever sees the
-/// document sees the mark at the same moment.
+/// An array makes an index multikey on one node while another plans with it: a reader that
+/// sees the document sees the mark at the same moment.
 #[test]
 fn an_index_becomes_multikey_while_others_plan() {
     with_seeds("an_index_becomes_multikey_while_others_plan", 10, |seed| {

@@ -456,30 +456,29 @@ fn exists_already<'s>(
     spec: &IndexSpec,
     existing: impl Iterator<Item = &'s IndexSpec>,
 ) -> Result<bool> {
-    for other in existing {
-        let texts = || (spec.quoted().as_doc().to_string(), other.quoted().as_doc().to_string());
-        if spec.same_signature(other) {
-            // Creating the `_id` index again is never an error.
-            let is_same = spec.same_options(other);
-            if spec.is_id() || (is_same && spec.name == other.name) {
-                return Ok(true);
-            }
-            let (requested, existing) = texts();
-            return Err(match (is_same, spec.name == other.name) {
-                (true, _) => other_name(&other.name),
-                (false, true) => other_options(&requested, &existing),
-                (false, false) => other_name_and_options(&requested, &existing),
-            });
-        }
-        if matches!((&spec.kind, &other.kind), (IndexKind::Text(_), IndexKind::Text(_))) {
-            return Err(second_text(&other.name));
-        }
-        if spec.name == other.name {
-            let (requested, existing) = texts();
-            return Err(same_name(&requested, &existing));
-        }
+    let existing: Vec<&IndexSpec> = existing.collect();
+    let text_of = |one: &IndexSpec| one.quoted().as_doc().to_string();
+    // An index of this name is looked at first.
+    let named = existing.iter().find(|other| other.name == spec.name);
+    if let Some(other) = named.filter(|other| !spec.is_id() && !spec.same_signature(other)) {
+        return Err(same_name(&text_of(spec), &text_of(other)));
     }
-    Ok(false)
+    if let Some(other) = existing.iter().find(|other| spec.same_signature(other)) {
+        // Creating the `_id` index again is never an error.
+        let is_same = spec.same_options(other);
+        return match (is_same, spec.name == other.name) {
+            _ if spec.is_id() => Ok(true),
+            (true, true) => Ok(true),
+            (true, false) => Err(other_name(&other.name)),
+            (false, true) => Err(other_options(&text_of(spec), &text_of(other))),
+            (false, false) => Err(other_name_and_options(&text_of(spec), &text_of(other))),
+        };
+    }
+    let is_text = |one: &IndexSpec| matches!(one.kind, IndexKind::Text(_));
+    match existing.iter().find(|other| is_text(spec) && is_text(other)) {
+        Some(other) => Err(second_text(&other.name)),
+        None => Ok(false),
+    }
 }
 
 fn select(state: &State, selector: &DropSelector<'_>) -> Result<Vec<Arc<Index>>> {

@@ -75,7 +75,7 @@ use needs::{Gives, Needs};
 use passage::Passage;
 pub use pipeline::{Parser, Pipeline};
 pub use project::Project;
-pub use report::Report;
+pub use report::{Report, SessionUsers};
 pub use sort::Sort;
 pub use source::{Source, Step};
 pub use split_event::split_events;

@@ -44,6 +44,17 @@ errors! {
     not_sharded() = 6789101, "The $shardedDataDistribution stage can only be run on mongoS";
 }
 
+/// The users whose sessions a stage lists.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SessionUsers {
+    /// The user who asks; without access control, everybody.
+    Own,
+    /// User and database of each.
+    Named(Vec<(String, String)>),
+    /// Everybody.
+    All,
+}
+
 /// The server data that a stage asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
@@ -66,10 +77,10 @@ pub enum Report {
         /// Whether operations of this node alone are shown.
         is_local: bool,
     },
-    /// The cached sessions, of some users or of all.
+    /// The cached sessions.
     Sessions {
-        /// User and database; `None` means all users.
-        users: Option<Vec<(String, String)>>,
+        /// The users that have them.
+        users: SessionUsers,
     },
     /// The newest numbered write of each session, as `config.transactions` shows it.
     SessionRecords,
@@ -344,12 +355,8 @@ fn list_cluster(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// User and database of the sessions' users.
-type Users = Option<Vec<(String, String)>>;
-
-/// Returns the users whose sessions are listed: all unless some are named, because without access
-/// control nobody is authenticated.
-fn users_of<'v>(name: &str, value: Value<'v>) -> Result<(Users, Doc<'v>)> {
+/// Returns the users whose sessions are listed.
+fn users_of<'v>(name: &str, value: Value<'v>) -> Result<(SessionUsers, Doc<'v>)> {
     let doc = value.as_doc().ok_or_else(|| options_type(name, value.kind().alias()))?;
     let (mut all, mut users) = (false, None);
     for element in doc {
@@ -374,7 +381,12 @@ fn users_of<'v>(name: &str, value: Value<'v>) -> Result<(Users, Doc<'v>)> {
     if all && !named.is_empty() {
         return Err(users_and_all(name));
     }
-    Ok((Some(named).filter(|named| !named.is_empty()), doc))
+    let users = match named.is_empty() {
+        true if all => SessionUsers::All,
+        true => SessionUsers::Own,
+        false => SessionUsers::Named(named),
+    };
+    Ok((users, doc))
 }
 
 /// Returns the user and the database that an element of `users` names.

@@ -101,6 +101,12 @@ fn all_users(value: Value<'_>) -> bool {
     })
 }
 
+/// Returns whether the field `users` of a stage has elements.
+fn names_users(value: Value<'_>) -> bool {
+    let users = value.as_doc().and_then(|doc| doc.get("users")?.as_array());
+    users.is_some_and(|users| !users.is_empty())
+}
+
 /// Returns whether a stage asks for sessions of other users.
 fn of_others(value: Value<'_>, check: &Check<'_>) -> bool {
     let text = |of: Doc<'_>, name: &str| {
@@ -111,6 +117,10 @@ fn of_others(value: Value<'_>, check: &Check<'_>) -> bool {
     };
     let fields = value.as_doc().into_iter().flatten();
     let mut lists = fields.filter(|field| field.name == "users");
+    if all_users(value) && names_users(value) {
+        // The stage is rejected, for every user.
+        return false;
+    }
     all_users(value)
         || lists
             .any(|list| list.value.get().as_array().is_none_or(|list| !list.values().all(is_own)))

@@ -95,7 +95,6 @@ fn build_in_present_collection(
 ) -> Result<Option<Outcome>> {
     let ns = request.namespace()?;
     writes::check_writable(&ns)?;
-    collection_uuid::check_ordinary(context, request, &ns)?;
     let quorum = request.arg("commitQuorum");
     let server = context.server.clone();
     if let Some(quorum) = quorum {
@@ -112,6 +111,7 @@ fn build_in_present_collection(
     if let Some(collection) = existing.as_ref().filter(|_| buckets.is_none()) {
         targets::check_not_view(collection)?;
     }
+    collection_uuid::check_ordinary(context, request, &ns)?;
     let version = server.db.feature_version();
     let collection = buckets.as_deref().or(existing.as_deref());
     let specs = specs(request, collection, buckets.is_some(), version)?;

@@ -153,7 +153,7 @@ fn describe(server: &Server, report: &Report, now_ms: i64, cuts_long: bool) -> D
         out.append("type", "op");
         out.append("host", host::name_and_port(server).as_str());
         out.append("desc", format!("conn{}", report.connection_id).as_str());
-        out.append("connectionId", long(report.connection_id));
+        out.append("connectionId", Value::whole(long(report.connection_id)));
         out.append("client", dispatch::address_text(report.peer.remote).as_str());
         write_client(report, out);
         out.append("active", is_active);
@@ -231,7 +231,7 @@ fn idle_sessions(server: &Server) -> Vec<Listed> {
             out.append("host", host::name_and_port(server).as_str());
             out.append("desc", "inactive transaction");
             out.append("client", dispatch::address_text(report.peer.remote).as_str());
-            out.append("connectionId", long(report.connection_id));
+            out.append("connectionId", Value::whole(long(report.connection_id)));
             write_client(&report, out);
             open.lsid.write(&mut out.begin_doc("lsid"));
             open.write(&mut out.begin_doc("transaction"));

@@ -202,8 +202,9 @@ pub(super) fn write_status(context: &Context<'_>, reply: &mut DocWriter<'_>) -> 
     let written_ms = i64::try_from(newest >> 32).expect("a second fits 32 bits") * 1000;
     let written = Value::DateTime(written_ms);
     let uptime = i32::try_from(server.started.elapsed().as_secs()).unwrap_or(i32::MAX);
-    let started = Value::DateTime(context.now_ms - i64::from(uptime) * 1000);
-    let started_at = Value::Timestamp(u64::from(server.process_id.unix_seconds()) << 32 | 1);
+    let started_seconds = server.process_id.unix_seconds();
+    let started = Value::DateTime(i64::from(started_seconds) * 1000);
+    let started_at = Value::Timestamp(u64::from(started_seconds) << 32 | 1);
     doc_fields!(reply;
         "set": &set,
         "date": Value::DateTime(context.now_ms),
@@ -261,7 +262,7 @@ pub(super) fn write_status(context: &Context<'_>, reply: &mut DocWriter<'_>) -> 
         "lastDurableWallTime": written,
         "syncSourceHost": "",
         "syncSourceId": -1,
-        "infoMessage": "",
+        "infoMessage": "Could not find member to sync from",
         "electionTime": started_at,
         "electionDate": started,
         "configVersion": Value::whole(config.version),
