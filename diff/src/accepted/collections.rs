@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A condition on measurements beside an empty one may have an `$elemMatch` with `$all`",
+        words: "A condition on measurements next to an empty one may have an `$elemMatch` with `$all`",
         applies: |case, difference| {
             let [_, theirs] = messages(difference);
             let is_not_read_back =
