@@ -5,34 +5,10 @@ import time
 
 import etcd_cluster
 import pymongo
-import pytest
 import server
 from pymongo.errors import OperationFailure
-from test_nodes import at_once, nodes_of, transfer
-
-OTHER = server.is_mongod() or "--storage-engine" in server.serve_command()
-pytestmark = pytest.mark.skipif(OTHER, reason="the engine is chosen here")
-
-
-@pytest.fixture(scope="module")
-def etcd():
-    with etcd_cluster.start() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def nodes(etcd):
-    with nodes_of(etcd, 3) as nodes:
-        yield nodes
-
-
-@pytest.fixture
-def databases(nodes, request):
-    """The database of one test, as each node has it."""
-    name = request.node.name[:60]
-    yield nodes.databases(name)
-    nodes.clients[0].drop_database(name)
-
+# The fixtures, too: each module has its own cluster.
+from test_nodes import at_once, databases, etcd, nodes, nodes_of, pytestmark, transfer
 
 def events_of(stream, count):
     """The next events; fails if one does not come for ten seconds."""

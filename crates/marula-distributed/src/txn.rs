@@ -36,7 +36,8 @@ pub(crate) struct RemoteTxn<'s> {
     view: TxnView<'s>,
     /// The view that it decides by, where that is not the newest state.
     since: Option<&'s dyn View>,
-    guarded: Vec<Conflict>,
+    /// The places of the guarded keys.
+    guarded: Vec<Vec<u8>>,
     /// The key of a commit in turn, as it was at the version that it has read at.
     turn: Option<Conflict>,
     /// The epoch at the version that it has read at.
@@ -176,7 +177,7 @@ impl<'s> RemoteTxn<'s> {
         }
         let commit = Commit {
             read_version: self.view.at,
-            reads: std::mem::take(&mut self.guarded),
+            reads: self.guarded.drain(..).map(Conflict::Key).collect(),
             writes: Vec::new(),
             mutations,
         };
@@ -248,17 +249,8 @@ impl<'s> RemoteTxn<'s> {
     fn move_on(&mut self, place: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
         let (at, value) = self.shared.now_with(Some(place))?;
         if let Some(before) = self.view.at.filter(|before| *before != at.version) {
-            let keys: Vec<Vec<u8>> = self
-                .guarded
-                .iter()
-                .filter_map(|guarded| match guarded {
-                    Conflict::Key(key) => Some(key.clone()),
-                    Conflict::Range(_) => None,
-                })
-                .collect();
-            assert_eq!(keys.len(), self.guarded.len(), "keys are guarded one by one");
-            let was = self.shared.kv_get_many(before, &keys)?;
-            if was != self.shared.kv_get_many(at.version, &keys)? {
+            let was = self.shared.kv_get_many(before, &self.guarded)?;
+            if was != self.shared.kv_get_many(at.version, &self.guarded)? {
                 return Err(KvError::Conflict);
             }
         }
@@ -439,7 +431,7 @@ impl Txn for RemoteTxn<'_> {
         }
         self.view.expect(keys);
         let layout = &self.shared.layout;
-        self.guarded.extend(keys.iter().map(|(space, key)| Conflict::Key(layout.key(*space, key))));
+        self.guarded.extend(keys.iter().map(|(space, key)| layout.key(*space, key)));
         Ok(())
     }
 

@@ -22,7 +22,7 @@ use memchr::memmem;
 
 use crate::meter;
 use literal::PlainText;
-pub(crate) use pcre::{Failure, Pcre, Places};
+pub(crate) use pcre::{Failure, Pcre, Places, Text};
 
 /// The longest pattern, in bytes; PCRE's own limit is on the compiled form and is close to this.
 const PATTERN_BYTES_MAX: usize = 32_761;

@@ -126,11 +126,12 @@ impl OplogKeeper {
         if !db.is_shared() {
             return Ok(own_ms);
         }
+        let used_ms = own_ms.max(db.oplog_used_ms()?);
         if own_ms - self.recorded_ms.load(Ordering::Relaxed) >= RECORD_EVERY_MS {
             self.recorded_ms.store(own_ms, Ordering::Relaxed);
-            db.note_oplog_use(own_ms.max(db.oplog_used_ms()?))?;
+            db.note_oplog_use(used_ms)?;
         }
-        Ok(own_ms.max(db.oplog_used_ms()?))
+        Ok(used_ms)
     }
 
     /// Removes entries and images that need not be kept. Called every few seconds.

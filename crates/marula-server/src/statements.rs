@@ -75,14 +75,14 @@ impl<'r> Batch<'r> {
         let Some(mut op) = self.begin(ctx, request)? else { return Ok(Progress::NeedsPool) };
         let (ns, count) = (&self.ns, self.statements.len());
         let run = |index: usize, op: &mut WriteOp<'_>| {
-            let check = || {
-                collection_uuid::check_buckets(ctx, request, ns)
-                    .and_then(|()| check_no_view(ctx, ns))
-            };
-            let statement = read(self.statements[index], op.ids.at(index));
+            let check_uuid = || collection_uuid::check_buckets(ctx, request, ns);
             // Errors of the collection come before those of the statement.
-            let statement = statement.map_err(|error| check().err().unwrap_or(error))?;
-            let outcome = check().and_then(|()| statement.run(&ctx.env(), ns, op));
+            let of_view = |error| check_no_view(ctx, ns).err().unwrap_or(error);
+            let statement = read(self.statements[index], op.ids.at(index));
+            let statement =
+                statement.map_err(|error| check_uuid().err().unwrap_or_else(|| of_view(error)))?;
+            let outcome =
+                check_uuid().and_then(|()| statement.run(&ctx.env(), ns, op).map_err(of_view));
             if let Some(noted) = &mut ctx.statements {
                 let counts = outcome.as_ref().map(|done| match done {
                     Progress::Done(done) => S::counts(done),

@@ -174,8 +174,7 @@ impl Polygon {
 
     /// Returns whether a hole lies in another.
     pub(super) fn has_nested_holes(&self) -> bool {
-        let holes = || self.holes.iter().enumerate();
-        holes().any(|(a, one)| holes().any(|(b, other)| a != b && encloses(one, other)))
+        (1..=self.holes.len()).any(|hole| self.parent(hole) != 0)
     }
 
     /// Returns whether the polygon has a strict winding order.

@@ -181,6 +181,21 @@ thread_local! {
     static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
 }
 
+/// A text to search.
+#[derive(Clone, Copy)]
+pub(crate) struct Text<'t> {
+    bytes: &'t [u8],
+    /// Whether it is known to be UTF-8. PCRE2 checks short texts itself, and reports the error.
+    is_utf: bool,
+}
+
+impl<'t> Text<'t> {
+    pub(crate) fn new(bytes: &'t [u8]) -> Self {
+        let is_utf = bytes.len() > ONE_GROUP_BYTES && std::str::from_utf8(bytes).is_ok();
+        Text { bytes, is_utf }
+    }
+}
+
 /// The places of a match and of its groups in the text.
 pub(crate) struct Places {
     data: NonNull<sys::pcre2_match_data_8>,
@@ -245,7 +260,6 @@ struct Tries {
     until: Option<usize>,
     /// The steps at each position, if fewer than [`LIMITS`].
     steps: Option<usize>,
-    is_utf: bool,
 }
 
 impl Tries {
@@ -253,13 +267,13 @@ impl Tries {
     fn run(
         self,
         code: &Code,
-        text: &[u8],
+        Text { bytes: text, is_utf }: Text<'_>,
         bench: &Bench,
         places: &Places,
     ) -> Result<bool, Failure> {
         let context = bench.context.as_ptr();
         let steps = self.steps.and_then(|steps| u32::try_from(steps).ok()).unwrap_or(u32::MAX);
-        let options = if self.is_utf { sys::PCRE2_NO_UTF_CHECK } else { 0 };
+        let options = if is_utf { sys::PCRE2_NO_UTF_CHECK } else { 0 };
         let mut length = text.len();
         // An empty slice has no valid pointer.
         let start = if text.is_empty() { c"".as_ptr().cast() } else { text.as_ptr() };
@@ -323,7 +337,7 @@ impl Pcre {
     /// Errors: the match takes too much work, or the text is not UTF-8.
     pub(crate) fn is_match(&self, text: &[u8]) -> Result<bool, Failure> {
         BENCH.with_borrow_mut(|bench| {
-            let outcome = self.search(text, 0, bench, &bench.data);
+            let outcome = self.search(Text::new(text), 0, bench, &bench.data);
             if outcome.is_err() {
                 // It may hold the memory of thousands of steps.
                 bench.data = Places::new(1);
@@ -337,35 +351,34 @@ impl Pcre {
         Places::new(1 + self.plain.groups())
     }
 
-    /// Finds the first match at `from` or later; returns whether there is one.
+    /// Returns the start and end of the first match at `from` or later.
     ///
     /// Errors: as [`Pcre::is_match`].
     pub(crate) fn find(
         &self,
-        text: &[u8],
+        text: Text<'_>,
         from: usize,
         places: &mut Places,
-    ) -> Result<bool, Failure> {
-        BENCH.with_borrow(|bench| self.search(text, from, bench, places))
+    ) -> Result<Option<(usize, usize)>, Failure> {
+        let is_found = BENCH.with_borrow(|bench| self.search(text, from, bench, places))?;
+        Ok(is_found.then(|| places.get(0)).flatten())
     }
 
     fn search(
         &self,
-        text: &[u8],
+        text: Text<'_>,
         from: usize,
         bench: &Bench,
         places: &Places,
     ) -> Result<bool, Failure> {
-        let is_short = text.len() <= ONE_GROUP_BYTES;
-        let is_utf = !is_short && !self.is_whole && std::str::from_utf8(text).is_ok();
         let from = match self.is_whole {
             true => from,
-            false => match self.try_shortly(text, from, is_utf, bench, places)? {
+            false => match self.try_shortly(text, from, bench, places)? {
                 Short::Decided(is_found) => return Ok(is_found),
                 Short::NeedsMore(from) => from,
             },
         };
-        let tries = Tries { from, until: None, steps: None, is_utf };
+        let tries = Tries { from, until: None, steps: None };
         tries.run(self.watched()?, text, bench, places)
     }
 
@@ -373,23 +386,23 @@ impl Pcre {
     /// known to be UTF-8; the error for a text that is not is PCRE2's.
     fn try_shortly(
         &self,
-        text: &[u8],
+        text: Text<'_>,
         mut from: usize,
-        is_utf: bool,
         bench: &Bench,
         places: &Places,
     ) -> Result<Short, Failure> {
+        let Text { bytes, is_utf } = text;
         let [least, most] = SHORT_STEPS;
-        let steps = match text.len() <= ONE_GROUP_BYTES {
+        let steps = match bytes.len() <= ONE_GROUP_BYTES {
             true => FIRST_GROUP_STEPS / ONE_GROUP_BYTES,
-            false => (SHORT_TRY_BYTES / text.len()).clamp(least, most),
+            false => (SHORT_TRY_BYTES / bytes.len()).clamp(least, most),
         };
         // A position of a long text may cost a search of the text.
-        let mut group = (FIRST_GROUP_STEPS / steps.max(text.len())).max(1);
+        let mut group = (FIRST_GROUP_STEPS / steps.max(bytes.len())).max(1);
         loop {
             let until = Some(from.saturating_add(group)).filter(|_| is_utf);
-            let until = until.filter(|until| *until < text.len());
-            let tries = Tries { from, until, steps: Some(steps), is_utf };
+            let until = until.filter(|until| *until < bytes.len());
+            let tries = Tries { from, until, steps: Some(steps) };
             let began = is_utf.then(Instant::now);
             match tries.run(self.fastest(), text, bench, places) {
                 Ok(false) => {}
@@ -407,7 +420,7 @@ impl Pcre {
                 return Ok(Short::Decided(false));
             }
             from = until + 1;
-            while from < text.len() && !is_boundary(text[from]) {
+            while from < bytes.len() && !is_boundary(bytes[from]) {
                 from += 1;
             }
             match began.is_some_and(|began| began.elapsed() < GROUP_TIME) {

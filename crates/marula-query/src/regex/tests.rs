@@ -1,6 +1,6 @@
 use bstr::BStr;
 
-use super::{Pcre, Prefix, Regex};
+use super::{Pcre, Prefix, Regex, Text};
 
 fn check(pattern: &str, options: &str, matching: &[&str], other: &[&str]) {
     let regex = Regex::new(BStr::new(pattern), BStr::new(options)).unwrap();
@@ -76,9 +76,10 @@ fn catastrophic_backtracking_ends() {
 fn place(pattern: &str, text: &str) -> Result<Option<(usize, usize)>, i32> {
     let pcre = Pcre::new(pattern, b"").unwrap();
     let mut places = pcre.places();
-    let is_found = pcre.find(text.as_bytes(), 0, &mut places).map_err(|failure| failure.0)?;
-    assert_eq!(pcre.is_match(text.as_bytes()), Ok(is_found), "{pattern}");
-    Ok(is_found.then(|| places.get(0)).flatten())
+    let found = pcre.find(Text::new(text.as_bytes()), 0, &mut places);
+    let found = found.map_err(|failure| failure.0)?;
+    assert_eq!(pcre.is_match(text.as_bytes()), Ok(found.is_some()), "{pattern}");
+    Ok(found)
 }
 
 #[test]

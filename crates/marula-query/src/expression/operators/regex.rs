@@ -9,7 +9,7 @@ use marula_error::{Error, Result, errors};
 
 use crate::expression::{Expression, Frame, Operator, Scope};
 use crate::meter;
-use crate::regex::{self, Failure, Pcre, Places, Regex};
+use crate::regex::{self, Failure, Pcre, Places, Regex, Text};
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$regexFind", NAMES, parse, find)
@@ -204,17 +204,28 @@ fn is_match<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
     Ok(Some(matched.into()))
 }
 
+/// Returns the start and end of the first match at `from` or later.
+fn next_match(
+    name: &str,
+    regex: &Compiled,
+    text: Text<'_>,
+    from: usize,
+    places: &mut Places,
+) -> Result<Option<(usize, usize)>> {
+    meter::spend(meter::MATCH)?;
+    let found = regex.finder.find(text, from, places);
+    let found = found.map_err(|failure| execution(name, failure))?;
+    meter::recall()?;
+    Ok(found)
+}
+
 fn find<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     const NAME: &str = "$regexFind";
     let Some((text, regex)) = evaluated(NAME, args, frame)? else {
         return Ok(Some(Value::Null));
     };
-    meter::spend(meter::MATCH)?;
     let mut places = regex.finder.places();
-    let is_found = regex.finder.find(text, 0, &mut places);
-    let is_found = is_found.map_err(|failure| execution(NAME, failure))?;
-    meter::recall()?;
-    let Some((start, _)) = is_found.then(|| places.get(0)).flatten() else {
+    let Some((start, _)) = next_match(NAME, &regex, Text::new(text), 0, &mut places)? else {
         return Ok(Some(Value::Null));
     };
     let index = text[..start].chars().count();
@@ -228,13 +239,9 @@ fn find_all<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Valu
         // The index counts characters: those before the last match have been counted.
         let (mut counted_to, mut index) = (0, 0);
         let mut places = regex.finder.places();
+        let searched = Text::new(text);
         let mut from = 0;
-        loop {
-            meter::spend(meter::MATCH)?;
-            let is_found = regex.finder.find(text, from, &mut places);
-            let is_found = is_found.map_err(|failure| execution(NAME, failure))?;
-            meter::recall()?;
-            let Some((start, end)) = is_found.then(|| places.get(0)).flatten() else { break };
+        while let Some((start, end)) = next_match(NAME, &regex, searched, from, &mut places)? {
             index += text[counted_to..start].chars().count();
             counted_to = start;
             found.push(description(text, &places, index, frame)?)?;
