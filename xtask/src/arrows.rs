@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("marula-backup", &[]),
     ("marula-db", &["storage", "query", "bson", "error"]),
     ("marula-plan", &["db", "query", "bson", "error", "storage"]),
-    ("marula-operation", &["plan", "db", "query", "bson", "error"]),
+    ("marula-operation", &["plan", "db", "query", "bson", "error", "storage"]),
     ("marula-server", &["operation", "plan", "db", "wire", "query", "bson", "error", "storage"]),
     (
         "marula",

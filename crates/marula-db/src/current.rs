@@ -11,26 +11,10 @@ use marula_error::Result;
 use marula_query::context::Interrupt;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::transaction::locks::LockedKey;
-
 /// The interval at which a wait checks the interrupt.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The behaviour of a write that meets a key locked by an open transaction.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Parking {
-    /// It waits on its thread.
-    Holds,
-    /// It is abandoned, so that its request can be parked and repeated: it has written nothing yet.
-    Parks,
-    /// It has been abandoned.
-    Blocked,
-}
-
 thread_local! {
-    static PARKING: Cell<Parking> = const { Cell::new(Parking::Holds) };
-    static LOCKED: RefCell<Option<LockedKey>> = const { RefCell::new(None) };
-    static IS_POSTPONED: Cell<bool> = const { Cell::new(false) };
     static INTERRUPT: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
     static DOCUMENT_BYTES_MAX: Cell<usize> = const { Cell::new(usize::MAX) };
 }
@@ -61,54 +45,6 @@ impl Drop for Current {
 /// Returns whether the thread may wait for others.
 pub(crate) fn may_wait() -> bool {
     INTERRUPT.with_borrow(Option::is_some)
-}
-
-/// From now on, abandon a write that meets a locked key, as long as it has written nothing.
-pub fn begin_parking() {
-    PARKING.set(Parking::Parks);
-}
-
-/// Makes writes wait on their thread again. Returns the locked key for which one was abandoned.
-pub fn end_parking() -> Option<LockedKey> {
-    let was = PARKING.replace(Parking::Holds);
-    let locked = if was == Parking::Holds { None } else { LOCKED.take() };
-    locked.filter(|_| was == Parking::Blocked)
-}
-
-/// Returns whether the write was abandoned: nothing more of its request may be done now.
-pub fn is_blocked() -> bool {
-    PARKING.get() == Parking::Blocked
-}
-
-/// Records that a write has met a locked key.
-#[cold]
-pub(crate) fn note_locked(key: LockedKey) {
-    LOCKED.set(Some(key));
-    if PARKING.get() == Parking::Parks {
-        PARKING.set(Parking::Blocked);
-    }
-}
-
-/// The locked key that the last attempt of a write has met.
-pub(crate) fn take_locked() -> Option<LockedKey> {
-    LOCKED.take()
-}
-
-/// Records that something was written: later writes wait on their thread.
-#[inline]
-pub(crate) fn note_written() {
-    PARKING.set(Parking::Holds);
-}
-
-/// Records that a statement of a transaction would have to wait, and has done nothing.
-#[cold]
-pub(crate) fn postpone() {
-    IS_POSTPONED.set(true);
-}
-
-/// Returns whether a statement of a transaction would have had to wait since the last call.
-pub fn take_postponed() -> bool {
-    IS_POSTPONED.take()
 }
 
 /// Returns an error once the operation must end.

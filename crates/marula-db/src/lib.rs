@@ -28,7 +28,6 @@ pub mod storage_error;
 mod stored_document;
 pub mod time_series;
 pub mod transaction;
-pub mod ttl;
 pub mod unit;
 mod upkeep;
 pub mod usage;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use marula_bson::ext_json::base64;
 use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Value, ValueBuf, uuid};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 use marula_storage::{Direction, KeyRange, Space, Stamp, Store, Txn, View};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 
@@ -191,7 +191,7 @@ impl Sessions {
     }
 
     /// Starts the write with this number in the session `lsid`; waits for an earlier attempt that
-    /// is still running.
+    /// is still running, or postpones the operation if its thread may not wait.
     ///
     /// Errors: `txn_too_old`.
     pub fn begin(
@@ -200,22 +200,14 @@ impl Sessions {
         lsid: &[u8],
         number: i64,
         now_ms: i64,
+        may_wait: bool,
     ) -> Result<NumberedWrite> {
         let record = self.record(lsid);
-        let record = current::wait(|| record.try_lock_arc_for(WAIT_STEP))?;
+        let record = match may_wait {
+            true => current::wait(|| record.try_lock_arc_for(WAIT_STEP))?,
+            false => record.try_lock_arc().ok_or_else(Error::postponed)?,
+        };
         self.begin_locked(record, store, lsid, number, now_ms)
-    }
-
-    /// Like [`Sessions::begin`], but returns `None` instead of waiting.
-    pub fn try_begin(
-        &self,
-        store: &dyn View,
-        lsid: &[u8],
-        number: i64,
-        now_ms: i64,
-    ) -> Result<Option<NumberedWrite>> {
-        let Some(record) = self.record(lsid).try_lock_arc() else { return Ok(None) };
-        self.begin_locked(record, store, lsid, number, now_ms).map(Some)
     }
 
     /// The newest numbered write of the session `lsid`, if any; does not wait for a running one.
@@ -647,27 +639,27 @@ mod tests {
         let done = Done::Updated { matched: 1, modified: 1, upserted: Some(ValueBuf::from(7)) };
         {
             let sessions = Sessions::default();
-            let mut write = sessions.begin(&store, b"lsid", 5, 1_000).unwrap();
+            let mut write = sessions.begin(&store, b"lsid", 5, 1_000, true).unwrap();
             let mut txn = store.begin();
             write.stage(&mut *txn, &[(0, Done::Inserted), (1, Done::Inserted)]);
             write.stage(&mut *txn, &[(2, done.clone())]);
             txn.commit().unwrap();
         }
         let sessions = Sessions::default();
-        let write = sessions.begin(&store, b"lsid", 5, 2_000).unwrap();
+        let write = sessions.begin(&store, b"lsid", 5, 2_000, true).unwrap();
         assert_eq!(write.done(1), Some(&Done::Inserted));
         assert_eq!(write.done(2), Some(&done));
         assert_eq!(write.done(3), None);
         drop(write);
-        assert!(sessions.begin(&store, b"lsid", 4, 2_000).is_err());
-        assert_eq!(sessions.begin(&store, b"lsid", 6, 2_000).unwrap().done(0), None);
+        assert!(sessions.begin(&store, b"lsid", 4, 2_000, true).is_err());
+        assert_eq!(sessions.begin(&store, b"lsid", 6, 2_000, true).unwrap().done(0), None);
     }
 
     #[test]
     fn what_was_not_committed_is_undone() {
         let store = Memory::new();
         let sessions = Sessions::default();
-        let mut write = sessions.begin(&store, b"lsid", 1, 0).unwrap();
+        let mut write = sessions.begin(&store, b"lsid", 1, 0, true).unwrap();
         let statements = [(0, Done::Inserted), (1, Done::Inserted), (2, Done::Deleted(1))];
         write.stage(&mut *store.begin(), &statements[..1]);
         write.stage(&mut *store.begin(), &statements[1..]);
@@ -682,15 +674,15 @@ mod tests {
         let store = Memory::new();
         let sessions = Sessions::default();
         for (lsid, now_ms) in [(b"old", 1_000), (b"new", 9_000)] {
-            let mut write = sessions.begin(&store, lsid, 1, now_ms).unwrap();
+            let mut write = sessions.begin(&store, lsid, 1, now_ms, true).unwrap();
             let mut txn = store.begin();
             write.stage(&mut *txn, &[(0, Done::Inserted)]);
             txn.commit().unwrap();
         }
         assert_eq!(sessions.expire(&store, 5_000).unwrap(), 1);
-        assert_eq!(sessions.begin(&store, b"old", 1, 9_500).unwrap().done(0), None);
+        assert_eq!(sessions.begin(&store, b"old", 1, 9_500, true).unwrap().done(0), None);
         assert_eq!(
-            sessions.begin(&store, b"new", 1, 9_500).unwrap().done(0),
+            sessions.begin(&store, b"new", 1, 9_500, true).unwrap().done(0),
             Some(&Done::Inserted)
         );
     }

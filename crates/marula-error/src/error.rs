@@ -13,6 +13,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
+/// The code of [`Error::postponed`], which no client sees.
+const POSTPONED: Code = Code::from_number(-1);
+
 #[derive(Clone, PartialEq, Eq)]
 struct Inner {
     code: Code,
@@ -33,6 +36,19 @@ impl Error {
             labels: Vec::new(),
             fields: Vec::new(),
         }))
+    }
+
+    /// The operation takes more time than its thread has, or must wait, which its thread may not.
+    /// It has done nothing, and runs again: on a thread of the pool, or when what it waits for is
+    /// free. Every layer passes this error up unchanged, and the server never replies with it.
+    #[cold]
+    pub fn postponed() -> Self {
+        Error::new(POSTPONED, "the operation was postponed")
+    }
+
+    /// Returns whether it is [`Error::postponed`].
+    pub fn is_postponed(&self) -> bool {
+        self.0.code == POSTPONED
     }
 
     /// The number and name, shown as `code` and `codeName`.

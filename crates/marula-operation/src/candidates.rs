@@ -13,7 +13,7 @@ use marula_query::filter::Filter;
 
 use crate::args::Order;
 use crate::by_id;
-use crate::env::{Env, Progress};
+use crate::env::Env;
 
 /// The number of records that a multi-document update or delete gathers before it writes them.
 const GATHERED_MAX: usize = 1_000;
@@ -39,12 +39,12 @@ pub(crate) fn find(
     env: &Env<'_>,
     collection: &Arc<Collection>,
     sought: Sought<'_>,
-) -> Result<Progress<Execution>> {
+) -> Result<Execution> {
     let Sought { asked, filter, order, wording, context, may_wait } = sought;
     if order.is_free()
         && let Some(id) = by_id::only_id(collection, asked, context)
     {
-        return Ok(Progress::Done(by_id::look_up(collection, id, context.clone())));
+        return Ok(by_id::look_up(collection, id, context.clone()));
     }
     let query = order.query(filter.clone(), context.clone());
     choose(env, collection, query, &wording, may_wait)
@@ -59,11 +59,10 @@ pub(crate) fn choose(
     query: Query,
     wording: &Wording<'_>,
     may_wait: bool,
-) -> Result<Progress<Execution>> {
+) -> Result<Execution> {
     let time_budget = TimeBudget::all_or_none(may_wait);
     let mut interrupt = || env.check_interrupt();
     choice::choose(env.unit, collection, query, wording, time_budget, &mut interrupt)
-        .map(Progress::of)
 }
 
 /// Calls `write` for the records of an execution, one by one, until it returns a result: the
@@ -74,20 +73,17 @@ pub(crate) fn write_first<T>(
     env: &Env<'_>,
     mut execution: Execution,
     mut write: impl FnMut(&RecordKey) -> Result<Option<T>>,
-) -> Result<Progress<Option<T>>> {
+) -> Result<Option<T>> {
     execution.give_candidates();
     loop {
         let mut record = None;
-        let end = execution.run(env.unit, &mut || env.check_interrupt(), &mut |found| {
+        execution.run(env.unit, &mut || env.check_interrupt(), &mut |found| {
             record = Some(RecordKey::new(found.record));
             Ok(Emit::Enough)
         })?;
-        if end == End::Overdue {
-            return Ok(Progress::NeedsPool);
-        }
-        let Some(record) = record else { return Ok(Progress::Done(None)) };
+        let Some(record) = record else { return Ok(None) };
         if let Some(done) = write(&record)? {
-            return Ok(Progress::Done(Some(done)));
+            return Ok(Some(done));
         }
     }
 }

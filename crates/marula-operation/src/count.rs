@@ -8,7 +8,7 @@ use marula_error::{Result, errors};
 use marula_plan::{Query, Wanted, Wording, choice};
 
 use crate::args::{self, Arguments};
-use crate::env::{Env, Progress};
+use crate::env::Env;
 
 errors! {
     limit_not_a_number() = BadValue, "limit value is not a valid number";
@@ -71,23 +71,17 @@ impl<'a> CountOp<'a> {
     /// Counts the documents that `query` finds in a collection.
     ///
     /// Errors: those of [`choice::choose`] and of the execution.
-    pub fn run(
-        &self,
-        env: &Env<'_>,
-        collection: &Arc<Collection>,
-        query: Query,
-    ) -> Result<Progress<u64>> {
+    pub fn run(&self, env: &Env<'_>, collection: &Arc<Collection>, query: Query) -> Result<u64> {
         if self.is_whole() {
-            return Ok(Progress::Done(self.part_of(env.unit.count(collection)?)));
+            return Ok(self.part_of(env.unit.count(collection)?));
         }
         let (wording, mut interrupt) = (self.wording(), || env.check_interrupt());
         let time_budget = env.host.time_budget();
-        let chosen =
+        let mut execution =
             choice::choose(env.unit, collection, query, &wording, time_budget, &mut interrupt)?;
-        let Some(mut execution) = chosen else { return Ok(Progress::NeedsPool) };
         let enough = self.limit.map_or(u64::MAX, |limit| limit.saturating_add(self.skip));
         let found = execution.count(env.unit, enough, &mut || env.check_interrupt())?;
-        Ok(Progress::of(found.map(|found| found.saturating_sub(self.skip))))
+        Ok(found.saturating_sub(self.skip))
     }
 
     /// Applies skip and limit to the number of all documents.

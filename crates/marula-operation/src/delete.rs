@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use marula_bson::{Doc, Value};
 use marula_db::session::Done;
 use marula_db::{Collection, Namespace, WriteOp};
-use marula_error::Result;
+use marula_error::{Error, Result};
 use marula_plan::{Execution, Query, Wording};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use crate::args::{self, Order};
 use crate::candidates::{self, Sought, for_each_record, write_first};
-use crate::env::{Env, Progress};
+use crate::env::Env;
 use crate::targets::{check_not_view, multi_not_retryable};
 use crate::time_series;
 
@@ -61,12 +61,7 @@ impl<'a> DeleteOp<'a> {
     /// documents.
     ///
     /// Errors: those of the filter, of the execution and of the write.
-    pub fn run(
-        &self,
-        env: &Env<'_>,
-        ns: &Namespace,
-        op: &mut WriteOp<'_>,
-    ) -> Result<Progress<i64>> {
+    pub fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<i64> {
         if self.multi && op.numbered.is_some() {
             return Err(multi_not_retryable("true"));
         }
@@ -75,28 +70,26 @@ impl<'a> DeleteOp<'a> {
         let buckets = collection.map(|collection| env.unit.db().buckets_of(collection));
         if let Some(buckets) = buckets.transpose()?.flatten() {
             return match op.may_wait {
-                true => time_series::delete(env, &buckets, self, op).map(Progress::Done),
-                false => Ok(Progress::NeedsPool),
+                true => time_series::delete(env, &buckets, self, op),
+                false => Err(Error::postponed()),
             };
         }
         let (filter, context) = &self.filter(env, collection.map(|collection| &**collection))?;
         let Some(collection) = collection else {
             args::check_text_without_collection(filter, ns)?;
             op.record_only(&[(self.number, Done::Deleted(0))])?;
-            return Ok(Progress::Done(0));
+            return Ok(0);
         };
         check_not_view(collection)?;
         if !op.may_wait && self.multi {
-            return Ok(Progress::NeedsPool);
+            return Err(Error::postponed());
         }
         let order = self.order()?;
         let (asked, wording, may_wait) = (self.query, self.wording(), op.may_wait);
         let sought = Sought { asked, filter, order, wording, context, may_wait };
-        let Progress::Done(mut execution) = candidates::find(env, collection, sought)? else {
-            return Ok(Progress::NeedsPool);
-        };
+        let mut execution = candidates::find(env, collection, sought)?;
         if self.multi {
-            return delete_all(env, collection, filter, &mut execution, op).map(Progress::Done);
+            return delete_all(env, collection, filter, &mut execution, op);
         }
         let done = || Done::Deleted(1);
         let statement = Some((self.number, &done as &dyn Fn() -> Done));
@@ -105,10 +98,10 @@ impl<'a> DeleteOp<'a> {
             let is_deleted = op.delete(collection, record, &mut is_wanted, statement)?;
             Ok(is_deleted.then_some(1))
         })?;
-        if deleted == Progress::Done(None) {
+        if deleted.is_none() {
             op.record_only(&[(self.number, Done::Deleted(0))])?;
         }
-        Ok(deleted.map(Option::unwrap_or_default))
+        Ok(deleted.unwrap_or_default())
     }
 
     /// Parses the filter; `None` is a collection that does not exist.

@@ -21,7 +21,7 @@ use marula_query::projection::Projection;
 use marula_query::values_at_path;
 
 use crate::args::{self, Arguments};
-use crate::env::{Env, Progress};
+use crate::env::Env;
 
 /// The maximum size of the values in one reply. Source: manual "distinct": the result fits a
 /// document.
@@ -132,11 +132,11 @@ impl<'a> DistinctOp<'a> {
         collection: Arc<Collection>,
         mut query: Query,
         values: &mut Values<'_>,
-    ) -> Result<Progress<()>> {
+    ) -> Result<()> {
         let state = env.unit.state(&collection);
         if let Some((plan, location)) = planner::plan_distinct(&state, &query, &self.path) {
             let execution = Execution::new(collection, plan, query);
-            return self.gather(env, execution, location, values).map(Progress::Done);
+            return self.gather(env, execution, location, values);
         }
         let projection = self.show(&state, &mut query);
         let projection = projection.as_ref().map(|projection| projection.as_doc());
@@ -144,10 +144,9 @@ impl<'a> DistinctOp<'a> {
         // Values cannot be taken back, so the execution is not attempted within a time budget.
         let time_budget = TimeBudget::all_or_none(env.host.time_budget().is_long());
         let mut interrupt = || env.check_interrupt();
-        let chosen =
+        let execution =
             choice::choose(env.unit, &collection, query, &wording, time_budget, &mut interrupt)?;
-        let Some(execution) = chosen else { return Ok(Progress::NeedsPool) };
-        self.gather(env, execution, None, values).map(Progress::Done)
+        self.gather(env, execution, None, values)
     }
 
     fn gather(

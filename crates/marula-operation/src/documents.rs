@@ -12,7 +12,7 @@ use marula_query::meter;
 use marula_query::projection::{Meta, Metadata, Projection};
 use marula_query::sort::{DocMeta, SortPattern};
 
-use crate::env::{Env, Progress};
+use crate::env::Env;
 
 /// The most bytes of documents in one batch. Source: manual "Limits": a reply fits a message.
 pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -137,10 +137,10 @@ impl FindDocuments {
         env: &Env<'_>,
         documents_max: usize,
         batch: &mut ArrayWriter<'_>,
-    ) -> Result<Progress<Filled>> {
+    ) -> Result<Filled> {
         if documents_max == 0 {
             self.execution.lift_time_limit();
-            return Ok(Progress::Done(Filled::More));
+            return Ok(Filled::More);
         }
         let Self { execution, projection, position_filter, scratch, .. } = self;
         execution.expect(documents_max);
@@ -184,9 +184,8 @@ impl FindDocuments {
             Ok(if batch.count() < documents_max { Emit::Taken } else { Emit::Enough })
         })?;
         Ok(match end {
-            End::Overdue => Progress::NeedsPool,
-            End::Exhausted if self.tail == Tail::No => Progress::Done(Filled::Exhausted),
-            _ => Progress::Done(Filled::More),
+            End::Exhausted if self.tail == Tail::No => Filled::Exhausted,
+            _ => Filled::More,
         })
     }
 }

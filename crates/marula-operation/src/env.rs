@@ -55,39 +55,3 @@ impl Env<'_> {
         args::context(self.host.language(), collection, collation, let_variables)
     }
 }
-
-/// The progress of an operation that may be too long for its thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress<T> {
-    /// It is done.
-    Done(T),
-    /// It takes longer than this thread may take. Nothing has been done; the caller calls it again
-    /// on a thread of the pool.
-    NeedsPool,
-}
-
-impl<T> Progress<T> {
-    /// Returns `NeedsPool` for `None`.
-    pub fn of(done: Option<T>) -> Self {
-        done.map_or(Progress::NeedsPool, Progress::Done)
-    }
-
-    /// Applies `change` to the result.
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Progress<U> {
-        match self {
-            Progress::Done(done) => Progress::Done(change(done)),
-            Progress::NeedsPool => Progress::NeedsPool,
-        }
-    }
-
-    /// Returns the result of an operation on a thread without a time budget.
-    ///
-    /// # Panics
-    /// If the operation needs the pool.
-    pub fn on_pool(self) -> T {
-        match self {
-            Progress::Done(done) => done,
-            Progress::NeedsPool => panic!("an operation without a time budget asked for the pool"),
-        }
-    }
-}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, Value};
+use marula_bson::{ArrayWriter, Doc, DocBuf, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::{Hint, Query, Shown, Wanted, Wording, choice, planner, refusal};
@@ -14,10 +14,13 @@ use marula_query::text;
 use crate::args::{self, Arguments};
 use crate::by_id;
 use crate::documents::{FindDocuments, Tail};
-use crate::env::{Env, Progress};
+use crate::env::Env;
 
 /// The actions on the collection that the user must be allowed.
 pub const ACTIONS: &[&str] = &["find"];
+
+/// The prefix of errors of the execution.
+pub const EXECUTING: &str = "Executor error during find command";
 
 errors! {
     await_without_tailable() = FailedToParse, "Cannot set 'awaitData' without also setting 'tailable'";
@@ -123,6 +126,41 @@ impl<'a> FindOp<'a> {
             }
         }
         Ok(op)
+    }
+
+    /// A `find` of one document that matches `filter`.
+    pub fn one(filter: Doc<'a>) -> Self {
+        FindOp {
+            filter,
+            projection: Doc::EMPTY,
+            sort: Doc::EMPTY,
+            batch_size: None,
+            single_batch: true,
+            no_cursor_timeout: false,
+            tail: Tail::No,
+            hint: None,
+            collation: None,
+            let_variables: None,
+            skip: 0,
+            limit: 1,
+            min: None,
+            max: None,
+            return_key: false,
+            show_record_id: false,
+            may_use_disk: None,
+        }
+    }
+
+    /// Returns the first document.
+    ///
+    /// Errors: those of [`prepare`](FindOp::prepare) and of the execution.
+    pub fn first(&self, env: &Env<'_>, collection: &Arc<Collection>) -> Result<Option<DocBuf>> {
+        let mut documents = self.prepare(env, collection)?;
+        let mut batch = Vec::new();
+        let filled = documents.fill(env, 1, &mut ArrayWriter::new(&mut batch));
+        filled.map_err(|error| error.caused_by(EXECUTING))?;
+        let batch = DocBuf::trusted(batch);
+        Ok(batch.as_doc().values().find_map(|found| found.as_doc()).map(Doc::to_buf))
     }
 
     /// Checks a `find` on a collection that does not exist.
@@ -274,26 +312,21 @@ impl<'a> FindOp<'a> {
     ///
     /// Errors: those of the filter, the projection and the sort, and of their combination;
     /// `tailable_not_capped`; those of [`choice::choose`].
-    pub fn prepare(
-        &self,
-        env: &Env<'_>,
-        collection: &Arc<Collection>,
-    ) -> Result<Progress<FindDocuments>> {
+    pub fn prepare(&self, env: &Env<'_>, collection: &Arc<Collection>) -> Result<FindDocuments> {
         let context = self.context(env, Some(collection))?;
         if self.is_plain()
             && let Some(id) = by_id::only_id(collection, self.filter, &context)
         {
             let execution = by_id::look_up(collection, id, context);
             // One document at most is one batch in any case.
-            return Ok(Progress::Done(FindDocuments::new(execution)));
+            return Ok(FindDocuments::new(execution));
         }
         let FindQuery { mut query, projection, position_filter } = self.query(env, context)?;
         self.apply_tail(&mut query, collection)?;
         let (wording, mut interrupt) = (self.wording(), || env.check_interrupt());
         let time_budget = env.host.time_budget();
-        let chosen =
+        let execution =
             choice::choose(env.unit, collection, query, &wording, time_budget, &mut interrupt)?;
-        let Some(execution) = chosen else { return Ok(Progress::NeedsPool) };
         let mut documents = FindDocuments::new(execution);
         if let Some(projection) = projection {
             documents.project(projection, position_filter);
@@ -305,7 +338,7 @@ impl<'a> FindOp<'a> {
         if self.tail != Tail::No {
             collection.note_tailable();
         }
-        Ok(Progress::Done(documents))
+        Ok(documents)
     }
 
     /// Returns whether all documents are returned unchanged, by any plan.

@@ -18,7 +18,7 @@ use marula_query::update::{EmptyTimestamps, Update, UpdateOptions, check_array_f
 
 use crate::args::{self, Arguments, Order};
 use crate::candidates::{self, Sought, write_first};
-use crate::env::{Env, Progress};
+use crate::env::Env;
 use crate::find::draft_projection;
 use crate::statements;
 use crate::targets::{check_not_view, ends_command};
@@ -105,19 +105,14 @@ impl<'a> FindAndModifyOp<'a> {
     /// Executes the operation and returns the fields of its reply.
     ///
     /// Errors: those of the update, the filter and their parts, of the execution and of the write.
-    pub fn run(
-        &self,
-        env: &Env<'_>,
-        ns: &Namespace,
-        op: &mut WriteOp<'_>,
-    ) -> Result<Progress<DocBuf>> {
+    pub fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<DocBuf> {
         let mut collection = env.unit.collection(ns);
         if let Some(collection) = &collection {
             env.unit.touch(collection)?;
         }
         let is_made = self.upsert && collection.is_none();
         if is_made && !op.may_wait {
-            return Ok(Progress::NeedsPool);
+            return Err(Error::postponed());
         }
         let parts = self.read(env, collection.as_deref(), op.empty_timestamps)?;
         let Parts { update, draft, order, fields, context } = parts;
@@ -140,7 +135,7 @@ impl<'a> FindAndModifyOp<'a> {
         };
         let Some(collection) = collection else {
             args::check_text_without_collection(&filter, ns)?;
-            return job.nothing(op).map(Progress::Done);
+            return job.nothing(op);
         };
         check_not_view(&collection)?;
         let modify = |op: &mut WriteOp<'_>| job.modify(env, &collection, op);
@@ -153,11 +148,7 @@ impl<'a> FindAndModifyOp<'a> {
                 |error| may_match_now(error, &filter),
             )?,
         };
-        match found {
-            Progress::Done(None) => job.nothing(op).map(Progress::Done),
-            Progress::Done(Some(answer)) => Ok(Progress::Done(answer)),
-            Progress::NeedsPool => Ok(Progress::NeedsPool),
-        }
+        found.map_or_else(|| job.nothing(op), Ok)
     }
 }
 
@@ -310,15 +301,13 @@ impl Job<'_> {
         env: &Env<'_>,
         collection: &Arc<Collection>,
         op: &mut WriteOp<'_>,
-    ) -> Result<Progress<Option<DocBuf>>> {
+    ) -> Result<Option<DocBuf>> {
         let (filter, context, order) = (self.filter, self.context, self.order.clone());
         let limit = order.sort.is_some().then_some(1);
         let wording = Wording { limit, ..self.op.wording() };
         let (asked, may_wait) = (self.op.query, op.may_wait);
         let sought = Sought { asked, filter, order, wording, context, may_wait };
-        let Progress::Done(execution) = candidates::find(env, collection, sought)? else {
-            return Ok(Progress::NeedsPool);
-        };
+        let execution = candidates::find(env, collection, sought)?;
         write_first(env, execution, |record| self.write(collection, record, op))
             .map_err(executor_error)
     }

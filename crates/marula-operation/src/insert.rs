@@ -2,11 +2,11 @@
 
 use marula_bson::Doc;
 use marula_db::write::{InsertReport, check_id, check_in_transaction, is_of_index};
-use marula_db::{Collection, Namespace, WriteOp, current};
+use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
 
-use crate::env::{Env, Progress};
-use crate::targets::{check_not_view, comes_again};
+use crate::env::Env;
+use crate::targets::check_not_view;
 
 errors! {
     measurements_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: {ns}";
@@ -63,19 +63,14 @@ impl<'a> InsertOp<'a> {
     ///
     /// Errors: those of the name and of the store. An error of the collection (a view, blocked
     /// writes) is each document's own, as a duplicate key is.
-    pub fn run(
-        &self,
-        env: &Env<'_>,
-        ns: &Namespace,
-        op: &mut WriteOp<'_>,
-    ) -> Result<Progress<Inserted>> {
+    pub fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Inserted> {
         let known = env.unit.collection(ns);
         if !op.may_wait && (known.is_none() || self.is_long()) {
-            return Ok(Progress::NeedsPool);
+            return Err(Error::postponed());
         }
         ns.check_creatable()?;
         if let Err(error) = op.user_writes.check(ns.db()) {
-            return Ok(Progress::Done(self.refused(&error)));
+            return Ok(self.refused(&error));
         }
         let collection = match known {
             Some(collection) => collection,
@@ -84,10 +79,10 @@ impl<'a> InsertOp<'a> {
                 let errors = self.refused_by_id();
                 if errors.len() == self.documents.len() || self.is_ordered && !errors.is_empty() {
                     let report = InsertReport { errors, ..InsertReport::default() };
-                    return Ok(Progress::Done(Inserted::of(report)));
+                    return Ok(Inserted::of(report));
                 }
                 if let Err(error) = self.check_uuid() {
-                    return Ok(Progress::Done(self.refused(&error)));
+                    return Ok(self.refused(&error));
                 }
                 env.unit.collection_or_create(ns)?
             }
@@ -101,38 +96,36 @@ impl<'a> InsertOp<'a> {
                 return Err(error.caused_by(&format!("time-series insert failed: {ns}")));
             }
             if !op.may_wait {
-                return Ok(Progress::NeedsPool);
+                return Err(Error::postponed());
             }
             // Several measurements share buckets, which are written one after the other.
-            current::end_parking();
-            return self.insert_measurements(&buckets, op).map(Progress::Done);
+            if let Some(parking) = env.unit.parking() {
+                parking.forbid();
+            }
+            return self.insert_measurements(&buckets, op);
         }
         let may_write = check_not_view(&collection)
             .and_then(|()| self.check_uuid())
             .and_then(|()| check_in_transaction(env.unit, &collection));
         match may_write {
             Ok(()) => self.insert_into(&collection, op),
-            Err(error) => Ok(Progress::Done(self.refused(&error))),
+            Err(error) => Ok(self.refused(&error)),
         }
     }
 
     /// Inserts into a collection that has documents of its own.
     ///
     /// Errors: those of the store.
-    pub fn insert_into(
-        &self,
-        collection: &Collection,
-        op: &mut WriteOp<'_>,
-    ) -> Result<Progress<Inserted>> {
+    pub fn insert_into(&self, collection: &Collection, op: &mut WriteOp<'_>) -> Result<Inserted> {
         let mut report = InsertReport::default();
         let mut documents = self.documents.iter().copied();
-        match op.insert(collection, &mut documents, self.is_ordered, &mut report) {
-            Ok(()) => Ok(Progress::Done(Inserted::of(report))),
-            Err(error) if report.inserted == 0 && comes_again(op, &error) => {
-                Ok(Progress::NeedsPool)
-            }
-            Err(error) => Err(error),
+        // A capped collection takes them one by one.
+        let is_capped = || collection.state().options.capped.is_some();
+        if !op.may_wait && self.documents.len() > 1 && is_capped() {
+            return Err(Error::postponed());
         }
+        op.insert(collection, &mut documents, self.is_ordered, &mut report)?;
+        Ok(Inserted::of(report))
     }
 
     /// Inserts measurements into the buckets of a time-series collection.

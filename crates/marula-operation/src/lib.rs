@@ -12,9 +12,10 @@
 //! ```
 //!
 //! An operation runs in an [`Env`]: the unit of work, and the few services of the server that the
-//! trait [`Host`] lists. An operation that takes longer than its thread may take returns
-//! [`Progress::NeedsPool`]; nothing has been done then. Connections, requests, replies and access
-//! control are not known here. Start with [`env`](mod@env), then [`find`].
+//! trait [`Host`] lists. An operation that takes longer than its thread may take is
+//! [postponed](marula_error::Error::postponed): it has done nothing, and runs again on a thread of
+//! the pool. Connections, requests, replies and access control are not known here. Start with
+//! [`env`](mod@env), then [`find`].
 
 pub mod aggregate;
 pub mod args;
@@ -25,6 +26,7 @@ pub mod delete;
 pub mod distinct;
 pub mod documents;
 pub mod env;
+pub mod expire;
 pub mod find;
 pub mod find_and_modify;
 pub mod insert;
@@ -38,4 +40,4 @@ pub mod upsert;
 pub mod views;
 
 pub use args::Arguments;
-pub use env::{Env, Host, Progress};
+pub use env::{Env, Host};

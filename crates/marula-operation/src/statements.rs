@@ -7,8 +7,7 @@ use marula_db::WriteOp;
 use marula_db::session::Done;
 use marula_error::{Error, Result};
 
-use crate::env::Progress;
-use crate::targets::{comes_again, ends_command, is_transient, mismatch};
+use crate::targets::{ends_command, is_transient, mismatch};
 
 /// The number of times that an upsert starts again after it lost a race to another insert.
 const UPSERT_ATTEMPTS_MAX: usize = 100;
@@ -25,23 +24,22 @@ pub struct Report {
 /// Executes `count` statements with `run` and passes the result of each to `take`.
 ///
 /// `earlier` reads a statement's result from the session's record; `None` if the record is of
-/// another kind of write. If a statement needs the pool, so does the list, and nothing was done.
-/// The outer error ends the command.
+/// another kind of write. The outer error ends the command; if a statement is postponed, so is the
+/// list.
 pub fn run_all<T>(
     count: usize,
     is_ordered: bool,
     op: &mut WriteOp<'_>,
     earlier: impl Fn(&Done) -> Option<T>,
-    mut run: impl FnMut(usize, &mut WriteOp<'_>) -> Result<Progress<T>>,
+    mut run: impl FnMut(usize, &mut WriteOp<'_>) -> Result<T>,
     mut take: impl FnMut(usize, T),
-) -> Result<Progress<Report>> {
+) -> Result<Report> {
     let mut report = Report::default();
     for index in 0..count {
         let mut run = |op: &mut WriteOp<'_>| run(index, op);
         match run_one(op.ids.at(index), op, &mut report.retried, &earlier, &mut run)? {
-            Progress::NeedsPool => return Ok(Progress::NeedsPool),
-            Progress::Done(Ok(done)) => take(index, done),
-            Progress::Done(Err(error)) => {
+            Ok(done) => take(index, done),
+            Err(error) => {
                 report.errors.push((index, error));
                 if is_ordered {
                     break;
@@ -49,7 +47,7 @@ pub fn run_all<T>(
             }
         }
     }
-    Ok(Progress::Done(report))
+    Ok(report)
 }
 
 /// Executes the statement `number`, as [`run_all`] does each. The inner error is the statement's
@@ -59,23 +57,22 @@ pub fn run_one<T>(
     op: &mut WriteOp<'_>,
     retried: &mut Vec<i32>,
     earlier: impl Fn(&Done) -> Option<T>,
-    run: impl FnOnce(&mut WriteOp<'_>) -> Result<Progress<T>>,
-) -> Result<Progress<Result<T>>> {
+    run: impl FnOnce(&mut WriteOp<'_>) -> Result<T>,
+) -> Result<Result<T>> {
     let recorded = op.numbered.as_ref().and_then(|numbered| numbered.done(number));
     let outcome = match recorded.map(earlier) {
         Some(Some(done)) => {
             retried.push(number);
-            Ok(Progress::Done(done))
+            Ok(done)
         }
         Some(None) => Err(mismatch(op, number)),
         None => run(op),
     };
     match outcome {
-        Ok(done) => Ok(done.map(Ok)),
-        Err(error) if comes_again(op, &error) => Ok(Progress::NeedsPool),
+        Ok(done) => Ok(Ok(done)),
         Err(error) if ends_command(&error) => Err(error),
         Err(error) if op.unit.transaction().is_some() && is_transient(error.code()) => Err(error),
-        Err(error) => Ok(Progress::Done(Err(error))),
+        Err(error) => Ok(Err(error)),
     }
 }
 
@@ -86,21 +83,21 @@ pub fn run_one<T>(
 /// `is_in_the_way` returns whether the document that made an insert fail may match now.
 pub fn modify_or_insert<T>(
     op: &mut WriteOp<'_>,
-    mut modify: impl FnMut(&mut WriteOp<'_>) -> Result<Progress<Option<T>>>,
+    mut modify: impl FnMut(&mut WriteOp<'_>) -> Result<Option<T>>,
     mut insert: impl FnMut(&mut WriteOp<'_>) -> Result<T>,
     is_in_the_way: impl Fn(&Error) -> bool,
-) -> Result<Progress<Option<T>>> {
+) -> Result<Option<T>> {
     for _ in 0..UPSERT_ATTEMPTS_MAX {
         match modify(op)? {
-            Progress::Done(None) if !op.may_wait => return Ok(Progress::NeedsPool),
-            Progress::Done(None) => {}
+            None if !op.may_wait => return Err(Error::postponed()),
+            None => {}
             found => return Ok(found),
         }
         match insert(op) {
-            Ok(done) => return Ok(Progress::Done(Some(done))),
+            Ok(done) => return Ok(Some(done)),
             Err(error) if is_in_the_way(&error) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(Progress::Done(None))
+    Ok(None)
 }

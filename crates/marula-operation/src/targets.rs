@@ -1,6 +1,6 @@
 //! The targets and the errors that all writes share.
 
-use marula_db::{Collection, WriteOp, current};
+use marula_db::{Collection, WriteOp};
 use marula_error::{Code, Error, Result, codes, errors};
 
 errors! {
@@ -22,12 +22,6 @@ pub fn check_not_view(collection: &Collection) -> Result<()> {
     }
 }
 
-/// Returns whether a write failed because it would have had to wait, and is repeated on the pool or
-/// later: nothing was done.
-pub fn comes_again(op: &WriteOp<'_>, error: &Error) -> bool {
-    error.code() == codes::WriteConflict && (!op.may_wait || current::is_blocked())
-}
-
 /// Returns the error for a statement that an earlier attempt recorded as another kind of write.
 pub fn mismatch(op: &WriteOp<'_>, statement: i32) -> Error {
     let numbered = op.numbered.as_ref().expect("only numbered writes have records");
@@ -36,14 +30,14 @@ pub fn mismatch(op: &WriteOp<'_>, statement: i32) -> Error {
 
 /// Returns whether an error ends the whole command rather than one statement of it.
 pub fn ends_command(error: &Error) -> bool {
-    [
+    let ends = [
         codes::Interrupted,
         codes::InterruptedAtShutdown,
         codes::MaxTimeMSExpired,
         codes::CursorKilled,
         codes::ShutdownInProgress,
-    ]
-    .contains(&error.code())
+    ];
+    error.is_postponed() || ends.contains(&error.code())
 }
 
 /// Codes of errors after which a client may repeat its whole transaction.

@@ -7,7 +7,7 @@ use marula_bson::{Doc, Value, ValueBuf};
 use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, Unit, WriteOp};
-use marula_error::Result;
+use marula_error::{Error, Result};
 use marula_plan::{Execution, Query, Wording};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
@@ -16,7 +16,7 @@ use marula_query::update::{EmptyTimestamps, Matched, Origin, Update, UpdateOptio
 
 use crate::args::{self, Order};
 use crate::candidates::{self, Sought, for_each_record, write_first};
-use crate::env::{Env, Progress};
+use crate::env::Env;
 use crate::targets::{check_not_view, multi_not_retryable};
 use crate::upsert::{may_match_now, upserted_document, with_id_first};
 use crate::{statements, time_series};
@@ -104,12 +104,7 @@ impl<'a> UpdateOp<'a> {
     /// Executes the update on the collection of this name.
     ///
     /// Errors: those of the update, the filter and their parts, of the execution and of the write.
-    pub fn run(
-        &self,
-        env: &Env<'_>,
-        ns: &Namespace,
-        op: &mut WriteOp<'_>,
-    ) -> Result<Progress<Updated>> {
+    pub fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Updated> {
         if self.multi && op.numbered.is_some() {
             return Err(multi_not_retryable("true"));
         }
@@ -118,14 +113,14 @@ impl<'a> UpdateOp<'a> {
             && let Some(buckets) = env.unit.db().buckets_of(shown)?
         {
             if !op.may_wait {
-                return Ok(Progress::NeedsPool);
+                return Err(Error::postponed());
             }
-            return time_series::update(env, &buckets, self, op).map(Progress::Done);
+            return time_series::update(env, &buckets, self, op);
         }
         if self.upsert && collection.is_none() {
             // The collection exists even if the statement fails after this.
             if !op.may_wait {
-                return Ok(Progress::NeedsPool);
+                return Err(Error::postponed());
             }
             op.user_writes.check(ns.db())?;
             collection = Some(env.unit.collection_or_create(ns)?);
@@ -136,11 +131,11 @@ impl<'a> UpdateOp<'a> {
             args::check_text_without_collection(filter, ns)?;
             let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
             op.record_only(&[(self.number, nothing)])?;
-            return Ok(Progress::Done(Updated::default()));
+            return Ok(Updated::default());
         };
         check_not_view(&collection)?;
         let parsed = ParsedUpdate { statement: self, update, filter, context };
-        Ok(parsed.run(env, &collection, op)?.map(Option::unwrap_or_default))
+        Ok(parsed.run(env, &collection, op)?.unwrap_or_default())
     }
 
     /// Parses the update and the filter; `None` is a collection that does not exist.
@@ -248,7 +243,7 @@ impl ParsedUpdate<'_> {
         env: &Env<'_>,
         collection: &Arc<Collection>,
         op: &mut WriteOp<'_>,
-    ) -> Result<Progress<Option<Updated>>> {
+    ) -> Result<Option<Updated>> {
         if !self.statement.upsert {
             return self.update_matching(env, collection, op);
         }
@@ -266,15 +261,13 @@ impl ParsedUpdate<'_> {
         env: &Env<'_>,
         collection: &Arc<Collection>,
         op: &mut WriteOp<'_>,
-    ) -> Result<Progress<Option<Updated>>> {
+    ) -> Result<Option<Updated>> {
         if !op.may_wait && self.statement.multi {
-            return Ok(Progress::NeedsPool);
+            return Err(Error::postponed());
         }
-        let Progress::Done(mut execution) = self.find(env, collection, op.may_wait)? else {
-            return Ok(Progress::NeedsPool);
-        };
+        let mut execution = self.find(env, collection, op.may_wait)?;
         if self.statement.multi {
-            return self.update_all(env, collection, &mut execution, op).map(Progress::Done);
+            return self.update_all(env, collection, &mut execution, op);
         }
         let number = self.statement.number;
         let done = |written| Done::Updated {
@@ -290,7 +283,7 @@ impl ParsedUpdate<'_> {
             let updated = Updated { matched: 1, modified, upserted: None };
             Ok((written != Written::Skipped).then_some(updated))
         })?;
-        if !self.statement.upsert && matches!(found, Progress::Done(None)) {
+        if !self.statement.upsert && found.is_none() {
             let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
             op.record_only(&[(number, nothing)])?;
         }
@@ -340,7 +333,7 @@ impl ParsedUpdate<'_> {
         env: &Env<'_>,
         collection: &Arc<Collection>,
         may_wait: bool,
-    ) -> Result<Progress<Execution>> {
+    ) -> Result<Execution> {
         let ParsedUpdate { statement, filter, context, .. } = *self;
         let (asked, wording) = (statement.query, statement.wording());
         let order = statement.order(context)?;

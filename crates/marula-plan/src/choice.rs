@@ -15,7 +15,7 @@ use std::sync::Arc;
 use marula_bson::Doc;
 use marula_db::collection::State;
 use marula_db::{Collection, Unit};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use crate::cache;
 use crate::clustered::{self, ClusteredScan};
@@ -36,10 +36,11 @@ errors! {
 }
 
 /// Chooses a plan for `query` on `collection`; `wording` is the query as the client wrote it. A
-/// plan that won a trial continues where the trial stopped. Returns `None` if the plan does not fit
-/// `time_budget`, or if it takes a trial to choose and there is no time for one.
+/// plan that won a trial continues where the trial stopped.
 ///
-/// Errors: those of [`planner::plan`], and those of a trial.
+/// Errors: those of [`planner::plan`], and those of a trial. The operation is
+/// [postponed](Error::postponed) if the plan does not fit `time_budget`, or if it takes a trial to
+/// choose and there is no time for one.
 pub fn choose(
     unit: Unit<'_>,
     collection: &Arc<Collection>,
@@ -47,7 +48,7 @@ pub fn choose(
     wording: &Wording<'_>,
     time_budget: TimeBudget,
     interrupt: &mut dyn FnMut() -> Result<()>,
-) -> Result<Option<Execution>> {
+) -> Result<Execution> {
     let mut query = Box::new(query);
     let may_wait = time_budget.is_long();
     let state = unit.state(collection);
@@ -58,37 +59,36 @@ pub fn choose(
         Execution::start(collection.clone(), Start::fresh(Arc::new(plan)), query)
     };
     if let Some(plan) = first_of_each(&state, &query) {
-        return Ok(may_wait.then(|| begin(plan, query)));
+        return if may_wait { Ok(begin(plan, query)) } else { Err(Error::postponed()) };
     }
     let known = Known { cache, collection, state: &state, wording, may_wait };
     if let Some(branches) = subplan::branches(&state, &query)? {
         match choose_branches(unit, collection, branches, &query, Some(&known), interrupt)? {
-            Chosen::Plan(plan) => return Ok(known.admit(begin(*plan, query), None, time_budget)),
-            Chosen::Unknown => return Ok(None),
+            Chosen::Plan(plan) => return known.admit(begin(*plan, query), None, time_budget),
             Chosen::Whole => {}
         }
     }
     if let Some((plan, cached)) = known.plan(unit, &query)? {
         let execution = begin(plan, query).cached(cached);
-        return Ok(known.admit(execution, Some(cached.shape), time_budget));
+        return known.admit(execution, Some(cached.shape), time_budget);
     }
     let mut plans = plans_of(unit, collection, &query, wording)?;
     let short = plans.iter().position(Plan::is_short);
     if plans.len() == 1 || short.is_some() {
         let plan = plans.swap_remove(short.unwrap_or(0));
-        return Ok(known.admit(begin(plan, query), None, time_budget));
+        return known.admit(begin(plan, query), None, time_budget);
     }
     let shape = shape_of(&query, &state);
     if let Some((number, cached)) = known.number(shape, &plans) {
         let execution = begin(plans.swap_remove(number), query).cached(cached);
-        return Ok(known.admit(execution, Some(shape), time_budget));
+        return known.admit(execution, Some(shape), time_budget);
     }
     if !may_wait {
-        return Ok(None);
+        return Err(Error::postponed());
     }
     let winner = try_all(unit, collection, &query, shape, Some(wording), plans, interrupt)?;
     let execution = Execution::start(collection.clone(), Start::won(winner), query);
-    Ok(known.admit(execution, Some(shape), time_budget))
+    known.admit(execution, Some(shape), time_budget)
 }
 
 /// Returns the plan that returns only the first document of each group, if that is permitted and
@@ -135,19 +135,21 @@ impl Known<'_> {
         Some((number, entry.cached))
     }
 
-    /// Returns an execution if its plan fits `time_budget`; measures its time if it may be stopped.
+    /// Returns an execution whose plan fits `time_budget`; measures its time if it may be stopped.
+    ///
+    /// Errors: it does not fit, and the operation is postponed.
     fn admit(
         &self,
         mut execution: Execution,
         shape: Option<QueryShape>,
         time_budget: TimeBudget,
-    ) -> Option<Execution> {
+    ) -> Result<Execution> {
         let (plan, query) = (execution.plan(), execution.query());
         if time_budget == TimeBudget::Long || plan.is_short() {
-            return Some(execution);
+            return Ok(execution);
         }
         if time_budget == TimeBudget::Short || !may_be_tried(plan, query) {
-            return time_budget.is_long().then_some(execution);
+            return if time_budget.is_long() { Ok(execution) } else { Err(Error::postponed()) };
         }
         let shape = shape.unwrap_or_else(|| shape_of(query, self.state)).plan;
         let time = match time_budget {
@@ -155,7 +157,8 @@ impl Known<'_> {
             _ => None,
         };
         execution.limit_time(TimeLimit { shape, spare: time.map(TimeBudget::longest) });
-        time.is_none_or(|time| self.cache.last_duration(shape) <= time).then_some(execution)
+        let fits = time.is_none_or(|time| self.cache.last_duration(shape) <= time);
+        if fits { Ok(execution) } else { Err(Error::postponed()) }
     }
 }
 
@@ -165,13 +168,11 @@ enum Chosen {
     Plan(Box<Plan>),
     /// The branches are not planned separately.
     Whole,
-    /// A trial is necessary, and there is no time for it.
-    Unknown,
 }
 
-/// Chooses a plan for each branch of an `$or`. If the choice is unknown, nothing is cached.
+/// Chooses a plan for each branch of an `$or`.
 ///
-/// Errors: those of a trial.
+/// Errors: as [`choose_branch`]. If the operation is postponed, nothing is cached.
 fn choose_branches(
     unit: Unit<'_>,
     collection: &Collection,
@@ -197,10 +198,7 @@ fn choose_branches(
         }
         let number = match plans.len() {
             1 => 0,
-            _ => match choose_branch(unit, collection, &branch, plans, known, interrupt)? {
-                Some(number) => number,
-                None => return Ok(Chosen::Unknown),
-            },
+            _ => choose_branch(unit, collection, &branch, plans, known, interrupt)?,
         };
         if !is_joinable[number] {
             return Ok(Chosen::Whole);
@@ -210,8 +208,10 @@ fn choose_branches(
     Ok(Chosen::Plan(Box::new(subplan::join(&state, query, chosen)?)))
 }
 
-/// Chooses one of several plans of a branch; `None` if that takes a trial and there is no time for
-/// one.
+/// Chooses one of several plans of a branch.
+///
+/// Errors: those of a trial. The operation is postponed if a trial is necessary and there is no
+/// time for one.
 fn choose_branch(
     unit: Unit<'_>,
     collection: &Collection,
@@ -219,18 +219,20 @@ fn choose_branch(
     plans: Vec<Plan>,
     known: Option<&Known<'_>>,
     interrupt: &mut dyn FnMut() -> Result<()>,
-) -> Result<Option<usize>> {
+) -> Result<usize> {
     let dropped = Findings::Dropped;
     let Some(known) = known else {
-        return Ok(Some(trial::run(unit, collection, branch, plans, dropped, interrupt)?.winner));
+        return Ok(trial::run(unit, collection, branch, plans, dropped, interrupt)?.winner);
     };
     if let Some(short) = plans.iter().position(Plan::is_short) {
-        return Ok(Some(short));
+        return Ok(short);
     }
     let shape = shape_of(branch, known.state);
-    let number = known.number(shape, &plans).map(|(number, _)| number);
-    if number.is_some() || !known.may_wait {
+    if let Some((number, _)) = known.number(shape, &plans) {
         return Ok(number);
+    }
+    if !known.may_wait {
+        return Err(Error::postponed());
     }
     let trial = trial::run(unit, collection, branch, plans, dropped, interrupt)?;
     // For a branch, one of several equal winners is not worth caching.
@@ -247,7 +249,7 @@ fn choose_branch(
             signature,
         );
     }
-    Ok(Some(trial.winner))
+    Ok(trial.winner)
 }
 
 /// Tries the plans of a query whose cached plan exceeded its work limit; returns the new winner and

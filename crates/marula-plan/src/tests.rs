@@ -525,9 +525,7 @@ fn indexable(docs: &[DocBuf]) -> Vec<DocBuf> {
 /// Returns the plan that a caller without a time limit gets: first by trial, then from the cache.
 fn chosen(db: &Db, collection: &Arc<Collection>, query: Query) -> Execution {
     let (unit, wording) = (Unit::new(db), Wording::default());
-    choice::choose(unit, collection, query, &wording, TimeBudget::Long, &mut || Ok(()))
-        .unwrap()
-        .expect("who may wait gets a plan")
+    choice::choose(unit, collection, query, &wording, TimeBudget::Long, &mut || Ok(())).unwrap()
 }
 
 /// The chosen plan counts correctly, first by trial, then from the cache.
@@ -541,7 +539,7 @@ fn check_chosen(db: &Db, collection: &Arc<Collection>, query: Query, wanted: usi
         };
         let mut execution = chosen(db, collection, asked);
         let count = execution.count(Unit::new(db), u64::MAX, &mut || Ok(())).unwrap();
-        assert_eq!(count, Some(wanted as u64), "counted, {what}");
+        assert_eq!(count, wanted as u64, "counted, {what}");
         query = Some(again);
     }
 }

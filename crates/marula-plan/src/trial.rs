@@ -114,11 +114,10 @@ pub(crate) fn run(
     let count = u64::try_from(collection.count()).unwrap_or(0);
     let works_max = WORKS_MIN.max(count / 10 * WORKS_TENTHS);
     let results_max = query.limit.unwrap_or(u64::MAX).min(RESULTS_MAX);
-    let size = SizeLimit::default();
     let mut tried: Vec<Tried> = plans.into_iter().map(Tried::new).collect();
     let mut envs: Vec<Env<'_>> = tried
         .iter_mut()
-        .map(|tried| Env::new(unit, collection, query, &size, tried.run.number_places()))
+        .map(|tried| Env::new(unit, collection, query, SizeLimit::NONE, tried.run.number_places()))
         .collect();
     let mut room = Room::default();
     let mut shown = Vec::new();

@@ -213,7 +213,8 @@ impl Work {
 
 impl pipeline::Work for Work {
     fn unit(&self) -> Unit<'_> {
-        let unit = Unit::new(&self.db).tallied(&self.operation.tally);
+        let operation = &*self.operation;
+        let unit = Unit::new(&self.db).tallied(&operation.tally).parked(&operation.parking);
         if let Some(snapshot) = &self.snapshot {
             return unit.seeing(&*snapshot.view);
         }

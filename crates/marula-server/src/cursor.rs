@@ -24,7 +24,6 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use marula_bson::{ArrayWriter, DocBuf};
 use marula_db::Namespace;
 use marula_error::{Error, Result, errors};
-use marula_operation::Progress;
 use marula_operation::documents::FindDocuments;
 use parking_lot::Mutex;
 
@@ -86,12 +85,7 @@ impl Source for FindDocuments {
         batch: &mut ArrayWriter<'_>,
     ) -> Result<Filled> {
         Watch::renew(&self.execution().query().context, ctx);
-        match FindDocuments::fill(self, &ctx.env(), documents_max, batch)? {
-            Progress::Done(filled) => Ok(filled),
-            Progress::NeedsPool => {
-                unreachable!("a later batch is read on the pool, without limits")
-            }
-        }
+        FindDocuments::fill(self, &ctx.env(), documents_max, batch)
     }
 
     fn plan_summary(&self) -> Option<String> {

@@ -11,7 +11,7 @@ use std::sync::atomic::{
 };
 
 use marula_bson::{Doc, DocBuf};
-use marula_db::unit::Tally;
+use marula_db::unit::{Parking, Tally};
 use marula_error::{Error, codes, errors};
 use parking_lot::Mutex;
 
@@ -36,6 +36,8 @@ pub struct Operation {
     pub peer: Peer,
     /// The keys and documents that it has examined and written.
     pub tally: Tally,
+    /// Whether its writes may be abandoned.
+    pub parking: Parking,
     /// Zero while idle.
     op_id: AtomicU32,
     /// The index of its command in the table.
@@ -275,6 +277,7 @@ impl Operations {
             connection_id,
             peer,
             tally: Tally::default(),
+            parking: Parking::default(),
             op_id: AtomicU32::new(0),
             command: AtomicUsize::new(0),
             is_described: AtomicBool::new(false),

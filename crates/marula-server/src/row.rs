@@ -149,7 +149,7 @@ pub enum CommandPlace {
     /// A pool thread, some of which are reserved: for commands that operators need when everything
     /// else is busy. It is short and waits for no other operation.
     Reserved,
-    /// It is called on the network worker and may return [`Outcome::ToPool`] before it has done
+    /// It is called on the network worker and may be [postponed](Error::postponed) before it has done
     /// anything.
     Decides,
 }
@@ -220,8 +220,6 @@ pub enum Outcome {
     /// The reply's fields are written, and the client reads a stream: call again with the same
     /// request.
     Stream,
-    /// Nothing was done: call again on a pool thread.
-    ToPool,
     /// There is no reply yet: call again on a pool thread when woken, or at this time.
     Retry(Arm, Instant),
     /// There is no reply: close the connection.

@@ -4,10 +4,10 @@
 use marula_bson::{Doc, DocBuf, Value};
 use marula_db::session::{Done, StatementIds};
 use marula_db::{Namespace, WriteOp};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
+use marula_operation::Env;
 use marula_operation::statements::{Report, run_all};
 use marula_operation::targets::check_not_view;
-use marula_operation::{Env, Progress};
 
 use crate::context::Context;
 use crate::ended::Counts;
@@ -52,12 +52,10 @@ impl<'r> Batch<'r> {
         &self,
         ctx: &Context<'s>,
         request: &Request<'r>,
-    ) -> Result<Option<WriteOp<'s>>> {
-        let mut begun = writes::begin(ctx, request);
-        if let Ok(Some(op)) = &mut begun {
-            op.ids = self.ids.clone();
-        }
-        begun
+    ) -> Result<WriteOp<'s>> {
+        let mut op = writes::begin(ctx, request)?;
+        op.ids = self.ids.clone();
+        Ok(op)
     }
 
     /// Executes the statements one after the other; `read` makes each from its document and its
@@ -68,11 +66,11 @@ impl<'r> Batch<'r> {
         request: &Request<'r>,
         read: impl Fn(Doc<'r>, i32) -> Result<S>,
         take: impl FnMut(usize, S::Output),
-    ) -> Result<Progress<Report>> {
+    ) -> Result<Report> {
         if !ctx.may_wait() && self.statements.len() > 1 {
-            return Ok(Progress::NeedsPool);
+            return Err(Error::postponed());
         }
-        let Some(mut op) = self.begin(ctx, request)? else { return Ok(Progress::NeedsPool) };
+        let mut op = self.begin(ctx, request)?;
         let (ns, count) = (&self.ns, self.statements.len());
         let run = |index: usize, op: &mut WriteOp<'_>| {
             let check_uuid = || collection_uuid::check_buckets(ctx, request, ns);
@@ -84,10 +82,7 @@ impl<'r> Batch<'r> {
             let outcome =
                 check_uuid().and_then(|()| statement.run(&ctx.env(), ns, op).map_err(of_view));
             if let Some(noted) = &mut ctx.statements {
-                let counts = outcome.as_ref().map(|done| match done {
-                    Progress::Done(done) => S::counts(done),
-                    Progress::NeedsPool => Counts::default(),
-                });
+                let counts = outcome.as_ref().map(S::counts);
                 let tally = &ctx.connection.operation.tally;
                 noted.note(statement.shown(), counts.map_err(Clone::clone), tally);
             }
@@ -113,12 +108,7 @@ pub(crate) trait Statement {
     fn recorded(done: &Done) -> Option<Self::Output>;
 
     /// Executes the statement on the collection of this name.
-    fn run(
-        &self,
-        env: &Env<'_>,
-        ns: &Namespace,
-        op: &mut WriteOp<'_>,
-    ) -> Result<Progress<Self::Output>>;
+    fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Self::Output>;
 
     /// The statement as the profiler shows it.
     fn shown(&self) -> DocBuf;

@@ -1,6 +1,6 @@
 //! The TTL monitor: a thread that removes expired documents, every `ttlMonitorSleepSecs` seconds.
 //!
-//! One *pass* covers every collection of every database; [`marula_db::ttl`] finds the expired
+//! One *pass* covers every collection of every database; [`ExpireOp`] finds the expired
 //! documents. A pass stops between two batches when the server ends, when `ttlMonitorEnabled` is
 //! set to false, or when `fsync` locks writes. An error in a collection is logged, and the next
 //! pass tries it again.
@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use marula_db::ttl;
+use marula_db::Unit;
 use marula_error::Result;
+use marula_operation::expire::ExpireOp;
 
 use crate::server::Server;
 
@@ -57,9 +58,8 @@ fn pass(server: &Server) {
     let catalog = server.db.catalog();
     for database in catalog.databases() {
         for collection in catalog.collections(&database) {
-            let mut go_on = || may_delete(server);
-            let deleted: Result<u64> =
-                ttl::expire(&server.db, &collection, server.now_ms(), &mut go_on);
+            let (unit, op) = (Unit::new(&server.db), ExpireOp { now_ms: server.now_ms() });
+            let deleted: Result<u64> = op.run(unit, &collection, &mut || may_delete(server));
             let ns = collection.namespace();
             match deleted {
                 Ok(0) => {}

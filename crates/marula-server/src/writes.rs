@@ -24,10 +24,11 @@ errors! {
 }
 
 /// Starts a write with the options of its request, and with the session's record if the request is
-/// numbered. Returns `None` if an earlier attempt still runs and this thread must not wait for it.
+/// numbered.
 ///
-/// Errors: a number older than the session's newest.
-pub(crate) fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Option<WriteOp<'s>>> {
+/// Errors: a number older than the session's newest. The operation is postponed if an earlier
+/// attempt still runs and this thread must not wait for it.
+pub(crate) fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<WriteOp<'s>> {
     let mut op = WriteOp::new(ctx.unit, ctx.now_ms);
     op.may_wait = ctx.may_wait();
     op.user_writes = ctx.user_writes();
@@ -37,16 +38,10 @@ pub(crate) fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Opti
     let number = request.txn_number.filter(|_| ctx.entered.is_none());
     if let (Some(lsid), Some(number)) = (&request.lsid, number) {
         let sessions = ctx.server.db.sessions();
-        op.numbered = if ctx.may_wait() {
-            Some(sessions.begin(ctx.unit.view(), lsid.key(), number, ctx.now_ms)?)
-        } else {
-            sessions.try_begin(ctx.unit.view(), lsid.key(), number, ctx.now_ms)?
-        };
-        if op.numbered.is_none() {
-            return Ok(None);
-        }
+        let (view, may_wait) = (ctx.unit.view(), ctx.may_wait());
+        op.numbered = Some(sessions.begin(view, lsid.key(), number, ctx.now_ms, may_wait)?);
     }
-    Ok(Some(op))
+    Ok(op)
 }
 
 /// Returns the treatment of empty timestamps in the documents of a request.

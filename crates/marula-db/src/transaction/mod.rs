@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use marula_bson::{Doc, DocBuf};
-use marula_error::{Result, codes, errors};
+use marula_error::{Error, Result, codes, errors};
 use marula_storage::overlay::{Claims, Overlay};
 use marula_storage::{Error as StorageError, Space, Stamp, Txn, View};
 use parking_lot::Mutex;
@@ -173,9 +173,9 @@ impl Transaction {
         let until = Instant::now() + self.limits.lock_timeout;
         while !collection.enter_transaction() {
             if !current::may_wait() {
-                current::postpone();
+                return Err(Error::postponed());
             }
-            if Instant::now() >= until || !current::may_wait() {
+            if Instant::now() >= until {
                 let ms = self.limits.lock_timeout.as_millis();
                 return Err(lock_timeout(&collection.namespace(), ms));
             }
@@ -468,12 +468,8 @@ impl Claims for Transaction {
         // Held while the keys are locked, so that no write of one moment is between its guard and
         // its commit.
         let mut latches = self.db.store().begin();
-        let may_wait = current::may_wait();
-        let guarded = latches.guard_within(keys, if may_wait { LATCH_WAIT } else { timeout });
-        if guarded.is_err() && !may_wait {
-            current::postpone();
-        }
-        guarded?;
+        let timeout = if current::may_wait() { LATCH_WAIT } else { timeout };
+        latches.guard_within(keys, timeout)?;
         {
             let mut state = self.state.lock();
             if state.is_over {

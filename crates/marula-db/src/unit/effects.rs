@@ -15,7 +15,6 @@ use marula_storage::{Space, Txn, View};
 
 use super::{KeyChanges, Unit};
 use crate::collection::Collection;
-use crate::current;
 use crate::index::{Index, Multikey};
 use crate::keys;
 use crate::oplog::Entries;
@@ -73,14 +72,6 @@ impl Growth {
     }
 }
 
-/// The conflict with the open transaction that holds a key, for whose release the operation may
-/// wait.
-#[cold]
-fn locked_by_another(key: LockedKey) -> Result<()> {
-    current::note_locked(key);
-    Err(client_error(marula_storage::Error::Conflict))
-}
-
 impl<'u> Write<'u> {
     #[inline]
     pub(super) fn new(unit: Unit<'u>) -> Self {
@@ -102,7 +93,7 @@ impl<'u> Write<'u> {
         if self.unit.transaction.is_some() || !locks.any() {
             return Ok(());
         }
-        locks.held_of(keys).next().map_or(Ok(()), locked_by_another)
+        locks.held_of(keys).next().map_or(Ok(()), |key| self.locked_by_another(key))
     }
 
     /// The first half of [`Write::guard`] for an ordinary change: excludes other ordinary writers
@@ -132,7 +123,17 @@ impl<'u> Write<'u> {
         let place = self
             .locked
             .binary_search_by(|(its_space, its_key)| (*its_space, &**its_key).cmp(&(space, key)));
-        place.map_or(Ok(()), |place| locked_by_another(self.locked[place].clone()))
+        place.map_or(Ok(()), |place| self.locked_by_another(self.locked[place].clone()))
+    }
+
+    /// The conflict with the open transaction that holds a key, for whose release the operation may
+    /// wait.
+    #[cold]
+    fn locked_by_another(&self, key: LockedKey) -> Result<()> {
+        if let Some(parking) = self.unit.parking {
+            parking.note_locked(key);
+        }
+        Err(client_error(marula_storage::Error::Conflict))
     }
 
     /// Returns whether open transactions held none of the latched keys.
@@ -264,7 +265,9 @@ impl<'u> Write<'u> {
             let grown = effects.grown.map(|(collection, growth)| (collection.ident(), growth));
             return transaction.absorb(grown, &mut effects.marks, entries);
         }
-        current::note_written();
+        if let Some(parking) = unit.parking {
+            parking.forbid();
+        }
         for (index, multikey) in effects.marks.drain(..) {
             index.note_marks_stored(&multikey);
         }

@@ -17,6 +17,7 @@
 //! client's transaction on top. It consists of a few references and is created on the stack.
 
 mod effects;
+mod parking;
 mod tally;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use marula_error::Result;
 use marula_storage::{Stamp, View};
 
 pub(crate) use effects::{Growth, Write};
+pub use parking::Parking;
 pub use tally::{Detail, Examined, Hashes, KeyChanges, PlanReport, Tally};
 
 use crate::catalog::options::CollectionOptions;
@@ -42,6 +44,7 @@ pub struct Unit<'u> {
     db: &'u Db,
     view: &'u dyn View,
     tally: Option<&'u Tally>,
+    parking: Option<&'u Parking>,
     transaction: Option<&'u Transaction>,
 }
 
@@ -49,7 +52,7 @@ impl<'u> Unit<'u> {
     /// A unit that reads the newest state.
     #[inline]
     pub fn new(db: &'u Db) -> Self {
-        Unit { db, view: db.store(), tally: None, transaction: None }
+        Unit { db, view: db.store(), tally: None, parking: None, transaction: None }
     }
 
     /// The same unit, counted in `tally`.
@@ -57,6 +60,13 @@ impl<'u> Unit<'u> {
     #[must_use]
     pub fn tallied(self, tally: &'u Tally) -> Self {
         Unit { tally: Some(tally), ..self }
+    }
+
+    /// The same unit; its writes may be abandoned as `parking` permits.
+    #[inline]
+    #[must_use]
+    pub fn parked(self, parking: &'u Parking) -> Self {
+        Unit { parking: Some(parking), ..self }
     }
 
     /// The same unit, reading `view`.
@@ -180,6 +190,12 @@ impl<'u> Unit<'u> {
     #[inline]
     pub fn tally(self) -> Option<&'u Tally> {
         self.tally
+    }
+
+    /// Whether its writes may be abandoned, if it belongs to a request.
+    #[inline]
+    pub fn parking(self) -> Option<&'u Parking> {
+        self.parking
     }
 
     /// A fixed view for several reads that must agree. `None` if the unit's own view is fixed.

@@ -176,8 +176,9 @@ impl WriteOp<'_> {
                 let origin = Origin::Insert(self.empty_timestamps);
                 let prepared = self.prepare(collection, &state, doc, origin, position, &mut chunk);
                 if let Err(error) = prepared {
-                    let ends = !self.may_wait || self.unit.transaction().is_some();
-                    if ends && error.code() == codes::WriteConflict {
+                    let is_conflict = error.code() == codes::WriteConflict;
+                    let ends_transaction = is_conflict && self.unit.transaction().is_some();
+                    if error.is_postponed() || ends_transaction {
                         return Err(error);
                     }
                     failed = Some((position, error));
@@ -313,7 +314,7 @@ impl WriteOp<'_> {
         if self.may_wait {
             return collection.write_shared();
         }
-        collection.try_write_shared().ok_or_else(|| client_error(marula_storage::Error::Conflict))
+        collection.try_write_shared().ok_or_else(Error::postponed)
     }
 
     /// The same where other nodes may have dropped the collection, or hold writers off.
@@ -327,7 +328,10 @@ impl WriteOp<'_> {
                 return Ok(share);
             }
             drop(share);
-            if !self.may_wait || self.unit.transaction().is_some() {
+            if !self.may_wait {
+                return Err(Error::postponed());
+            }
+            if self.unit.transaction().is_some() {
                 return Err(client_error(marula_storage::Error::Conflict));
             }
             current::check()?;

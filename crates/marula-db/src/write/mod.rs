@@ -37,8 +37,8 @@ use crate::keys::{IDENT_BYTES, RecordKey};
 use crate::namespace::Namespace;
 use crate::nodes::holds_share;
 use crate::session::{Done, NumberedWrite, StatementIds};
-use crate::storage_error::{ForClient, client_error};
-use crate::unit::{Unit, Write};
+use crate::storage_error::ForClient;
+use crate::unit::{Parking, Unit, Write};
 
 pub use document::{DOCUMENT_BYTES_MAX, check_id, check_id_type, inserts_with_dollars, new_id};
 pub(crate) use duplicate::error as duplicate_key;
@@ -150,8 +150,8 @@ pub struct WriteOp<'a> {
     pub empty_timestamps: EmptyTimestamps,
     /// Whether writes to user databases are refused.
     pub user_writes: UserWrites,
-    /// Whether the thread may wait for others. If not, a write that would wait fails with
-    /// `WriteConflict` without having done anything.
+    /// Whether the thread may wait for others. If not, a write that would wait is
+    /// [postponed](Error::postponed).
     pub may_wait: bool,
     /// The time of the operation.
     pub now_ms: i64,
@@ -173,8 +173,7 @@ pub(crate) struct Buffers {
     notes: Notes,
 }
 
-/// The limits of a write on a network worker: a larger one fails with `WriteConflict`, so that it
-/// is restarted on a pool thread.
+/// The limits of a write on a network worker: a larger one is [postponed](Error::postponed).
 #[derive(Clone, Copy)]
 struct ThreadLimits {
     may_wait: bool,
@@ -182,7 +181,7 @@ struct ThreadLimits {
 }
 
 impl ThreadLimits {
-    /// Returns an error if a document is too large for the thread, or takes long to check or to
+    /// Postpones the write if a document is too large for the thread, or takes long to check or to
     /// index.
     #[inline]
     fn check_document(self, state: &State, doc: Doc<'_>) -> Result<()> {
@@ -194,18 +193,18 @@ impl ThreadLimits {
         let is_too_much = bytes > current::document_bytes_max().min(INLINE_BYTES_MAX)
             || validator.is_some_and(|validator| !validator.is_quick)
             || bytes > COSTLY_BYTES_MAX && state.indexes.iter().any(|index| index.spec.is_costly());
-        if is_too_much { Err(client_error(marula_storage::Error::Conflict)) } else { Ok(()) }
+        if is_too_much { Err(Error::postponed()) } else { Ok(()) }
     }
 
-    /// Adds the keys of one index to the `count` of a document. Returns an error if the sum is too
-    /// large for the thread.
+    /// Adds the keys of one index to the `count` of a document. Postpones the write if the sum is
+    /// too large for the thread.
     #[inline]
     fn check_keys(self, count: &mut usize, keys: &KeySet) -> Result<()> {
         *count += keys.len();
         if self.may_wait || *count <= INLINE_KEYS_MAX {
             return Ok(());
         }
-        Err(client_error(marula_storage::Error::Conflict))
+        Err(Error::postponed())
     }
 }
 
@@ -263,19 +262,19 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// Runs `attempt` until there is no conflict.
+    /// Runs `attempt` until there is no conflict. If the thread may not wait for that, the write is
+    /// [postponed](Error::postponed).
     fn retrying<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T>) -> Result<T> {
         let mut started = None;
         let mut pause = Duration::from_micros(50);
         loop {
             match attempt(self) {
-                // A client's transaction gets the conflict at once and is restarted as a whole.
-                Err(error)
-                    if error.code() == codes::WriteConflict
-                        && self.may_wait
-                        && self.unit.transaction().is_none() =>
-                {
-                    if current::is_blocked() {
+                Err(error) if error.code() == codes::WriteConflict => {
+                    if !self.may_wait || self.unit.parking().is_some_and(Parking::is_blocked) {
+                        return Err(Error::postponed());
+                    }
+                    // A client's transaction gets the conflict at once and is restarted as a whole.
+                    if self.unit.transaction().is_some() {
                         return Err(error);
                     }
                     let started = *started.get_or_insert_with(Instant::now);
@@ -292,7 +291,7 @@ impl<'a> WriteOp<'a> {
                     if started.elapsed() > CONFLICT_TIMEOUT && !self.unit.db().locks.any() {
                         return Err(error);
                     }
-                    match current::take_locked() {
+                    match self.unit.parking().and_then(Parking::take_locked) {
                         Some(key) => self.unit.db().locks.wait(key, WAIT_STEP),
                         None => std::thread::sleep(pause),
                     }

@@ -205,9 +205,7 @@ fn plan_front(
     let wording = Wording { collation, needs: Some(&needs), ..Wording::default() };
     let work = surroundings.host.work();
     let unit = work.unit();
-    let chosen =
-        choice::choose(unit, collection, query, &wording, TimeBudget::Long, &mut interrupt)?;
-    Ok(chosen.expect("who may wait gets a plan"))
+    choice::choose(unit, collection, query, &wording, TimeBudget::Long, &mut interrupt)
 }
 
 /// The documents of a stage that reports on the server, created when the first is read.

@@ -209,7 +209,7 @@ impl Writer {
         targets::check_not_view(collection)?;
         let parsed = ParsedUpdate { statement, update, filter, context: &self.context };
         let updated = parsed.run(&self.env(), collection, &mut self.op())?;
-        Ok(updated.on_pool().is_some())
+        Ok(updated.is_some())
     }
 
     /// Inserts a document into a collection, which is created if it does not exist.
@@ -225,7 +225,7 @@ impl Writer {
         let mut op = self.op();
         op.empty_timestamps = empty_timestamps;
         let insert = InsertOp::ordered(std::slice::from_ref(&document));
-        insert.run(&self.env(), ns, &mut op)?.on_pool().into_result()
+        insert.run(&self.env(), ns, &mut op)?.into_result()
     }
 }
 
@@ -281,7 +281,7 @@ impl Beside {
         let mut op = self.writer.op();
         let inserted = match self.collection.state().options.time_series {
             Some(_) => insert.insert_measurements(&self.collection, &mut op)?,
-            None => insert.insert_into(&self.collection, &mut op)?.on_pool(),
+            None => insert.insert_into(&self.collection, &mut op)?,
         };
         inserted.into_result()?;
         drop(documents);

@@ -159,7 +159,7 @@ pub(super) fn execution_of(
     let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
     let mut query = Query::new(filter.clone(), context.clone());
     query.hint = hint_of_buckets(options, hint)?;
-    Ok(candidates::choose(env, buckets, query, &Wording::default(), true)?.on_pool())
+    candidates::choose(env, buckets, query, &Wording::default(), true)
 }
 
 /// Reads a hint; a key pattern becomes that of the buckets' index.

@@ -40,7 +40,7 @@ use marula_db::collection::Renames;
 use marula_db::index::entry::Entry;
 use marula_db::unit::Examined;
 use marula_db::{Collection, Index, Namespace, RecordKey, Unit};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use crate::cache::PROVEN_BY;
 use crate::plan::{Plan, Stage};
@@ -130,10 +130,6 @@ pub enum End {
     Exhausted,
     /// The closure had enough.
     Paused,
-    /// The run would have taken longer than [`TimeBudget::UpTo`](crate::TimeBudget::UpTo) allows,
-    /// or reached a document that is [too large](marula_db::current::document_bytes_max) for the
-    /// thread. The result is incomplete, and the execution cannot be continued.
-    Overdue,
 }
 
 /// A running plan.
@@ -167,7 +163,6 @@ pub struct Execution {
     /// Requests that a new plan must fulfil too after replanning.
     gives_once: bool,
     gives_candidates: bool,
-    size: SizeLimit,
 }
 
 impl Execution {
@@ -198,7 +193,6 @@ impl Execution {
             tallied: Examined::default(),
             gives_once: false,
             gives_candidates: false,
-            size: SizeLimit::default(),
         }
     }
 
@@ -219,22 +213,21 @@ impl Execution {
         self.time_limit = None;
     }
 
-    /// Counts the documents of the plan, up to `enough`: see [`Execution::run`]. `None` if it is
-    /// [overdue](End::Overdue).
+    /// Counts the documents of the plan, up to `enough`: see [`Execution::run`].
     pub fn count(
         &mut self,
         unit: Unit<'_>,
         enough: u64,
         interrupt: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Option<u64>> {
+    ) -> Result<u64> {
         self.enough = Some(enough);
         // A scan may return several documents within one unit of work, before the limit is checked.
         let mut given = 0;
-        let end = self.run(unit, interrupt, &mut |_| {
+        self.run(unit, interrupt, &mut |_| {
             given += 1;
             Ok(if given >= enough { Emit::Enough } else { Emit::Taken })
         })?;
-        Ok((end != End::Overdue).then_some(self.run.stats.advanced.min(enough)))
+        Ok(self.run.stats.advanced.min(enough))
     }
 
     /// Returns the collection that is read.
@@ -323,6 +316,11 @@ impl Execution {
 
     /// Passes documents to `emit` until it has enough or there are no more. `interrupt` is called
     /// from time to time; its error ends the run. `emit` must not call the store.
+    ///
+    /// Errors: those of the query's execution. The operation is [postponed](Error::postponed) if
+    /// the run would take longer than [`TimeBudget::UpTo`](crate::TimeBudget::UpTo) allows, or
+    /// reaches a document that is [too large](marula_db::current::document_bytes_max) for the
+    /// thread; the execution cannot be continued.
     pub fn run(
         &mut self,
         unit: Unit<'_>,
@@ -335,23 +333,23 @@ impl Execution {
         check_there(&self.collection, self.renames)?;
         unit.touch(&self.collection)?;
         tally::begin(unit, &self.plan);
-        self.size.renew();
         let timed =
             self.time_limit.as_mut().map(|limit| (limit.shape, Instant::now(), limit.spare.take()));
         let until = timed.and_then(|(_, began, spare)| Some(began + spare?));
         let mut end = self.run_plan(unit, until, interrupt, emit);
-        if matches!(end, Ok(None)) && until.is_some() || self.size.is_passed() {
-            end = Ok(Some(End::Overdue));
+        if matches!(end, Ok(None)) && until.is_some() {
+            end = Err(Error::postponed());
         }
+        let is_postponed = end.as_ref().is_err_and(Error::is_postponed);
         if let Some((shape, began, _)) = timed
-            && let Ok(end) = &end
+            && (end.is_ok() || is_postponed)
         {
             let took = began.elapsed();
-            let took = if *end == Some(End::Overdue) { took * 2 } else { took };
+            let took = if is_postponed { took * 2 } else { took };
             self.collection.plans().note_duration(shape, took);
         }
-        if let Ok(Some(End::Overdue)) = end {
-            return Ok(End::Overdue);
+        if is_postponed {
+            return Err(Error::postponed());
         }
         self.note_reads();
         if let (Ok(None), Some(cached)) = (&end, self.cached) {
@@ -385,7 +383,8 @@ impl Execution {
             Some(_) => return Ok(Some(End::Paused)),
             None => {}
         }
-        let mut env = Env::new(unit, &self.collection, &self.query, &self.size, self.place_count);
+        let mut env =
+            Env::new(unit, &self.collection, &self.query, SizeLimit::of_thread(), self.place_count);
         // The operation itself may have removed the document at a scan's position.
         if !self.gives_once {
             self.run.check_places(&env)?;
@@ -554,7 +553,7 @@ fn run_stages(
         if let Some(until) = until
             && Instant::now() >= until
         {
-            return Ok(Some(End::Overdue));
+            return Err(Error::postponed());
         }
         if works.is_multiple_of(INTERRUPT_INTERVAL) {
             interrupt()?;

@@ -1,13 +1,10 @@
 //! One unit of work of each stage.
 
-use std::cell::Cell;
-
 use marula_bson::{Doc, FieldSet};
 use marula_db::index::entry::Entry;
 use marula_db::index::{KeyMaker, KeySet};
-use marula_db::storage_error::client_error;
 use marula_db::{Collection, Index, RecordKey, Unit, current};
-use marula_error::Result;
+use marula_error::{Error, Result};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
 use marula_storage::{Stamp, View};
@@ -33,38 +30,24 @@ pub(crate) enum Step {
 }
 
 /// The maximum size of documents that a run may examine.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct SizeLimit {
-    bytes_max: Cell<usize>,
-    is_passed: Cell<bool>,
-}
-
-impl Default for SizeLimit {
-    fn default() -> Self {
-        SizeLimit { bytes_max: Cell::new(usize::MAX), is_passed: Cell::new(false) }
-    }
+    bytes_max: usize,
 }
 
 impl SizeLimit {
-    /// Sets the limit of this thread's operation, for the run that begins.
-    pub(super) fn renew(&self) {
-        self.bytes_max.set(current::document_bytes_max());
+    /// No limit.
+    pub(crate) const NONE: SizeLimit = SizeLimit { bytes_max: usize::MAX };
+
+    /// The limit of this thread's operation.
+    pub(super) fn of_thread() -> Self {
+        SizeLimit { bytes_max: current::document_bytes_max() }
     }
 
-    /// Fails if a document is too large to be examined here: that ends the run as
-    /// [overdue](End::Overdue).
+    /// Postpones the operation if a document is too large to be examined here.
     #[inline]
-    pub(super) fn check(&self, doc: Doc<'_>) -> Result<()> {
-        if doc.as_bytes().len() <= self.bytes_max.get() {
-            return Ok(());
-        }
-        self.is_passed.set(true);
-        Err(client_error(marula_storage::Error::Conflict))
-    }
-
-    /// Returns whether a document was too large.
-    pub(super) fn is_passed(&self) -> bool {
-        self.is_passed.get()
+    pub(super) fn check(self, doc: Doc<'_>) -> Result<()> {
+        if doc.as_bytes().len() <= self.bytes_max { Ok(()) } else { Err(Error::postponed()) }
     }
 }
 
@@ -85,7 +68,7 @@ pub(crate) struct Env<'r> {
     /// The newest commit at the start of the run.
     pub(super) opened: Stamp,
     /// The limit on the size of documents.
-    pub(super) size: &'r SizeLimit,
+    pub(super) size: SizeLimit,
     /// The cursors of the stages with a position in the store, by their numbers.
     pub(super) open: Vec<Open<'r>>,
 }
@@ -95,7 +78,7 @@ impl<'r> Env<'r> {
         unit: Unit<'r>,
         collection: &'r Collection,
         query: &'r Query,
-        size: &'r SizeLimit,
+        size: SizeLimit,
         place_count: usize,
     ) -> Self {
         let view = unit.view();

@@ -152,7 +152,7 @@ fn branches_choose_one_by_one() {
             TimeBudget::Long,
             &mut || Ok(()),
         );
-        chosen.unwrap().unwrap().plan().clone()
+        chosen.unwrap().plan().clone()
     };
     // Each uses the index that leads to fewer documents.
     assert_eq!(shown(&choose().root), "OR(FETCH(b), FETCH(c))");

@@ -13,10 +13,10 @@ use marula_db::namespace::is_database_name;
 use marula_db::{Namespace, Transaction, WriteOp};
 use marula_error::codes::Code;
 use marula_error::{Error, Result, codes, errors};
-use marula_operation::delete::DeleteOp;
+use marula_operation::delete::{self, DeleteOp};
+use marula_operation::find::{self, FindOp};
 use marula_operation::targets;
 use marula_operation::update::UpdateOp;
-use marula_plan::{Emit, Query, TimeBudget, Wording, choice};
 use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
@@ -487,9 +487,7 @@ impl<'r> Job<'r> {
             origin: if is_insert { Origin::OplogInsert } else { Origin::OplogUpdate },
             ..UpdateOp::of_one(query.as_doc(), Value::Document(body))
         };
-        let updated = statement.run(&ctx.env(), &ns, &mut write)?;
-        let matched = updated.on_pool().matched;
-        match matched {
+        match statement.run(&ctx.env(), &ns, &mut write)?.matched {
             0 if is_modifier(body) => Err(nothing_updated(&shown(entry, atomicity))),
             0 => Err(nothing_replaced(&shown(entry, atomicity))),
             _ => Ok(()),
@@ -518,7 +516,7 @@ impl<'r> Job<'r> {
         targets::check_not_view(&collection)?;
         let query = doc! { "_id": id };
         let mut write = WriteOp::new(ctx.unit, ctx.now_ms);
-        DeleteOp::of_one(query.as_doc()).run(&ctx.env(), &ns, &mut write)?.on_pool();
+        DeleteOp::of_one(query.as_doc()).run(&ctx.env(), &ns, &mut write)?;
         Ok(())
     }
 
@@ -669,9 +667,9 @@ fn check_condition(ctx: &Context<'_>, condition: Doc<'_>) -> Result<()> {
         Some(_) => Err(fields::expected_object(name.into())),
         None => Err(fields::expected_object("".into())),
     };
-    let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
     let ns = condition_target(condition)?;
-    let got = find_one(ctx, &ns, part("q")?, &context)?;
+    let got = find_one(ctx, &ns, part("q")?)?;
+    let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
     let wanted = Filter::parse_as_written(part("res")?, &context)?;
     if ctx.unit.collection(&ns).is_none() {
         return Err(condition_collection(&ns));
@@ -695,27 +693,10 @@ fn condition_target(condition: Doc<'_>) -> Result<Namespace> {
 }
 
 /// Returns the first matching document; empty if there is none.
-fn find_one(
-    ctx: &Context<'_>,
-    ns: &Namespace,
-    filter: Doc<'_>,
-    context: &QueryContext,
-) -> Result<DocBuf> {
-    let db = &ctx.server.db;
-    let mut got = DocBuf::new();
-    let Some(collection) = db.collection(ns) else { return Ok(got) };
-    let query = Query::new(Filter::parse(filter, context)?, context.clone());
-    let wording = Wording::of_update(filter, None);
-    let mut interrupt = || ctx.check_interrupt();
-    let chosen =
-        choice::choose(ctx.unit, &collection, query, &wording, TimeBudget::Long, &mut interrupt)?;
-    let Some(mut execution) = chosen else { return Ok(got) };
-    let end = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
-        got = found.doc.to_buf();
-        Ok(Emit::Enough)
-    });
-    end.map_err(|error| error.caused_by("Executor error during find command"))?;
-    Ok(got)
+fn find_one(ctx: &Context<'_>, ns: &Namespace, filter: Doc<'_>) -> Result<DocBuf> {
+    let collection = ctx.unit.collection(ns);
+    let found = collection.map(|collection| FindOp::one(filter).first(&ctx.env(), &collection));
+    Ok(found.transpose()?.flatten().unwrap_or_default())
 }
 
 /// Requires the privilege `applyOps` and the privileges of each entry.
@@ -724,7 +705,7 @@ fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let conditions = request.arg("preCondition").and_then(|list| list.as_array());
     for condition in conditions.unwrap_or(Doc::EMPTY).values().filter_map(|one| one.as_doc()) {
         let ns = condition_target(condition)?;
-        check.needs_on(ns.db(), ns.collection(), &["find"]);
+        check.needs_on(ns.db(), ns.collection(), find::ACTIONS);
     }
     demands_of(request, &entries(request.first.value.get())?, 0, check)
 }
@@ -738,7 +719,7 @@ fn demands_of<'r>(
     for entry in entries_of {
         let actions: &[&str] = match text(*entry, "op").as_str() {
             "i" | "u" => &["insert", "update"],
-            "d" => &["remove"],
+            "d" => delete::ACTIONS,
             "c" => {
                 let body = entry.get("o").and_then(|body| body.as_doc()).unwrap_or(Doc::EMPTY);
                 let Some(first) = body.iter().next() else { continue };

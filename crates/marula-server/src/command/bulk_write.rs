@@ -11,7 +11,6 @@ use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf, long};
 use marula_db::session::{Done, StatementIds};
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
-use marula_operation::Progress;
 use marula_operation::delete::{self, DeleteOp};
 use marula_operation::insert::{self, InsertOp};
 use marula_operation::statements::run_one;
@@ -140,7 +139,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         .collect::<Result<_>>()?;
     write_reply::check_batch_size(operations.len())?;
     let ids = statements::read_ids(request, operations.len())?;
-    let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
+    let mut op = writes::begin(ctx, request)?;
     op.ids = ids;
     let mut bulk = Bulk {
         ctx,
@@ -161,12 +160,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             Verb::Insert => bulk.insert(&operations[start..end], start, &mut op)?,
             Verb::Update | Verb::Delete => bulk.change(&operations[start], start, &mut op)?,
         };
-        match goes_on {
-            // The write has met a key that a transaction has locked, and nothing is written yet.
-            Progress::NeedsPool => return Ok(Outcome::ToPool),
-            Progress::Done(false) => break,
-            Progress::Done(true) => start = end,
+        if !goes_on {
+            break;
         }
+        start = end;
     }
     let Bulk { results, retried, .. } = bulk;
     results.counts.add_to(&ctx.server.counters);
@@ -252,7 +249,7 @@ impl Bulk<'_, '_, '_> {
         operations: &[Operation<'_>],
         start: usize,
         op: &mut WriteOp<'_>,
-    ) -> Result<Progress<bool>> {
+    ) -> Result<bool> {
         let documents: Vec<Doc<'_>> =
             operations.iter().map(|operation| operation.doc("document")).collect();
         let insert = InsertOp { is_ordered: self.is_ordered, ..InsertOp::ordered(&documents) };
@@ -264,8 +261,7 @@ impl Bulk<'_, '_, '_> {
         let inserted = insert.run(&self.ctx.env(), ns, op);
         op.ids = all;
         let report = match inserted {
-            Ok(Progress::Done(inserted)) => inserted.report,
-            Ok(Progress::NeedsPool) => return Ok(Progress::NeedsPool),
+            Ok(inserted) => inserted.report,
             Err(error) if targets::ends_command(&error) => return Err(error),
             // An error of the whole insert, such as that of a view, is reported for each document.
             Err(error) => insert.refused(&error).report,
@@ -280,12 +276,12 @@ impl Bulk<'_, '_, '_> {
                 Some((_, error)) => {
                     self.results.take(start + position, Verb::Insert, Err(error));
                     if self.is_ordered {
-                        return Ok(Progress::Done(false));
+                        return Ok(false);
                     }
                 }
             }
         }
-        Ok(Progress::Done(true))
+        Ok(true)
     }
 
     /// Executes an update or a delete; returns whether the command goes on.
@@ -294,7 +290,7 @@ impl Bulk<'_, '_, '_> {
         operation: &Operation<'_>,
         index: usize,
         op: &mut WriteOp<'_>,
-    ) -> Result<Progress<bool>> {
+    ) -> Result<bool> {
         let (ctx, verb, number) = (self.ctx, operation.verb, op.ids.at(index));
         let ns = &self.namespaces[operation.ns];
         let let_variables = self.request.arg("let");
@@ -308,7 +304,7 @@ impl Bulk<'_, '_, '_> {
                     multi: operation.flag("multi"),
                     number,
                 };
-                Ok(statement.run(&ctx.env(), ns, op)?.map(OperationResult::Deleted))
+                statement.run(&ctx.env(), ns, op).map(OperationResult::Deleted)
             }
             Verb::Insert | Verb::Update => {
                 let update = operation.given("updateMods").unwrap_or(Value::Null);
@@ -326,16 +322,14 @@ impl Bulk<'_, '_, '_> {
                     number,
                     ..UpdateOp::of_one(operation.doc("filter"), update)
                 };
-                Ok(statement.run(&ctx.env(), ns, op)?.map(OperationResult::Updated))
+                statement.run(&ctx.env(), ns, op).map(OperationResult::Updated)
             }
         };
         let earlier = |done: &Done| OperationResult::recorded(verb, done);
         let outcome = run_one(number, op, &mut self.retried, earlier, run)?;
-        Ok(outcome.map(|outcome| {
-            let goes_on = outcome.is_ok() || !self.is_ordered;
-            self.results.take(index, verb, outcome);
-            goes_on
-        }))
+        let goes_on = outcome.is_ok() || !self.is_ordered;
+        self.results.take(index, verb, outcome);
+        Ok(goes_on)
     }
 }
 

@@ -2,10 +2,10 @@
 
 use marula_bson::{DocWriter, Value};
 use marula_db::Namespace;
-use marula_error::Result;
+use marula_error::{Error, Result};
 use marula_operation::aggregate::Prepared;
 use marula_operation::count::{ACTIONS, CountOp};
-use marula_operation::{Progress, args, on_views, views};
+use marula_operation::{args, on_views, views};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Named, Outcome};
@@ -50,10 +50,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if collection.state().options.view.is_some() {
         return on_view(ctx, request, &ns, &op, reply);
     }
-    match op.run(&ctx.env(), &collection, query)? {
-        Progress::Done(counted) => append_count(counted, reply),
-        Progress::NeedsPool => return Ok(Outcome::ToPool),
-    }
+    append_count(op.run(&ctx.env(), &collection, query)?, reply);
     Ok(Outcome::Done)
 }
 
@@ -66,7 +63,7 @@ fn on_view(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     if !ctx.may_wait() {
-        return Ok(Outcome::ToPool);
+        return Err(Error::postponed());
     }
     let collection = ctx.unit.collection(ns);
     views::check_collation(collection.as_deref(), request.arg("collation"))?;

@@ -4,8 +4,8 @@ use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
 use marula_db::session::Done;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
+use marula_operation::Env;
 use marula_operation::delete::{ACTIONS, DeleteOp, recorded};
-use marula_operation::{Env, Progress};
 use marula_query::expression::short_double_text;
 
 use super::fields::{self, Field, Types};
@@ -81,11 +81,7 @@ fn run<'r>(
     let read = |statement: Doc<'r>, number| {
         read_statement(&statement, request).map(|op| DeleteOp { number, ..op })
     };
-    let Progress::Done(report) =
-        batch.execute(ctx, request, read, |_, count: i64| deleted += count)?
-    else {
-        return Ok(Outcome::ToPool);
-    };
+    let report = batch.execute(ctx, request, read, |_, count: i64| deleted += count)?;
     ctx.server.counters.delete.add(batch.statements.len() as u64);
     ctx.server.counters.documents_deleted.add(deleted.unsigned_abs());
     reply.append("n", clamp(deleted));
@@ -102,7 +98,7 @@ impl Statement for DeleteOp<'_> {
         recorded(done)
     }
 
-    fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Progress<i64>> {
+    fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<i64> {
         DeleteOp::run(self, env, ns, op)
     }
 

@@ -4,7 +4,7 @@ use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter};
 use marula_error::Result;
 use marula_operation::aggregate::Prepared;
 use marula_operation::distinct::{ACTIONS, DistinctOp, Values};
-use marula_operation::{Progress, views};
+use marula_operation::views;
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
@@ -53,10 +53,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let pipeline = Prepared::of_stages(&ns, stages.as_doc(), context.clone(), query.hint)?;
             super::aggregate::scan(ctx, pipeline, &mut add)?;
         }
-        Some(collection) => match op.run(&ctx.env(), collection, query, &mut values)? {
-            Progress::Done(()) => {}
-            Progress::NeedsPool => return Ok(Outcome::ToPool),
-        },
+        Some(collection) => op.run(&ctx.env(), collection, query, &mut values)?,
     }
     values.write(&mut reply.begin_array("values"));
     ctx.append_snapshot_time(reply);

@@ -3,10 +3,10 @@
 
 use marula_bson::{DocWriter, Value};
 use marula_db::Namespace;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 use marula_operation::documents::Tail;
-use marula_operation::find::{ACTIONS, FindOp};
-use marula_operation::{Progress, args, on_views};
+use marula_operation::find::{ACTIONS, EXECUTING, FindOp};
+use marula_operation::{args, on_views};
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{self, Field, Types};
@@ -26,9 +26,6 @@ errors! {
     oplog_replay_type() = TypeMismatch, "Expected field oplogReplayto be of type object";
     tailable_in_transaction() = InvalidOptions, "It is illegal to open a tailable cursor in a transaction";
 }
-
-/// The prefix of errors during the execution of a query.
-const EXECUTING: &str = "Executor error during find command";
 
 pub(super) static COMMAND: Command = Command {
     name: "find",
@@ -104,15 +101,13 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     };
     if collection.state().options.view.is_some() {
         if !ctx.may_wait() {
-            return Ok(Outcome::ToPool);
+            return Err(Error::postponed());
         }
         op.check_on_view(&ctx.env())?;
         on_views::check_find_options(request)?;
         return super::aggregate::find_on_view(ctx, request, &ns, op.batch_size, reply);
     }
-    let Progress::Done(mut documents) = op.prepare(&ctx.env(), &collection)? else {
-        return Ok(Outcome::ToPool);
-    };
+    let mut documents = op.prepare(&ctx.env(), &collection)?;
 
     let mut cursor = reply.begin_doc("cursor");
     let mut batch = cursor.begin_array("firstBatch");
@@ -120,7 +115,6 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let filled = documents
         .fill(&ctx.env(), wanted, &mut batch)
         .map_err(|error| error.caused_by(EXECUTING))?;
-    let Progress::Done(filled) = filled else { return Ok(Outcome::ToPool) };
     let count = batch.count();
     batch.finish();
     ctx.server.counters.documents_returned.add(count as u64);

@@ -5,7 +5,7 @@ use marula_bson::DocWriter;
 use marula_db::session::Done;
 use marula_error::Result;
 use marula_operation::find_and_modify::{FindAndModifyOp, actions};
-use marula_operation::{Progress, targets};
+use marula_operation::targets;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Outcome};
@@ -61,7 +61,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let ns = request.namespace()?;
     writes::check_target(ctx, &ns)?;
     let args = FindAndModifyOp::parse(request, statements::read_id(request))?;
-    let Some(mut op) = writes::begin(ctx, request)? else { return Ok(Outcome::ToPool) };
+    let mut op = writes::begin(ctx, request)?;
     match op.numbered.as_ref().and_then(|numbered| numbered.done(args.statement)) {
         Some(Done::FoundAndModified(done)) => {
             reply.append_elements(done.as_doc().elements_bytes());
@@ -71,15 +71,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         Some(_) => return Err(targets::mismatch(&op, args.statement)),
         None => {}
     }
-    match args.run(&ctx.env(), &ns, &mut op) {
-        Ok(Progress::Done(answer)) => {
-            reply.append_elements(answer.as_doc().elements_bytes());
-            Ok(Outcome::Done)
-        }
-        Ok(Progress::NeedsPool) => Ok(Outcome::ToPool),
-        Err(error) if targets::comes_again(&op, &error) => Ok(Outcome::ToPool),
-        Err(error) => Err(error),
-    }
+    let answer = args.run(&ctx.env(), &ns, &mut op)?;
+    reply.append_elements(answer.as_doc().elements_bytes());
+    Ok(Outcome::Done)
 }
 
 /// Requires the privileges to find, and to update or remove.

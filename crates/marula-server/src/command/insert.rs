@@ -2,7 +2,6 @@
 
 use marula_bson::DocWriter;
 use marula_error::Result;
-use marula_operation::Progress;
 use marula_operation::insert::{ACTIONS, InsertOp, Inserted};
 
 use super::fields::{self, Field, Types};
@@ -48,15 +47,12 @@ pub(super) static COMMAND: Command = Command {
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let batch = Batch::read(ctx, request, "documents", |_| Ok(()))?;
-    let Some(mut op) = batch.begin(ctx, request)? else { return Ok(Outcome::ToPool) };
+    let mut op = batch.begin(ctx, request)?;
     let Batch { ns, statements: documents, .. } = &batch;
     let check_uuid: &dyn Fn() -> Result<()> = &|| collection_uuid::check(ctx, request, ns);
     let is_ordered = statements::is_ordered(request);
     let insert = InsertOp { documents, is_ordered, check_uuid: Some(check_uuid) };
-    let Progress::Done(inserted) = insert.run(&ctx.env(), ns, &mut op)? else {
-        return Ok(Outcome::ToPool);
-    };
-    let Inserted { report, counted } = inserted;
+    let Inserted { report, counted } = insert.run(&ctx.env(), ns, &mut op)?;
     ctx.server.counters.insert.add(documents.len() as u64);
     ctx.server.counters.documents_inserted.add(report.inserted as u64);
     reply.append("n", i32::try_from(counted).expect("a batch has at most 100,000 documents"));

@@ -4,7 +4,7 @@
 //! functions run.
 
 use marula_bson::DocWriter;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Outcome};
@@ -51,7 +51,7 @@ fn commit(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -
     // A repeated commit returns success and waits for the disk, like the first one.
     if let Some(transaction) = &entered.transaction {
         if !ctx.may_wait() && transaction.is_large() {
-            return Ok(Outcome::ToPool);
+            return Err(Error::postponed());
         }
         entered.commit(ctx.server.db.sessions(), ctx.now_ms)?;
         let (operations, bytes) = transaction.written();
@@ -67,7 +67,7 @@ fn abort(ctx: &mut Context<'_>, _: &Request<'_>, _: &mut DocWriter<'_>) -> Resul
     let entered = ctx.entered.ok_or_else(|| outside("abortTransaction"))?;
     let is_large = entered.transaction.as_ref().is_some_and(|transaction| transaction.is_large());
     if is_large && !ctx.may_wait() {
-        return Ok(Outcome::ToPool);
+        return Err(Error::postponed());
     }
     ctx.server.transactions.ended(entered, false);
     Ok(Outcome::Done)

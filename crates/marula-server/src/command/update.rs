@@ -5,7 +5,7 @@ use marula_db::session::Done;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
 use marula_operation::update::{UpdateOp, Updated, actions};
-use marula_operation::{Env, Progress, aggregate};
+use marula_operation::{Env, aggregate};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
 use marula_query::update::{bad_update, check_array_filters};
@@ -210,7 +210,6 @@ fn run<'r>(
         modified += updated.modified;
         upserted.extend(updated.upserted.map(|id| (index, id)));
     })?;
-    let Progress::Done(report) = report else { return Ok(Outcome::ToPool) };
     check_stages(ctx, &batch.ns, &batch.statements)?;
     ctx.server.counters.update.add(batch.statements.len() as u64);
     ctx.server.counters.documents_updated.add(modified.unsigned_abs());
@@ -237,12 +236,7 @@ impl Statement for WordedUpdate<'_> {
         Updated::recorded(done)
     }
 
-    fn run(
-        &self,
-        env: &Env<'_>,
-        ns: &Namespace,
-        op: &mut WriteOp<'_>,
-    ) -> Result<Progress<Updated>> {
+    fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Updated> {
         self.check_supplied()?;
         self.op.run(env, ns, op)
     }

@@ -96,7 +96,7 @@ pub(super) fn run(
     let began = if is_first(call) { call.arrived } else { Instant::now() };
     let is_profiled = server.profiling.wants_stages(request.db);
     operation.tally.start(detail(request, on_pool, is_profiled));
-    let unit = Unit::new(&server.db).tallied(&operation.tally);
+    let unit = Unit::new(&server.db).tallied(&operation.tally).parked(&operation.parking);
     let transaction = entered.as_ref().and_then(|entered| entered.transaction.as_deref());
     let unit = transaction.map_or(unit, |transaction| unit.within(transaction));
     let unit = snapshot.as_ref().map_or(unit, |snapshot| unit.seeing(&*snapshot.view));
@@ -130,11 +130,13 @@ pub(super) fn run(
     if let Some(audit) = &server.options.audit {
         match &outcome {
             Ok(Outcome::Done) => administration::record(audit, request, 0),
-            Err(error) => administration::record(audit, request, error.code().number()),
-            Ok(_) => {}
+            Err(error) if !error.is_postponed() => {
+                administration::record(audit, request, error.code().number());
+            }
+            Ok(_) | Err(_) => {}
         }
     }
-    let is_refused = outcome.is_err();
+    let is_refused = outcome.as_ref().is_err_and(|error| !error.is_postponed());
     let is_empty_batch = outcome.as_ref().is_err_and(|error| error.code() == codes::InvalidLength);
     let step = match outcome {
         Ok(Outcome::Done) => {
@@ -164,10 +166,6 @@ pub(super) fn run(
             reply.abandon();
             Step::Close
         }
-        Ok(Outcome::ToPool) => {
-            drop(body);
-            Step::ToPool(order(request, call))
-        }
         Ok(Outcome::Retry(arm, deadline)) => {
             drop(body);
             let waiting = operation.clone();
@@ -176,6 +174,11 @@ pub(super) fn run(
                 arm(wake);
             });
             Step::Retry(arm, deadline, lane(request))
+        }
+        Err(error) if error.is_postponed() => {
+            assert!(!on_pool, "a thread of the pool may take its time");
+            drop(body);
+            Step::ToPool(order(request, call))
         }
         Err(error) => {
             drop(body);
@@ -213,10 +216,8 @@ fn execute(
     let metered = on_pool.then(|| meter::begin(QueryInterrupt::new(Watch::new(context))));
     let is_held_off = command.writes && server.write_lock.is_locked();
     // A write that needs a key locked by a transaction waits without a thread.
-    let may_park = command.is_retryable_write && context.entered.is_none();
-    if may_park {
-        current::begin_parking();
-    }
+    let parking = context.unit.parking().expect("a request has an operation");
+    parking.begin(command.is_retryable_write && context.entered.is_none());
     let may_run = context.check_interrupt().and_then(|()| check::check(context, request));
     let outcome = match may_run {
         Ok(()) if is_held_off => {
@@ -225,9 +226,9 @@ fn execute(
         Ok(()) => (command.run)(context, request, body),
         Err(error) => Err(error),
     };
-    let outcome = match may_park.then(current::end_parking).flatten() {
+    let is_postponed = outcome.as_ref().is_err_and(Error::is_postponed);
+    let outcome = match is_postponed.then(|| parking.end()).flatten() {
         Some(locked) => Ok(until_released(server, locked, deadline)),
-        None if current::take_postponed() && !on_pool => Ok(Outcome::ToPool),
         None => outcome,
     };
     drop(metered);

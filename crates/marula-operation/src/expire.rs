@@ -1,26 +1,22 @@
-//! Time to live: removes expired documents.
+//! The removal of expired documents, which no client asks for: the server's monitor does.
 //!
 //! Expired documents are found through the key strings of dates: in an index with
 //! `expireAfterSeconds`, or in a clustered collection itself. Only dates are in the scanned range,
 //! and an array counts with its earliest date, so values of other types never expire. Documents are
 //! removed in batches. Each batch is a transaction that checks every document again; nothing is
-//! held between batches. Source: manual "TTL Indexes", "Clustered Collections"; edge cases tested
-//! against mongod 6.0.
+//! held between batches. There is no plan: a filter on a date could be served by another index.
+//! Source: manual "TTL Indexes", "Clustered Collections"; edge cases tested against mongod 6.0.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use marula_bson::{Doc, ObjectId, Value, key_string};
+use marula_db::collection::State;
+use marula_db::index::{KeyMaker, KeySet};
+use marula_db::time_series::TimeSeries;
+use marula_db::{Collection, Index, RecordKey, Shape, Unit, WriteOp};
 use marula_error::Result;
 use marula_storage::{Direction, KeyRange};
-
-use crate::collection::{Collection, Shape, State};
-use crate::db::Db;
-use crate::index::{Index, KeyMaker, KeySet};
-use crate::keys::RecordKey;
-use crate::time_series::TimeSeries;
-use crate::unit::Unit;
-use crate::write::WriteOp;
 
 /// The number of documents that one transaction removes: few enough that a writer of one of them
 /// waits only briefly.
@@ -36,23 +32,33 @@ enum ExpiryDate {
     Bucket(TimeSeries),
 }
 
-/// Removes the documents of `collection` that have expired at `now_ms`; returns their number. Calls
-/// `go_on` before each batch.
-pub fn expire(
-    db: &Db,
-    collection: &Collection,
-    now_ms: i64,
-    go_on: &mut dyn FnMut() -> bool,
-) -> Result<u64> {
-    let mut deleted = 0;
-    for (date, seconds) in expiry_rules(&collection.state()) {
-        let expired_ms = now_ms.saturating_sub(seconds.saturating_mul(1000));
-        let range = range(&date, expired_ms);
-        let rest = range.clone();
-        let scan = ExpiryScan { db, collection, now_ms, expired_ms, rest, range, date };
-        deleted += scan.run(go_on)?;
+/// The removal of the documents that have expired at a time.
+pub struct ExpireOp {
+    /// The time.
+    pub now_ms: i64,
+}
+
+impl ExpireOp {
+    /// Removes the expired documents of `collection`; returns their number. Calls `go_on` before
+    /// each batch, which ends the operation if it returns false.
+    ///
+    /// Errors: those of the store.
+    pub fn run(
+        &self,
+        unit: Unit<'_>,
+        collection: &Collection,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<u64> {
+        let mut deleted = 0;
+        for (date, seconds) in expiry_rules(&collection.state()) {
+            let expired_ms = self.now_ms.saturating_sub(seconds.saturating_mul(1000));
+            let range = range(&date, expired_ms);
+            let (now_ms, rest) = (self.now_ms, range.clone());
+            let scan = ExpiryScan { unit, collection, now_ms, expired_ms, rest, range, date };
+            deleted += scan.run(go_on)?;
+        }
+        Ok(deleted)
     }
-    Ok(deleted)
 }
 
 /// The expiry rules of a collection: the date, and the seconds after it.
@@ -133,7 +139,7 @@ fn bucket_has_expired(time_series: &TimeSeries, bucket: Doc<'_>, expired_ms: i64
 
 /// A scan over the range of expired dates.
 struct ExpiryScan<'a> {
-    db: &'a Db,
+    unit: Unit<'a>,
     collection: &'a Collection,
     now_ms: i64,
     expired_ms: i64,
@@ -145,7 +151,7 @@ struct ExpiryScan<'a> {
 
 impl ExpiryScan<'_> {
     fn run(mut self, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
-        let mut op = WriteOp::new(Unit::new(self.db), self.now_ms);
+        let mut op = WriteOp::new(self.unit, self.now_ms);
         let mut key_maker = KeyMaker::default();
         let mut keys = KeySet::default();
         let mut deleted = 0;
@@ -174,14 +180,14 @@ impl ExpiryScan<'_> {
     /// The records of the next entries. A document with several entries may be returned again in a
     /// later batch, which is harmless.
     fn next_batch(&mut self) -> Result<Vec<RecordKey>> {
-        let store = self.db.store();
+        let view = self.unit.view();
         let mut seen = HashSet::new();
         let mut batch = Vec::new();
         let mut position = None;
         match &self.date {
             ExpiryDate::Index(index) => {
                 let mut cursor = self.collection.scan_index(
-                    store,
+                    view,
                     index.clone(),
                     &self.rest,
                     Direction::Forward,
@@ -195,7 +201,7 @@ impl ExpiryScan<'_> {
                 }
             }
             ExpiryDate::Id | ExpiryDate::Bucket(_) => {
-                let mut cursor = self.collection.scan(store, Direction::Forward)?;
+                let mut cursor = self.collection.scan(view, Direction::Forward)?;
                 let mut is_there = cursor.seek(&self.rest.start)?;
                 while batch.len() < BATCH_DOCUMENTS_MAX
                     && is_there

@@ -3,16 +3,11 @@
 use std::sync::Arc;
 
 use marula_bson::{DocBuf, Value, doc};
+use marula_db::write::InsertReport;
+use marula_db::{Collection, CollectionOptions, Db, IndexSpec, Namespace, Unit, WriteOp, validate};
 use marula_storage::memory::Memory;
 
-use super::expire;
-use crate::catalog::options::CollectionOptions;
-use crate::collection::Collection;
-use crate::db::Db;
-use crate::index::IndexSpec;
-use crate::namespace::Namespace;
-use crate::unit::Unit;
-use crate::write::{InsertReport, WriteOp};
+use super::ExpireOp;
 
 const NOW_MS: i64 = 1_700_000_000_000;
 const OLD: Value<'static> = Value::DateTime(NOW_MS - 3_600_000);
@@ -34,20 +29,30 @@ fn fill(options: &DocBuf, index: Option<&DocBuf>, docs: &[DocBuf]) -> (Db, Arc<C
     (db, collection)
 }
 
+fn expire(
+    db: &Db,
+    collection: &Collection,
+    now_ms: i64,
+    go_on: &mut dyn FnMut() -> bool,
+) -> marula_error::Result<u64> {
+    ExpireOp { now_ms }.run(Unit::new(db), collection, go_on)
+}
+
 /// Expires once and compares the remaining `_id`s.
 #[track_caller]
 fn check(options: &DocBuf, index: Option<&DocBuf>, docs: &[DocBuf], left: &[&str]) {
     let (db, collection) = fill(options, index, docs);
     let deleted = expire(&db, &collection, NOW_MS, &mut || true).unwrap();
     let mut found = Vec::new();
-    let mut cursor = collection.scan(db.store(), marula_storage::Direction::Forward).unwrap();
+    let view = Unit::new(&db).view();
+    let mut cursor = collection.scan(view, marula_storage::Direction::Forward).unwrap();
     while cursor.advance().unwrap() {
         found.push(cursor.doc().get("_id").unwrap().to_string());
     }
     drop(cursor);
     assert_eq!(found, left);
     assert_eq!(deleted as usize, docs.len() - left.len());
-    let report = crate::validate::check(&db, &collection, &mut || Ok(())).unwrap();
+    let report = validate::check(&db, &collection, &mut || Ok(())).unwrap();
     assert!(report.is_valid(), "{:?}", report.errors);
 }
 
