@@ -228,7 +228,8 @@ fn check_against(table: &[(&str, &[&str])], sources: &[Source], complaints: &mut
     let mut drawn = BTreeSet::new();
     for source in files() {
         let Some(from) = module(source) else { continue };
-        for to in named(source).into_iter().filter(|to| modules.contains(to) && *to != from) {
+        let names = named(source);
+        for to in modules.iter().copied().filter(|to| names.contains(*to) && *to != from) {
             drawn.insert((from, to));
             if !table.iter().any(|(module, allowed)| *module == from && allowed.contains(&to)) {
                 complaints.push(format!(
@@ -256,22 +257,70 @@ fn module(source: &Source) -> Option<&str> {
     (path.ends_with(".rs") && !is_test && name != "lib").then_some(name)
 }
 
-/// Returns the names after `crate::` in the code of a file, without its tests.
-fn named(source: &Source) -> BTreeSet<&str> {
-    let code = source.text.split("#[cfg(test)]").next().unwrap_or_default();
-    code.lines()
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .flat_map(|line| line.split("crate::").skip(1))
-        .flat_map(|rest| match rest.strip_prefix('{') {
-            Some(list) => list.split(',').map(first_word).collect(),
-            None => vec![first_word(rest)],
-        })
-        .collect()
+/// Returns the names of the crate's modules that the code of a file uses, by `crate::` or by
+/// `super::` from its place, without its tests.
+fn named(source: &Source) -> BTreeSet<String> {
+    let code = without_tests(&source.text);
+    let path = source.path.strip_prefix(FOLDER).unwrap_or_default();
+    let folders = path.matches('/').count();
+    let depth = if path.ends_with("/mod.rs") { folders } else { folders + 1 };
+    let up = "super::".repeat(depth);
+    let mut names = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        names.extend(first_names(&code[at + "crate::".len()..]));
+    }
+    for (at, _) in code.match_indices(&up).filter(|(at, _)| !code[..*at].ends_with("super::")) {
+        names.extend(first_names(&code[at + up.len()..]));
+    }
+    names
 }
 
-fn first_word(text: &str) -> &str {
+/// Returns the code of a file without comments and without the items for tests. Relies on the
+/// formatter: an item ends with its first line at its own indentation that ends with `;` or `}`.
+fn without_tests(text: &str) -> String {
+    let mut code = String::new();
+    let mut skipped: Option<usize> = None;
+    for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        let indent = line.len() - line.trim_start().len();
+        match skipped {
+            _ if line.trim() == "#[cfg(test)]" => skipped = Some(indent),
+            Some(of_item) => {
+                let ends = line.ends_with(';') || line.ends_with('}');
+                skipped = skipped.filter(|_| !(indent == of_item && ends));
+            }
+            None => {
+                code.push_str(line);
+                code.push('\n');
+            }
+        }
+    }
+    code
+}
+
+/// Returns the first name of each path after `crate::`: one, or those of a list in braces.
+fn first_names(rest: &str) -> Vec<String> {
+    let Some(list) = rest.strip_prefix('{') else { return vec![first_word(rest)] };
+    let (mut names, mut depth, mut begin) = (Vec::new(), 0, 0);
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                names.push(first_word(&list[begin..at]));
+                begin = at + 1;
+                if c == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+fn first_word(text: &str) -> String {
     let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
-    text.trim_start().split(|c: char| !is_of_word(c)).next().unwrap_or_default()
+    text.trim_start().split(|c: char| !is_of_word(c)).next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -287,6 +336,8 @@ mod tests {
             source("lib.rs", "pub use crate::above;"),
             source("below.rs", "fn f() {}\n#[cfg(test)]\nuse crate::above::g;"),
             source("above/mod.rs", "// crate::nothing\nuse crate::{Root, below, below::f};\n"),
+            source("under.rs", "#[cfg(test)]\nmod tests;\nfn f() {\n    super::below::f();\n}\n"),
+            source("above/in.rs", "use super::f;\nuse crate::{\n    Root::{below, a},\n};\n"),
             source("above/tests.rs", "use crate::other;\n"),
         ];
         let mut complaints = Vec::new();
@@ -296,9 +347,10 @@ mod tests {
 
     #[test]
     fn an_arrow_is_in_the_table_and_every_arrow_of_the_table_is_drawn() {
-        assert!(complaints_of(&[("above", &["below"])]).is_empty());
+        assert!(complaints_of(&[("above", &["below"]), ("under", &["below"])]).is_empty());
         assert!(complaints_of(&[])[0].contains("'above' may not know 'below'"));
-        let stale = complaints_of(&[("above", &["below"]), ("below", &["above"])]);
+        let stale =
+            complaints_of(&[("above", &["below"]), ("under", &["below"]), ("below", &["above"])]);
         assert!(stale[0].contains("'below' does not name 'above'"), "{stale:?}");
     }
 }

@@ -20,7 +20,7 @@ use crate::keys::{self, Ident};
 use crate::namespace::Namespace;
 use crate::nodes::{CatalogLock, Sharing};
 use crate::oplog::Oplog;
-use crate::session::Sessions;
+use crate::session::{RecordCheck, Sessions};
 use crate::storage_error::ForClient;
 use crate::transaction::locks::{LockedKey, Locks};
 
@@ -191,12 +191,12 @@ impl Db {
         &self.sessions
     }
 
-    /// Returns whether the numbered write of this thread, which has ended, must be executed
+    /// Returns whether the numbered write of an operation, which has ended, must be executed
     /// again: another node has written the record of its session.
     ///
     /// Errors: those of the store.
-    pub fn must_repeat_numbered(&self) -> Result<bool> {
-        self.sessions.has_moved(self.store())
+    pub fn must_repeat_numbered(&self, check: &RecordCheck) -> Result<bool> {
+        self.sessions.has_moved(self.store(), check)
     }
 
     /// Ends a transaction that another node may have open: see [`Sessions::settle`].

@@ -13,7 +13,6 @@
 //! ```
 //! Source: driver specification "Retryable Writes"; manual "Retryable Writes".
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,19 +168,20 @@ struct Seen {
     record: Vec<u8>,
     /// The moment at which it was read, where the reads of the operation show one.
     at: Option<Stamp>,
+    check: RecordCheck,
 }
 
-/// The numbered write of a thread, in a store that other nodes write to: a statement that has
-/// written nothing may have found what another node has just done for the same number.
+/// The record that an operation's numbered write decides by, in a store that other nodes write to:
+/// a statement that has written nothing may have found what another node has just done for the same
+/// number. Empty in a store of one process.
+#[derive(Clone, Default)]
+pub struct RecordCheck(Arc<Mutex<Option<Unchecked>>>);
+
 struct Unchecked {
     key: Vec<u8>,
     seen: Vec<u8>,
     /// Whether a statement has begun since the record was last known to be `seen`.
     is_open: bool,
-}
-
-thread_local! {
-    static UNCHECKED: RefCell<Option<Unchecked>> = const { RefCell::new(None) };
 }
 
 impl Sessions {
@@ -191,7 +191,8 @@ impl Sessions {
     }
 
     /// Starts the write with this number in the session `lsid`; waits for an earlier attempt that
-    /// is still running, or postpones the operation if its thread may not wait.
+    /// is still running, or postpones the operation if its thread may not wait. `check` is the
+    /// operation's, for [`Db::must_repeat_numbered`](crate::Db::must_repeat_numbered).
     ///
     /// Errors: `txn_too_old`.
     pub fn begin(
@@ -201,13 +202,14 @@ impl Sessions {
         number: i64,
         now_ms: i64,
         may_wait: bool,
+        check: &RecordCheck,
     ) -> Result<NumberedWrite> {
         let record = self.record(lsid);
         let record = match may_wait {
             true => current::wait(|| record.try_lock_arc_for(WAIT_STEP))?,
             false => record.try_lock_arc().ok_or_else(Error::postponed)?,
         };
-        self.begin_locked(record, store, lsid, number, now_ms)
+        self.begin_locked(record, store, (lsid, number), now_ms, check)
     }
 
     /// The newest numbered write of the session `lsid`, if any; does not wait for a running one.
@@ -276,9 +278,9 @@ impl Sessions {
         &self,
         mut record: ArcMutexGuard<RawMutex, SessionRecord>,
         store: &dyn View,
-        lsid: &[u8],
-        number: i64,
+        (lsid, number): (&[u8], i64),
         now_ms: i64,
+        check: &RecordCheck,
     ) -> Result<NumberedWrite> {
         let key = keys::session(lsid);
         let mut seen = None;
@@ -288,8 +290,9 @@ impl Sessions {
             record.follow(decode(&bytes));
             if self.is_shared {
                 let unchecked = Unchecked { key: key.clone(), seen: bytes.clone(), is_open: true };
-                UNCHECKED.set(Some(unchecked));
-                seen = Some(Seen { record: bytes, at: store.still_moment() });
+                *check.0.lock() = Some(unchecked);
+                let check = check.clone();
+                seen = Some(Seen { record: bytes, at: store.still_moment(), check });
             }
         }
         match record.txn_number {
@@ -315,15 +318,16 @@ impl Sessions {
         Ok(NumberedWrite { key, number, now_ms, record, encoded: Vec::new(), seen })
     }
 
-    /// Returns whether another node has written the record of this thread's numbered write, which
+    /// Returns whether another node has written the record of an operation's numbered write, which
     /// has ended: then it must be executed again, and finds in the record what has been done.
     ///
     /// Errors: those of the store.
-    pub(crate) fn has_moved(&self, store: &dyn Store) -> Result<bool> {
+    pub(crate) fn has_moved(&self, store: &dyn Store, check: &RecordCheck) -> Result<bool> {
         if !self.is_shared {
             return Ok(false);
         }
-        let Some(Unchecked { key, seen, is_open }) = UNCHECKED.take() else { return Ok(false) };
+        let unchecked = check.0.lock().take();
+        let Some(Unchecked { key, seen, is_open }) = unchecked else { return Ok(false) };
         if !is_open {
             return Ok(false);
         }
@@ -452,10 +456,8 @@ impl SessionRecord {
 impl NumberedWrite {
     /// The recorded result of `statement`, if it has been done before.
     pub fn done(&self, statement: i32) -> Option<&Done> {
-        if self.seen.is_some() {
-            UNCHECKED.with_borrow_mut(|open| {
-                open.iter_mut().for_each(|unchecked| unchecked.is_open = true);
-            });
+        if let Some(seen) = &self.seen {
+            seen.check.0.lock().iter_mut().for_each(|unchecked| unchecked.is_open = true);
         }
         let spans = &self.record.spans;
         spans.iter().find(|span| (span.low..=span.high).contains(&statement)).map(|span| &span.done)
@@ -499,8 +501,9 @@ impl NumberedWrite {
         if let Some(seen) = &mut self.seen {
             seen.record.clone_from(&self.encoded);
             seen.at = None;
-            let seen = self.encoded.clone();
-            UNCHECKED.set(Some(Unchecked { key: self.key.clone(), seen, is_open: false }));
+            let now = self.encoded.clone();
+            let checked = Unchecked { key: self.key.clone(), seen: now, is_open: false };
+            *seen.check.0.lock() = Some(checked);
         }
     }
 
@@ -639,27 +642,36 @@ mod tests {
         let done = Done::Updated { matched: 1, modified: 1, upserted: Some(ValueBuf::from(7)) };
         {
             let sessions = Sessions::default();
-            let mut write = sessions.begin(&store, b"lsid", 5, 1_000, true).unwrap();
+            let mut write =
+                sessions.begin(&store, b"lsid", 5, 1_000, true, &RecordCheck::default()).unwrap();
             let mut txn = store.begin();
             write.stage(&mut *txn, &[(0, Done::Inserted), (1, Done::Inserted)]);
             write.stage(&mut *txn, &[(2, done.clone())]);
             txn.commit().unwrap();
         }
         let sessions = Sessions::default();
-        let write = sessions.begin(&store, b"lsid", 5, 2_000, true).unwrap();
+        let write =
+            sessions.begin(&store, b"lsid", 5, 2_000, true, &RecordCheck::default()).unwrap();
         assert_eq!(write.done(1), Some(&Done::Inserted));
         assert_eq!(write.done(2), Some(&done));
         assert_eq!(write.done(3), None);
         drop(write);
-        assert!(sessions.begin(&store, b"lsid", 4, 2_000, true).is_err());
-        assert_eq!(sessions.begin(&store, b"lsid", 6, 2_000, true).unwrap().done(0), None);
+        assert!(sessions.begin(&store, b"lsid", 4, 2_000, true, &RecordCheck::default()).is_err());
+        assert_eq!(
+            sessions
+                .begin(&store, b"lsid", 6, 2_000, true, &RecordCheck::default())
+                .unwrap()
+                .done(0),
+            None
+        );
     }
 
     #[test]
     fn what_was_not_committed_is_undone() {
         let store = Memory::new();
         let sessions = Sessions::default();
-        let mut write = sessions.begin(&store, b"lsid", 1, 0, true).unwrap();
+        let mut write =
+            sessions.begin(&store, b"lsid", 1, 0, true, &RecordCheck::default()).unwrap();
         let statements = [(0, Done::Inserted), (1, Done::Inserted), (2, Done::Deleted(1))];
         write.stage(&mut *store.begin(), &statements[..1]);
         write.stage(&mut *store.begin(), &statements[1..]);
@@ -674,15 +686,25 @@ mod tests {
         let store = Memory::new();
         let sessions = Sessions::default();
         for (lsid, now_ms) in [(b"old", 1_000), (b"new", 9_000)] {
-            let mut write = sessions.begin(&store, lsid, 1, now_ms, true).unwrap();
+            let mut write =
+                sessions.begin(&store, lsid, 1, now_ms, true, &RecordCheck::default()).unwrap();
             let mut txn = store.begin();
             write.stage(&mut *txn, &[(0, Done::Inserted)]);
             txn.commit().unwrap();
         }
         assert_eq!(sessions.expire(&store, 5_000).unwrap(), 1);
-        assert_eq!(sessions.begin(&store, b"old", 1, 9_500, true).unwrap().done(0), None);
         assert_eq!(
-            sessions.begin(&store, b"new", 1, 9_500, true).unwrap().done(0),
+            sessions
+                .begin(&store, b"old", 1, 9_500, true, &RecordCheck::default())
+                .unwrap()
+                .done(0),
+            None
+        );
+        assert_eq!(
+            sessions
+                .begin(&store, b"new", 1, 9_500, true, &RecordCheck::default())
+                .unwrap()
+                .done(0),
             Some(&Done::Inserted)
         );
     }

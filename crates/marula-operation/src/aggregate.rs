@@ -116,10 +116,23 @@ impl<'a> AggregateOp<'a> {
         Ok(context)
     }
 
-    /// Parses the pipeline for `ns`, with the views that it reads.
+    /// Makes a pipeline on `ns` that can be started.
     ///
     /// Errors: those of the stages, the options, and the views.
     pub fn prepare(&self, env: &Env<'_>, ns: &Namespace) -> Result<Prepared<'a>> {
+        let (pipeline, context) = self.parse_pipeline(env, ns)?;
+        Ok(Prepared {
+            ns: ns.clone(),
+            pipeline,
+            context,
+            hint: HintField::Written(self.hint),
+            bypass_validation: self.bypass_validation,
+            collectionless: self.is_collectionless.then_some(self.stages),
+        })
+    }
+
+    /// Parses the pipeline for `ns`, with the views that it reads.
+    fn parse_pipeline(&self, env: &Env<'_>, ns: &Namespace) -> Result<(Pipeline, QueryContext)> {
         let AggregateOp { stages, is_collectionless, .. } = *self;
         let db = env.unit.db();
         let collection = env.unit.touched(ns)?;
@@ -155,25 +168,24 @@ impl<'a> AggregateOp<'a> {
             parsed => parsed?,
         };
         views::check_unions(db, ns.db(), stages, &context)?;
-        Ok(Prepared {
-            ns: ns.clone(),
-            pipeline,
-            context,
-            hint: HintField::Written(self.hint),
-            bypass_validation: self.bypass_validation,
-            collectionless: is_collectionless.then_some(stages),
-        })
+        Ok((pipeline, context))
     }
 
     /// Parses the pipeline for `explain`, and finds the collection below the views of `ns`.
     ///
-    /// Errors: those of the stages, the options, and the views.
+    /// Errors: as [`prepare`](AggregateOp::prepare); a first stage that needs a collection.
     pub fn explained(&self, env: &Env<'_>, ns: &Namespace) -> Result<Explained<'a>> {
         let db = env.unit.db();
+        let (whole, context) = self.parse_pipeline(env, ns)?;
+        if self.is_collectionless {
+            check_origin(&whole, self.stages)?;
+        }
         let collection = db.collection(ns);
-        views::check_collation(collection.as_deref(), self.collation)?;
-        let context = self.context(env, ns, collection.as_deref())?;
-        let whole = Pipeline::parse(self.stages, &context)?;
+        if collection.is_none()
+            && let Some(Kind::Match(filter)) = whole.stages().first().map(|stage| stage.kind())
+        {
+            args::check_text_without_collection(filter, ns)?;
+        }
         let (ns, views) = views::below(db, ns.clone())?;
         let (mut stages, mut asked) = (Vec::new(), whole.asked());
         for view in &views {
@@ -306,13 +318,8 @@ impl Prepared<'_> {
     ///
     /// Errors: those of the hint, the plan, and of what the first stages read.
     pub fn start(self, host: Arc<dyn PipelineHost>) -> Result<PipelineDocuments> {
-        if let Some(stages) = self.collectionless
-            && !self.pipeline.is_origin()
-        {
-            return Err(match stages.is_empty() {
-                true => no_stages(),
-                false => collection_required(&first_name(stages)),
-            });
+        if let Some(stages) = self.collectionless {
+            check_origin(&self.pipeline, stages)?;
         }
         let hint = match self.hint {
             HintField::Written(hint) => args::parse_hint(hint)?,
@@ -320,6 +327,15 @@ impl Prepared<'_> {
         };
         let options = PipelineOptions { hint, bypass_validation: self.bypass_validation };
         PipelineDocuments::start(host, &self.ns, self.pipeline, self.context, options)
+    }
+}
+
+/// Checks that a pipeline on no collection begins with a stage that creates documents.
+fn check_origin(pipeline: &Pipeline, stages: Doc<'_>) -> Result<()> {
+    match pipeline.is_origin() {
+        true => Ok(()),
+        false if stages.is_empty() => Err(no_stages()),
+        false => Err(collection_required(&first_name(stages))),
     }
 }
 

@@ -25,7 +25,6 @@ pub(crate) fn note_trial(
     query: &Query,
     wording: Option<&Wording<'_>>,
     trial: &Trial,
-    signature: u64,
 ) {
     let works = trial.tried[trial.winner].run.stats.works;
     collection.plans().note_trial(shape, state, works, |known| {
@@ -33,11 +32,11 @@ pub(crate) fn note_trial(
             (None, Some(known)) => known.clone(),
             (wording, _) => query_document(query, wording.unwrap_or(&Wording::default())),
         };
-        learned(asked, query, trial, signature)
+        learned(asked, query, trial)
     });
 }
 
-fn learned(asked: DocBuf, query: &Query, trial: &Trial, signature: u64) -> Learned {
+fn learned(asked: DocBuf, query: &Query, trial: &Trial) -> Learned {
     let mut order: Vec<usize> = (0..trial.tried.len()).collect();
     order.sort_by(|&a, &b| {
         let is_winner = |number| number == trial.winner;
@@ -66,7 +65,7 @@ fn learned(asked: DocBuf, query: &Query, trial: &Trial, signature: u64) -> Learn
     let winner = &trial.tried[trial.winner].plan;
     let plan = explain::tree(winner, None, &Printed { has_run: false, ..printed });
     Learned {
-        signature,
+        signature: winner.signature(),
         indexes: indexes_of(winner),
         plan,
         tried,

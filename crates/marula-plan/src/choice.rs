@@ -9,7 +9,6 @@
 //! The cache is [`cache`], a trial is [`trial`]. For a branch of an
 //! `$or` the same is done with the branch alone.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use marula_bson::Doc;
@@ -27,7 +26,7 @@ use crate::shape::{query_shape, shape_of};
 use crate::time_budget::{TimeBudget, TimeLimit, may_be_tried};
 use crate::trial::Findings;
 use crate::{planner, refusal, trial};
-use marula_db::plan_cache::{Cached, PlanCache, QueryShape};
+use marula_db::plan_cache::{Cached, KnownPlan, PlanCache, QueryShape};
 
 errors! {
     tailable_scan() = NoQueryExecutionPlans, "Running with 'notablescan', so tailable cursors (which always do a table scan) are not allowed";
@@ -49,12 +48,9 @@ pub fn choose(
     time_budget: TimeBudget,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Execution> {
-    let mut query = Box::new(query);
+    let query = prepared(collection, query);
     let may_wait = time_budget.is_long();
-    let state = unit.state(collection);
-    let cache = collection.plans();
-    query.filter.add_index_conditions(&query.context);
-    query.allowed = cache.filters.find(|| query_shape(&query));
+    let (state, cache) = (unit.state(collection), collection.plans());
     let begin = |plan: Plan, query| {
         Execution::start(collection.clone(), Start::fresh(Arc::new(plan)), query)
     };
@@ -62,11 +58,8 @@ pub fn choose(
         return if may_wait { Ok(begin(plan, query)) } else { Err(Error::postponed()) };
     }
     let known = Known { cache, collection, state: &state, wording, may_wait };
-    if let Some(branches) = subplan::branches(&state, &query)? {
-        match choose_branches(unit, collection, branches, &query, Some(&known), interrupt)? {
-            Chosen::Plan(plan) => return known.admit(begin(*plan, query), None, time_budget),
-            Chosen::Whole => {}
-        }
+    if let Some(plan) = plan_of_branches(unit, collection, &query, Some(&known), interrupt)? {
+        return known.admit(begin(plan, query), None, time_budget);
     }
     if let Some((plan, cached)) = known.plan(unit, &query)? {
         let execution = begin(plan, query).cached(cached);
@@ -91,6 +84,14 @@ pub fn choose(
     known.admit(execution, Some(shape), time_budget)
 }
 
+/// Returns a query in the form in which it is planned on `collection`.
+fn prepared(collection: &Collection, query: Query) -> Box<Query> {
+    let mut query = Box::new(query);
+    query.filter.add_index_conditions(&query.context);
+    query.allowed = collection.plans().filters.find(|| query_shape(&query));
+    query
+}
+
 /// Returns the plan that returns only the first document of each group, if that is permitted and
 /// there is one. If there is none, planning the whole query reports the reason.
 fn first_of_each(state: &State, query: &Query) -> Option<Plan> {
@@ -113,25 +114,33 @@ impl Known<'_> {
     /// lookup.
     fn plan(&self, unit: Unit<'_>, query: &Query) -> Result<Option<(Plan, Cached)>> {
         if !self.cache.has_active()
-            || unit.db().must_use_indexes()
-            || !planner::has_several_ways(self.state, query)
+            || !planner::has_several_ways(self.state, query, query.filter.root())
         {
             return Ok(None);
         }
-        let shape = shape_of(query, self.state);
-        let Some(entry) = self.cache.find(shape, self.state) else { return Ok(None) };
+        let Some(entry) = self.entry(query) else { return Ok(None) };
         planner::check(self.state, query)?;
         let plans = planner::plans_by(self.state, query, &entry.indexes).map_err(|reason| {
             refusal::not_planned(reason, &self.collection.namespace(), query, self.wording)
         })?;
-        let meant = plans.into_iter().find(|plan| signature(plan) == entry.signature);
-        Ok(meant.map(|plan| (plan, entry.cached)))
+        let meant = plans.into_iter().find(|plan| plan.signature() == entry.signature);
+        // Planning the whole query reports why it must not run.
+        let may_run = |plan: &Plan| {
+            !must_use_indexes(unit, self.collection, query, self.wording)
+                || check_ways(query, self.wording).is_ok() && !scans(plan, self.wording)
+        };
+        Ok(meant.filter(may_run).map(|plan| (plan, entry.cached)))
+    }
+
+    /// Returns the cache's entry for a query of this shape.
+    fn entry(&self, query: &Query) -> Option<KnownPlan> {
+        self.cache.find(shape_of(query, self.state), self.state)
     }
 
     /// Returns the number among `plans` of the cached plan for queries of this shape.
     fn number(&self, shape: QueryShape, plans: &[Plan]) -> Option<(usize, Cached)> {
         let entry = self.cache.find(shape, self.state)?;
-        let number = plans.iter().position(|plan| signature(plan) == entry.signature)?;
+        let number = plans.iter().position(|plan| plan.signature() == entry.signature)?;
         Some((number, entry.cached))
     }
 
@@ -162,29 +171,24 @@ impl Known<'_> {
     }
 }
 
-/// The result of choosing plans for the branches of an `$or`.
-enum Chosen {
-    /// One plan for all branches.
-    Plan(Box<Plan>),
-    /// The branches are not planned separately.
-    Whole,
-}
-
-/// Chooses a plan for each branch of an `$or`.
+/// Returns the plan that joins the plans of the branches of an `$or`; `None` if the query is no
+/// `$or`, or is planned as a whole.
 ///
 /// Errors: as [`choose_branch`]. If the operation is postponed, nothing is cached.
-fn choose_branches(
+fn plan_of_branches(
     unit: Unit<'_>,
     collection: &Collection,
-    branches: Branches,
     query: &Query,
     known: Option<&Known<'_>>,
     interrupt: &mut dyn FnMut() -> Result<()>,
-) -> Result<Chosen> {
+) -> Result<Option<Plan>> {
     let state = unit.state(collection);
-    let branches = match branches {
-        Branches::Joined(plan) => return Ok(Chosen::Plan(plan)),
-        Branches::Several(branches) => branches,
+    let entry = |branch: &Query| known.and_then(|known| known.entry(branch));
+    let has_entries = known.is_some_and(|known| known.cache.has_active());
+    let branches = match subplan::branches(&state, query, has_entries.then_some(&entry))? {
+        None => return Ok(None),
+        Some(Branches::Joined(plan)) => return Ok(Some(*plan)),
+        Some(Branches::Several(branches)) => branches,
     };
     let mut chosen = Vec::with_capacity(branches.len());
     for Branch { query: branch, mut ways, plans } in branches {
@@ -194,18 +198,18 @@ fn choose_branches(
             .map(|(number, plan)| number < ways.len() && !plan.root.any(&is_expanded))
             .collect();
         if !is_joinable.contains(&true) {
-            return Ok(Chosen::Whole);
+            return Ok(None);
         }
         let number = match plans.len() {
             1 => 0,
             _ => choose_branch(unit, collection, &branch, plans, known, interrupt)?,
         };
         if !is_joinable[number] {
-            return Ok(Chosen::Whole);
+            return Ok(None);
         }
         chosen.push(ways.swap_remove(number));
     }
-    Ok(Chosen::Plan(Box::new(subplan::join(&state, query, chosen)?)))
+    subplan::join(&state, query, chosen).map(Some)
 }
 
 /// Chooses one of several plans of a branch.
@@ -237,17 +241,8 @@ fn choose_branch(
     let trial = trial::run(unit, collection, branch, plans, dropped, interrupt)?;
     // For a branch, one of several equal winners is not worth caching.
     if trial.is_clear() && is_newest(known.state, collection) {
-        let signature = signature(&trial.tried[trial.winner].plan);
         let wording = Wording { filter: None, ..*known.wording };
-        cache::note_trial(
-            known.collection,
-            shape,
-            known.state,
-            branch,
-            Some(&wording),
-            &trial,
-            signature,
-        );
+        cache::note_trial(known.collection, shape, known.state, branch, Some(&wording), &trial);
     }
     Ok(trial.winner)
 }
@@ -284,9 +279,8 @@ fn try_all(
 ) -> Result<trial::Tried> {
     let state = unit.state(collection);
     let mut trial = trial::run(unit, collection, query, plans, Findings::Kept, interrupt)?;
-    let signature = signature(&trial.tried[trial.winner].plan);
     if is_newest(&state, collection) {
-        cache::note_trial(collection, shape, &state, query, wording, &trial, signature);
+        cache::note_trial(collection, shape, &state, query, wording, &trial);
     }
     Ok(trial.tried.swap_remove(trial.winner))
 }
@@ -394,10 +388,8 @@ pub fn explain(
     see: &mut dyn FnMut(usize, Doc<'_>),
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Choice> {
-    let mut query = Box::new(query);
+    let query = prepared(collection, query);
     let state = unit.state(collection);
-    query.filter.add_index_conditions(&query.context);
-    query.allowed = collection.plans().filters.find(|| query_shape(&query));
     let only = |plan: Plan, query| {
         let start = Start::fresh(Arc::new(plan));
         Choice::only(Execution::start(collection.clone(), start, query))
@@ -405,11 +397,8 @@ pub fn explain(
     if let Some(plan) = first_of_each(&state, &query) {
         return Ok(only(plan, query));
     }
-    if let Some(branches) = subplan::branches(&state, &query)?
-        && let Chosen::Plan(plan) =
-            choose_branches(unit, collection, branches, &query, None, interrupt)?
-    {
-        return Ok(only(*plan, query));
+    if let Some(plan) = plan_of_branches(unit, collection, &query, None, interrupt)? {
+        return Ok(only(plan, query));
     }
     let mut plans = plans_of(unit, collection, &query, wording)?;
     if plans.len() == 1 {
@@ -443,20 +432,4 @@ fn winner_and_rejected(
         rejected.swap(0, reserve);
     }
     (winner, rejected)
-}
-
-/// Returns a hash that plans of the same stages over the same indexes share.
-fn signature(plan: &Plan) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    plan.root.walk(&mut |stage| {
-        // The numbers of skip and limit are not part of the shape.
-        if !matches!(stage, Stage::Skip(_) | Stage::Limit(_)) {
-            std::mem::discriminant(stage).hash(&mut hasher);
-        }
-        if let Stage::Ixscan(scan) = stage {
-            scan.index.ident.hash(&mut hasher);
-            scan.wildcard.hash(&mut hasher);
-        }
-    });
-    hasher.finish()
 }

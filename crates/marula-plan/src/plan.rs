@@ -13,6 +13,7 @@
 //! number of runs may share it. The state of a run (positions, counts, sorted rows) is a separate
 //! tree of the same structure: [`StageRun`](crate::executor::StageRun).
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use marula_bson::{DocBuf, FieldPath, ValueBuf};
@@ -392,6 +393,22 @@ impl Plan {
     pub fn new(root: Stage) -> Self {
         let rank = Rank::default();
         Plan { root, is_subplan: false, rank, has_more_intersections: false, has_more_walks: false }
+    }
+
+    /// Returns a hash that plans of the same stages over the same indexes share.
+    pub(crate) fn signature(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.root.walk(&mut |stage| {
+            // The numbers of skip and limit are not part of the shape.
+            if !matches!(stage, Stage::Skip(_) | Stage::Limit(_)) {
+                std::mem::discriminant(stage).hash(&mut hasher);
+            }
+            if let Stage::Ixscan(scan) = stage {
+                scan.index.ident.hash(&mut hasher);
+                scan.wildcard.hash(&mut hasher);
+            }
+        });
+        hasher.finish()
     }
 
     /// Returns the plan in a line, as in the log and the profiler: `IXSCAN { a: 1 }`.

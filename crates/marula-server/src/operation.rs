@@ -11,6 +11,7 @@ use std::sync::atomic::{
 };
 
 use marula_bson::{Doc, DocBuf};
+use marula_db::session::RecordCheck;
 use marula_db::unit::{Parking, Tally};
 use marula_error::{Error, codes, errors};
 use parking_lot::Mutex;
@@ -38,6 +39,8 @@ pub struct Operation {
     pub tally: Tally,
     /// Whether its writes may be abandoned.
     pub parking: Parking,
+    /// The record that its numbered write decides by, where other nodes may write it.
+    pub record_check: RecordCheck,
     /// Zero while idle.
     op_id: AtomicU32,
     /// The index of its command in the table.
@@ -278,6 +281,7 @@ impl Operations {
             peer,
             tally: Tally::default(),
             parking: Parking::default(),
+            record_check: RecordCheck::default(),
             op_id: AtomicU32::new(0),
             command: AtomicUsize::new(0),
             is_described: AtomicBool::new(false),

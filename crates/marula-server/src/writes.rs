@@ -39,7 +39,9 @@ pub(crate) fn begin<'s>(ctx: &Context<'s>, request: &Request<'_>) -> Result<Writ
     if let (Some(lsid), Some(number)) = (&request.lsid, number) {
         let sessions = ctx.server.db.sessions();
         let (view, may_wait) = (ctx.unit.view(), ctx.may_wait());
-        op.numbered = Some(sessions.begin(view, lsid.key(), number, ctx.now_ms, may_wait)?);
+        let check = &ctx.connection.operation.record_check;
+        let numbered = sessions.begin(view, lsid.key(), number, ctx.now_ms, may_wait, check)?;
+        op.numbered = Some(numbered);
     }
     Ok(op)
 }

@@ -304,9 +304,9 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
     searched(state, query)
 }
 
-/// Returns whether there may be several plans, none of them short, for a query: at least two
-/// indexes, none of them unique, may support it.
-pub(crate) fn has_several_ways(state: &State, query: &Query) -> bool {
+/// Returns whether there may be several plans, none of them short, for a query with the filter
+/// `root`, its own or that of a branch: at least two indexes, none of them unique, may support it.
+pub(crate) fn has_several_ways(state: &State, query: &Query, root: &FilterNode) -> bool {
     let is_searched = query.hint.is_none()
         && query.min.is_none()
         && query.max.is_none()
@@ -315,7 +315,7 @@ pub(crate) fn has_several_ways(state: &State, query: &Query) -> bool {
         && query.filter.named_id().is_none()
         && state.shape() != Shape::Clustered;
     let mut named = Vec::new();
-    name_fields(query.filter.root(), &mut named);
+    name_fields(root, &mut named);
     let may_be_of_use = |index: &&Arc<Index>| {
         !index.spec.hidden && (query.sort.is_some() || is_named(index, &named))
     };

@@ -6,12 +6,13 @@
 //! entries that mongod 6.0 shows for such queries.
 
 use marula_db::collection::State;
+use marula_db::plan_cache::KnownPlan;
 use marula_error::Result;
 use marula_query::filter::{Filter, Node as FilterNode};
 use marula_query::meter;
 
 use super::access::{self, Access};
-use super::{IndexView, finish, is_subplan, ordered, useful, wildcard};
+use super::{IndexView, finish, has_several_ways, is_subplan, ordered, useful, views_of, wildcard};
 use crate::plan::{Plan, Stage};
 use crate::query::Query;
 
@@ -38,39 +39,96 @@ pub(crate) struct Branch {
     pub plans: Vec<Plan>,
 }
 
-/// Returns the branches of `query`; `None` if it is planned as a whole.
+/// Returns the branches of `query`; `None` if it is planned as a whole. `known` returns the cached
+/// plan for the shape of a branch, of which only this plan is made then.
 ///
 /// Errors: those of an operation that must end, or has no memory left; those of a wildcard index.
-pub(crate) fn branches(state: &State, query: &Query) -> Result<Option<Branches>> {
+pub(crate) fn branches(
+    state: &State,
+    query: &Query,
+    known: Option<&dyn Fn(&Query) -> Option<KnownPlan>>,
+) -> Result<Option<Branches>> {
     let FilterNode::Or(nodes) = query.filter.root() else { return Ok(None) };
     if !is_subplan(query) || query.filter.text().is_some() || query.filter.near().is_some() {
         return Ok(None);
     }
     wildcard::check(state, query)?;
     let views = useful(state, query);
-    let mut all: Vec<Vec<Access>> = Vec::with_capacity(nodes.len());
+    let mut all: Vec<Ways> = Vec::with_capacity(nodes.len());
     for node in nodes {
+        if let Some(known) = known
+            && has_several_ways(state, query, node)
+            && let Some(plan) = known(&query_of(query, node))
+            && let Some(branch) = known_branch(state, query, node, &plan)?
+        {
+            all.push(Ways::Known(branch));
+            continue;
+        }
         let ways = access::branch_ways(state, &views, query, node);
         meter::recall()?;
         if ways.is_empty() {
             return Ok(None);
         }
         meter::check_room(ways.len() * WAY_BYTES)?;
-        all.push(ways);
+        all.push(Ways::All(ways));
     }
-    if query.sort.is_none() && all.iter().all(|ways| ways.len() == 1) {
-        let ways = all.into_iter().flatten().collect();
+    if query.sort.is_none()
+        && let Some(ways) = only_ways(&all)
+    {
         let plan = join_ways(state, &views, query, ways);
         meter::recall()?;
         return Ok(Some(Branches::Joined(Box::new(plan))));
     }
     let mut planned = Vec::with_capacity(all.len());
     for (node, ways) in nodes.iter().zip(all) {
-        meter::spend(WAY_WORK * ways.len())?;
-        meter::check_room(ways.len() * WAY_BYTES)?;
-        planned.push(plan_branch(&views, query, node, ways));
+        planned.push(match ways {
+            Ways::Known(branch) => branch,
+            Ways::All(ways) => {
+                meter::spend(WAY_WORK * ways.len())?;
+                meter::check_room(ways.len() * WAY_BYTES)?;
+                plan_branch(&views, query_of(query, node), ways)
+            }
+        });
     }
     Ok(Some(Branches::Several(planned)))
+}
+
+/// The access paths of a branch.
+enum Ways {
+    /// All of them.
+    All(Vec<Access>),
+    /// The one of the cached plan.
+    Known(Branch),
+}
+
+/// Returns the access paths if each branch has only one.
+fn only_ways(all: &[Ways]) -> Option<Vec<Access>> {
+    let only = |ways: &Ways| match ways {
+        Ways::All(ways) if ways.len() == 1 => ways.first().cloned(),
+        _ => None,
+    };
+    all.iter().map(only).collect()
+}
+
+/// Returns a branch with its cached plan alone, which is made from the indexes of that plan; `None`
+/// if they give another plan for the branch's constants.
+fn known_branch(
+    state: &State,
+    query: &Query,
+    node: &FilterNode,
+    known: &KnownPlan,
+) -> Result<Option<Branch>> {
+    let used = state.indexes.iter().filter(|index| known.indexes.contains(&index.ident));
+    let views: Vec<IndexView<'_>> = used.flat_map(|index| views_of(index, query)).collect();
+    let ways = access::branch_ways(state, &views, query, node);
+    meter::recall()?;
+    let Branch { query, mut ways, mut plans } = plan_branch(&views, query_of(query, node), ways);
+    let number = plans.iter().position(|plan| plan.signature() == known.signature);
+    Ok(number.map(|number| {
+        // The others, such as a scan in the order of the sort, join with nothing.
+        let ways = (number < ways.len()).then(|| ways.swap_remove(number)).into_iter().collect();
+        Branch { query, ways, plans: vec![plans.swap_remove(number)] }
+    }))
 }
 
 /// Returns the plan that joins one access path for each branch of `query`.
@@ -87,19 +145,18 @@ fn join_ways(state: &State, views: &[IndexView<'_>], query: &Query, ways: Vec<Ac
     Plan { is_subplan: true, ..finish::finish(access, query, views) }
 }
 
-fn plan_branch(
-    views: &[IndexView<'_>],
-    query: &Query,
-    node: &FilterNode,
-    ways: Vec<Access>,
-) -> Branch {
+/// The query of a branch, with the sort and the projection of the whole.
+fn query_of(query: &Query, node: &FilterNode) -> Query {
     let filter = Filter::of_canonical(node.clone(), &query.context);
-    let query = Query {
+    Query {
         sort: query.sort.clone(),
         shown: query.shown.clone(),
         allowed: query.allowed.clone(),
         ..Query::new(filter, query.context.clone())
-    };
+    }
+}
+
+fn plan_branch(views: &[IndexView<'_>], query: Query, ways: Vec<Access>) -> Branch {
     let finished = ways.iter().cloned().map(|way| finish::finish(way, &query, views));
     let mut plans: Vec<Plan> = finished.collect();
     let is_blocking = |stage: &Stage| matches!(stage, Stage::Sort(_));

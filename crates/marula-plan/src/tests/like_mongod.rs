@@ -176,7 +176,9 @@ fn branches_choose_one_by_one() {
     assert_eq!(asked, wanted);
     // If a branch has no index, the query is planned as a whole.
     let filter = doc! { "$or": [{ "a": 1, "b": 1 }, { "z": 1 }] };
-    assert!(planner::subplan::branches(&collection.state(), &query(&filter)).unwrap().is_none());
+    assert!(
+        planner::subplan::branches(&collection.state(), &query(&filter), None).unwrap().is_none()
+    );
 }
 
 /// Of plans with the same work, the one with the best fitting index wins.

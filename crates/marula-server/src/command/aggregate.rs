@@ -88,10 +88,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     }
     let op = AggregateOp::parse(request, is_collectionless(request))?;
     let ns = target(request)?;
-    if request.arg("needsMerge").is_some() && request.arg("fromMongos").is_none() {
-        return Err(merge_without_router());
-    }
-    collection_uuid::check(ctx, request, &ns)?;
+    check_fields(ctx, request, &ns)?;
     let pipeline = op.prepare(&ctx.env(), &ns)?;
     check_read_concern(request, &pipeline)?;
     if pipeline.writer().is_some() && ctx.server.write_lock.is_locked() {
@@ -100,6 +97,14 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let source = PipelineSource::start(ctx, pipeline)?;
     reply_cursor(ctx, request, &ns, Box::new(source), op.batch_size, EXECUTING, reply)?;
     Ok(Outcome::Done)
+}
+
+/// Checks the fields that are about the server rather than about the pipeline.
+pub(super) fn check_fields(ctx: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<()> {
+    if request.arg("needsMerge").is_some() && request.arg("fromMongos").is_none() {
+        return Err(merge_without_router());
+    }
+    collection_uuid::check(ctx, request, ns)
 }
 
 /// Returns whether the pipeline is on no collection.

@@ -31,6 +31,7 @@ use crate::{host, writes};
 use query::ExplainedQuery;
 
 errors! {
+    not_explainable(name: &str) = IllegalOperation, "Cannot explain cmd: {name}";
     views_are_locked() = 51_070, "Modifications to system.views must take an exclusive lock";
     no_system_update(ns: &Namespace) = 10_156, "cannot update a system namespace: {ns}";
     no_system_delete() = 12_050, "cannot delete from system namespace";
@@ -104,6 +105,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
+/// The commands on one collection that can be explained.
+const EXPLAINED: &[&str] = &["find", "count", "distinct", "update", "delete", "findAndModify"];
+
 /// Executes an `aggregate` with `explain: true`.
 pub(super) fn of_pipeline(
     ctx: &Context<'_>,
@@ -121,6 +125,7 @@ fn explain(
 ) -> Result<()> {
     let ns = match request.command.name {
         "aggregate" => super::aggregate::target(request)?,
+        name if !EXPLAINED.contains(&name) => return Err(not_explainable(name)),
         _ => request.namespace()?,
     };
     if request.command.name == "aggregate" && request.first.value.kind() != Type::String {
@@ -134,6 +139,7 @@ fn explain(
     let is_view = ctx.server.db.collection(&ns).is_some_and(|it| it.state().options.view.is_some());
     let stages = match request.command.name {
         "aggregate" => {
+            super::aggregate::check_fields(ctx, request, &ns)?;
             let stages = request.arg("pipeline").and_then(|it| it.as_array());
             Some(stages.unwrap_or(Doc::EMPTY).to_buf())
         }

@@ -232,7 +232,7 @@ fn execute(
         None => outcome,
     };
     drop(metered);
-    match (outcome, must_repeat(server, request, on_pool)) {
+    match (outcome, must_repeat(context, request, on_pool)) {
         (_, Err(error)) => Err(error),
         (_, Ok(true)) => Ok(pause(BUSY_STEP)),
         (Err(error), _) if begins_again(request, &context.connection.operation.tally, &error) => {
@@ -258,11 +258,14 @@ fn begins_again(request: &Request<'_>, tally: &Tally, error: &Error) -> bool {
 
 /// Returns whether a request that ran must run again, because another process has changed what it
 /// has read.
-fn must_repeat(server: &Server, request: &Request<'_>, on_pool: bool) -> Result<bool> {
-    match on_pool && server.db.is_shared() {
+fn must_repeat(context: &Context<'_>, request: &Request<'_>, on_pool: bool) -> Result<bool> {
+    let db = &context.server.db;
+    match on_pool && db.is_shared() {
         false => Ok(false),
-        true => match (server.db.must_repeat(), request.txn_number) {
-            (Ok(false), Some(_)) => server.db.must_repeat_numbered(),
+        true => match (db.must_repeat(), request.txn_number) {
+            (Ok(false), Some(_)) => {
+                db.must_repeat_numbered(&context.connection.operation.record_check)
+            }
             (must_repeat, _) => must_repeat,
         },
     }

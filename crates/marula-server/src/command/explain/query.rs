@@ -23,7 +23,6 @@ use crate::request::Request;
 use crate::write_reply;
 
 errors! {
-    not_explainable(name: &str) = IllegalOperation, "Cannot explain cmd: {name}";
     one_statement() = InvalidLength, "explained write batches must be of size 1";
 }
 
@@ -144,7 +143,7 @@ impl<'a> ExplainedQuery<'a> {
                 let query = ExplainedQuery::of(query, op.sort, op.fields);
                 ExplainedQuery { verb, update, ..query.worded(op.wording()) }
             }
-            other => return Err(not_explainable(other)),
+            other => unreachable!("'{other}' is not in EXPLAINED"),
         };
         query.query.context.limits = environment::limits(ctx, request);
         Ok(query)
