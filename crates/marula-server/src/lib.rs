@@ -30,11 +30,11 @@ mod fields;
 mod host;
 mod inline;
 mod listing;
-pub mod log;
+mod log;
 mod log_file;
 mod memory;
 mod metrics;
-pub mod net;
+mod net;
 mod nodes;
 mod operation;
 mod oplog_keeper;
@@ -75,6 +75,21 @@ pub use server::Server;
 /// Backups, which the binary makes for the server.
 pub mod backup {
     pub use crate::backups::{BackupFailure, BackupMade, BackupRequest, Backups};
+}
+
+/// The log, which begins before the server does and ends after it.
+pub mod logging {
+    pub use crate::log::unblocked::{Unblocked, drain};
+    pub use crate::log::worker::{self, Worker};
+    pub use crate::log::{Format, Log, LogLayer, STARTUP_WARNING, Zone, attributes};
+}
+
+/// The network: what listens, and TLS.
+pub mod network {
+    pub use crate::net::tls::{Mode, Tls};
+    pub use crate::net::tls_client::config as client_config;
+    pub use crate::net::tls_files::{Demand, Files, Off};
+    pub use crate::net::{Listener, NetHandle, Options, start};
 }
 
 /// The machine that the server runs on.

@@ -16,9 +16,9 @@
 //! The context (`ctx`) is the connection whose request runs on the thread, see [`worker`].
 //! Source of the shape, ids and attribute names: manual "Log Messages"; lines of mongod 6.0.
 
-pub mod components;
+pub(crate) mod components;
 mod event;
-pub mod unblocked;
+pub(crate) mod unblocked;
 pub mod worker;
 
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! The first lines of the log: which server this is, how and on what it was started.
 
 use marula_bson::doc;
-use marula_server::log::attributes;
+use marula_server::logging::attributes;
 use marula_server::machine::{distribution, host_name, kernel_release};
 
 use crate::settings::{EngineKind, Settings};

@@ -162,7 +162,7 @@ fn limited_to_memory(wanted: usize) -> usize {
     let memory = usize::try_from(marula_embedded::memory_bytes()).unwrap_or(usize::MAX);
     if wanted > memory {
         tracing::warn!(
-            target: marula_server::log::STARTUP_WARNING,
+            target: marula_server::logging::STARTUP_WARNING,
             wanted_mb = (wanted >> 20) as u64,
             memory_mb = (memory >> 20) as u64,
             "The cache asked for is larger than this machine's memory, which is what it gets"

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use marula_server::log::unblocked;
+use marula_server::logging;
 
 use cli::{Cli, Command};
 
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Bench { words } }) => Err(bench::run(&words)),
         Err(error) => return usage(&error),
     };
-    unblocked::drain(LOG_TIMEOUT);
+    logging::drain(LOG_TIMEOUT);
     match outcome {
         Ok(code) => code,
         Err(failure) => {

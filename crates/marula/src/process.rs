@@ -1,7 +1,7 @@
 //! Limits of the operating system for this process: the permissions of its files, the number of
 //! open files.
 
-use marula_server::log::STARTUP_WARNING;
+use marula_server::logging::STARTUP_WARNING;
 use rustix::fs::Mode;
 use rustix::process::{self, Resource, Rlimit};
 

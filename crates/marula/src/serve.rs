@@ -11,10 +11,8 @@ use std::time::{Duration, Instant};
 
 use marula_bson::Value;
 use marula_db::Db;
-use marula_server::log::worker::{self, Worker};
-use marula_server::log::{Log, LogLayer, STARTUP_WARNING};
-use marula_server::net::tls::Tls;
-use marula_server::net::{self, Listener, NetHandle};
+use marula_server::logging::{Log, LogLayer, STARTUP_WARNING, Worker, worker};
+use marula_server::network::{self, Listener, NetHandle, Tls};
 use marula_server::options::{
     AtStartup, Audit, Memory, OplogOptions, Options, ProcessMemory, Profiling as Database, Refused,
 };
@@ -194,14 +192,14 @@ impl Start {
         server.audit_begin();
         let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
         let signals = Signals::start(self.kept, &server, store, settings.pid_file.clone())?;
-        let mut network = net::Options::for_this_machine();
+        let mut network = network::Options::for_this_machine();
         let wanted = settings.connections_max.unwrap_or(network.connections_max);
         network.connections_max = self.limit.connections_max(wanted);
         network.connections_per_address_max = settings.connections_per_address_max;
         network.queued_max = settings.queued_max.unwrap_or(network.queued_max);
         network.compressors = settings.compressors;
         network.tls = self.tls;
-        let handle = net::start(self.listeners, Arc::new(Frame(server.clone())), network)
+        let handle = network::start(self.listeners, Arc::new(Frame(server.clone())), network)
             .map_err(|error| format!("cannot start the network: {error}"))?;
         if let Some(metrics) = &self.metrics {
             metrics.show(&server);

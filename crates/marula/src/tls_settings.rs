@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use marula_bson::ValueBuf;
-use marula_server::net::tls::{Mode, Tls};
-use marula_server::net::tls_files::{Demand, Files, Off};
+use marula_server::network::{Demand, Files, Mode, Off, Tls};
 
 use crate::Failure;
 use crate::cli::TlsArgs;

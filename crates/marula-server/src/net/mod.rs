@@ -21,12 +21,12 @@ mod late;
 mod listen;
 mod per_address;
 mod pool;
-pub mod service;
+pub(crate) mod service;
 #[cfg(test)]
 mod tests;
-pub mod tls;
-pub mod tls_client;
-pub mod tls_files;
+pub(crate) mod tls;
+pub(crate) mod tls_client;
+pub(crate) mod tls_files;
 mod wake;
 mod worker;
 
@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use marula_wire::Compressors;
 
-pub use counters::{Compression, Connections, Network};
+pub(crate) use counters::{Connections, Network};
 pub use listen::Listener;
 
 use counters::Counters;
@@ -50,7 +50,7 @@ use wake::Mailbox;
 use worker::{Mail, Worker};
 
 /// The maximum number of operations that run on pool threads at a time.
-pub const POOL_THREADS_MAX: usize = 256;
+pub(crate) const POOL_THREADS_MAX: usize = 256;
 
 /// The default maximum of requests that wait for a pool thread. A thousand wait for seconds if each
 /// takes some milliseconds.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use marula_wire::{Message, ReplyBuffer};
 
-pub use super::wake::Wake;
+pub(crate) use super::wake::Wake;
 
 use super::CounterReader;
 use super::tls::Seen;
@@ -172,4 +172,4 @@ pub enum Step {
 }
 
 /// Receives the [`Wake`] of a request once the request is parked. It must not block.
-pub type Arm = Box<dyn FnOnce(Wake) + Send>;
+pub(crate) type Arm = Box<dyn FnOnce(Wake) + Send>;

@@ -120,7 +120,7 @@ impl Tls {
 }
 
 /// The client's identity in TLS; empty until the handshake is complete.
-pub type Seen = Arc<OnceLock<Client>>;
+pub(crate) type Seen = Arc<OnceLock<Client>>;
 
 /// The stream of a connection that uses TLS, or may start to.
 pub(super) struct TlsStream {

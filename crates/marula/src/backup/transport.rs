@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use marula_server::net::tls_client;
+use marula_server::network;
 use marula_wire::client;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -45,7 +45,7 @@ impl Transport {
         let config = match tls {
             None => None,
             Some(Tls { authorities, certificate_key }) => {
-                Some(tls_client::config(authorities.as_deref(), certificate_key.as_deref())?)
+                Some(network::client_config(authorities.as_deref(), certificate_key.as_deref())?)
             }
         };
         let mut socket = client::dial(host, timeout).map_err(|error| failed(error.to_string()))?;

@@ -4,8 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use marula_bson::{DocBuf, ValueBuf};
-use marula_server::log::unblocked::Unblocked;
-use marula_server::log::{Format, Zone};
+use marula_server::logging::{Format, Unblocked, Zone};
 use marula_server::options::{Earlier, LogFile, Rotation};
 
 use super::{parse, parse_flag};
