@@ -31,6 +31,22 @@ def path(parts):
     return ".".join(["a"] * parts)
 
 
+@pytest.mark.parametrize("spec, told", [
+    ({"key": {}, "name": "x"}, 67), ({"key": {"a": 1}}, 9), ({"key": {"a": 1}, "name": "x", "zzz": 1}, 197),
+    ({"key": {"a": 1}, "name": "*"}, 2), ({"key": {"_id": 1}, "name": "x", "sparse": True}, 197),
+    ({"key": {"a": 1}, "name": "x", "expireAfterSeconds": -1}, 361), ({"key": {"a": 1}, "name": ""}, 361),
+    ({"key": {"a": 1}, "name": "x", "collation": {"locale": "zz"}}, 361),
+])
+def test_the_form_of_an_index_comes_before_its_collection(db, spec, told):
+    db.c.insert_one({})
+    uuid = Binary(bytes(16), 4)
+    good = {"key": {"z": 1}, "name": "z", "expireAfterSeconds": -1}
+    for specs in ([spec], [good, spec]):
+        assert code(db, {"createIndexes": "c", "indexes": specs, "collectionUUID": uuid}) == told
+    db.create_collection("seen", viewOn="c", pipeline=[])
+    assert code(db, {"createIndexes": "seen", "indexes": [spec]}) == (166 if told == 361 else told)
+
+
 TOO_LONG = 5729100
 
 
