@@ -1,4 +1,6 @@
 """Stages that tell of the server and its collections."""
+import datetime
+
 import pytest
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
@@ -251,6 +253,27 @@ def test_the_depth_of_a_graph_lookup_is_compared_as_a_double(c, depth, is_taken)
         with pytest.raises(OperationFailure) as failed:
             c.aggregate(stages)
         assert failed.value.code == 40102
+
+
+@pytest.mark.parametrize("rows, told", [
+    ([(1, [])], "Value to be filled must be numeric or nullish, but found array"),
+    ([("x", []), (1, 2)], "Value to be filled must be numeric or nullish, but found array"),
+    ([("x", 1)], "Value of the sortBy field must be numeric or a date, but found string"),
+    ([(1, 2), (1, "x")], "Value to be filled must be numeric or nullish, but found string"),
+    ([(1, None), (1, None), ("x", "y")], "There can be no repeated values in the sort field"),
+    ([(1, 2), (datetime.datetime(2020, 1, 1), 3)], "Conflicting sort value types, previously received type int, but found date"),
+    # The end of a gap is not checked before the gap is filled.
+    ([(1, 3), (2, None), ("x", 5)], "can't $subtract int from string"),
+    ([(1, 3), (2, None), ("x", [])], "can't $subtract int from array"),
+    ([(1, 3), (2, None), (datetime.datetime(2020, 1, 1), 5)], "$divide only supports numeric types, not int and date"),
+    ([(1, 3), (2, None), (3, datetime.datetime(2020, 1, 1))], "$divide only supports numeric types, not date and int"),
+    ([(1, 3), (2, None), (2, None), (3, 5)], "There can be no repeated values in the sort field"),
+])
+def test_a_linear_fill_goes_document_by_document(c, rows, told):
+    c.insert_many([{"s": place, "d": value} for place, value in rows])
+    with pytest.raises(OperationFailure) as failed:
+        list(c.aggregate([{"$fill": {"sortBy": {"s": 1}, "output": {"d": {"method": "linear"}}}}]))
+    assert failed.value.details["errmsg"] == "PlanExecutor error during aggregation :: caused by :: " + told
 
 
 @pytest.mark.parametrize("function, found", [
