@@ -246,6 +246,12 @@ def test_documents_are_merged_with_the_first_of_two_values(answer, twice):
         assert answer(Fields([("aggregate", "twice"), ("pipeline", stages), ("cursor", {})]))["cursor"]["firstBatch"] == [expected]
 
 
+def test_an_error_shows_the_first_of_two_values(answer, twice):
+    twice(("a", 1), ("a", 2))
+    stages = [{"$group": {"_id": 1, "l": {"$push": "$$ROOT"}}}, {"$replaceWith": "$l"}]
+    assert "was: [{_id: 1, a: 1, a: 1}]. " in answer(Fields([("aggregate", "twice"), ("pipeline", stages), ("cursor", {})]))
+
+
 @pytest.mark.parametrize("types, is_taken", [
     ([10, "date"], True), (["date", 10], True), (["timestamp", "date"], True), ([10], False),
 ])
