@@ -137,6 +137,17 @@ def test_null_counts_as_absent(answer, stage, repeated):
     assert (reply if isinstance(reply, str) else reply["ok"]) == expected
 
 
+@pytest.mark.parametrize("argument, expected", [
+    ([("pipeline", []), ("pipeline", "x")], once("$unionWith.pipeline")),
+    ([("pipeline", []), ("pipeline", None)], once("$unionWith.pipeline")),
+    ([("pipeline", [5]), ("pipeline", [])], "14 Each element of the 'pipeline' array must be an object"),
+    ([("pipeline", [5]), ("bogus", 1)], "14 Each element of the 'pipeline' array must be an object"),
+])
+def test_the_first_mistake_of_a_union_counts(answer, argument, expected):
+    stage = Fields([("$unionWith", Fields([("coll", "d"), *argument]))])
+    assert answer(fields({**AGGREGATE, "pipeline": [stage]})) == expected
+
+
 def test_lists_that_come_twice_follow_each_other_and_of_others_the_last_counts(answer):
     bucket = Fields([("groupBy", "$a"), ("boundaries", [0, 2]), ("boundaries", [3, 9])])
     top = Fields([("sortBy", {"a": 2}), ("sortBy", [1]), ("output", "$a")])
