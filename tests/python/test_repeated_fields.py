@@ -185,6 +185,8 @@ def test_the_first_mistake_of_a_statement_counts(answer, update, expected):
 
 
 @pytest.mark.parametrize("collation, expected", [
+    ([("backwards", True), ("backwards", None)], once("collation.backwards")),
+    ([("backwards", None), ("bogus", 1)], "14 Field 'backwards' should be a boolean value, but found: null"),
     ([("strength", 1), ("strength", 2)], once("collation.strength")),
     ([("strength", 1), ("strength", 9)], once("collation.strength")),
     ([("strength", 1), ("strength", "en")],
