@@ -58,6 +58,7 @@ errors! {
     had_errors() = UnknownError, "applyOps had one or more errors applying ops";
     unmet() = BadValue, "preCondition failed";
     condition_namespace(kind: &str) = InvalidNamespace, "ns in preCondition must be a string, but found type: {kind}";
+    condition_database(ns: &Namespace) = NamespaceNotFound, "database in ns does not exist: {ns}";
     condition_collection(ns: &Namespace) = NamespaceNotFound, "collection in ns does not exist: {ns}";
     unknown_mode(mode: &str) = FailedToParse, "Could not parse oplogApplicationMode :: caused by :: Invalid oplog application mode provided: {mode}";
 }
@@ -672,10 +673,12 @@ fn check_condition(ctx: &Context<'_>, condition: Doc<'_>) -> Result<()> {
     let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
     let ns = condition_target(condition)?;
     let got = find_one(ctx, &ns, part("q")?, &context)?;
-    let wanted = Filter::parse_as_written(part("res")?, &context)?;
-    if ctx.unit.collection(&ns).is_none() {
-        return Err(condition_collection(&ns));
+    let found = ctx.unit.collection(&ns);
+    if found.is_none_or(|found| found.state().options.view.is_some()) {
+        let has_database = !ctx.server.db.catalog().collections(ns.db()).is_empty();
+        return Err(if has_database { condition_collection(&ns) } else { condition_database(&ns) });
     }
+    let wanted = Filter::parse_as_written(part("res")?, &context)?;
     if wanted.matches_as_written(got.as_doc())? {
         return Ok(());
     }
@@ -703,8 +706,8 @@ fn find_one(
 ) -> Result<DocBuf> {
     let db = &ctx.server.db;
     let mut got = DocBuf::new();
-    let Some(collection) = db.collection(ns) else { return Ok(got) };
     let query = Query::new(Filter::parse(filter, context)?, context.clone());
+    let Some(collection) = db.collection(ns) else { return Ok(got) };
     let wording = Wording::of_update(filter, None);
     let mut interrupt = || ctx.check_interrupt();
     let chosen =
