@@ -224,6 +224,15 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "A second `window` of a window function that is no document is rejected as a first one is",
+        applies: |_, difference| {
+            let [ours, theirs] = messages(difference);
+            difference.class == "code 9 for 8"
+                && ours.contains("'window' field must be an object")
+                && theirs.contains("assertion src/")
+        },
+    },
+    Accepted {
         words: "The message of a query that cannot be planned shows the filter in Marula's form",
         applies: |_, difference| {
             // The form stands between these words.
