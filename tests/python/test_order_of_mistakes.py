@@ -474,3 +474,17 @@ def test_a_condition_that_names_no_field_stays_behind_what_fails(db, condition):
             assert code(db, {"aggregate": "c", "pipeline": [stage, {"$match": match}], "cursor": {}}) == 241
         moved = {"$and": [condition, {"b": 5}]}
         assert code(db, {"aggregate": "c", "pipeline": [stage, {"$match": moved}], "cursor": {}}) == 0
+
+
+@pytest.mark.parametrize("text, hour", [
+    ("b2020-01-01", 22), ("Z2020-01-01", 0), ("utc 2020-01-01", 0), ("(b) 2020-01-01T05:00", 3), ("b20200101", 22),
+    ("b1 January 2020", 22), ("2020-01-01 b", 22), ("b2020-01-01 UTC", None), ("t2020-01-01", None), ("j2020-01-01", None),
+    ("bJanuary 1 2020", None), ("b2020", None),
+])
+def test_the_zone_of_a_date_may_come_first(db, text, hour):
+    db.c.insert_one({})
+    command = {"aggregate": "c", "pipeline": [{"$project": {"d": {"$hour": {"$toDate": text}}}}], "cursor": {}}
+    if hour is None:
+        assert code(db, command) == 241
+    else:
+        assert db.command(command)["cursor"]["firstBatch"][0]["d"] == hour
