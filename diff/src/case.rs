@@ -600,7 +600,9 @@ impl Case {
 
     /// Returns whether the order of the result is open.
     pub(crate) fn is_unordered(&self) -> bool {
-        self.is_series() || !self.indexes.is_empty() && self.command.get("sort").is_none()
+        // The sort of a findAndModify chooses a document, and orders no result.
+        let is_sorted = self.kind != "findAndModify" && self.command.get("sort").is_some();
+        self.is_series() || !self.indexes.is_empty() && !is_sorted
     }
 
     /// Returns whether the case is about a time series, whose measurements come in any order, and

@@ -142,6 +142,17 @@ def test_conditions_that_are_none(db, c, condition, code):
     assert c.count_documents({}) == 1
 
 
+def test_of_a_condition_the_query_comes_first_and_then_the_collection(db, c):
+    c.insert_one({"_id": 0})
+    db.create_collection("seen", viewOn=c.name, pipeline=[])
+    condition = {"ns": c.full_name, "q": {}, "res": {"$and": 5}}
+    negative, other = {"a": {"$bitsAnySet": -2.0}}, f"{c.full_name}_other"
+    for changed, code in [({"q": negative}, 9), ({"q": 5, "res": 5}, 10065), ({}, 2), ({"q": negative, "ns": other}, 9),
+                          ({"ns": other, "res": 5}, 26), ({"ns": other, "q": 5}, 10065), ({"ns": f"{db.name}.seen"}, 26),
+                          ({"ns": "none.c"}, 26)]:
+        assert apply(db, insert(c, {"_id": 9}), preCondition=[{**condition, **changed}])["code"] == code
+
+
 def test_an_entry_with_a_uuid_changes_the_collection_that_has_it(db, c):
     c.insert_one({"_id": 0})
     db.other.insert_one({"_id": 0})

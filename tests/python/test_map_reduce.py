@@ -1,6 +1,8 @@
 """`mapReduce`: what JavaScript emits by key comes back reduced, in the reply or in a collection."""
 import pytest
 from bson import Code
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.datetime_ms import DatetimeMS
 from pymongo.errors import OperationFailure
 
 MAP = "function() { emit(this.k, this.v) }"
@@ -32,6 +34,16 @@ def values(documents):
 ])
 def test_results_in_the_reply(source, options, expected):
     assert values(map_reduce(source, {"inline": 1}, **options)["results"]) == expected
+
+
+def test_a_document_of_the_scope_that_is_not_changed_keeps_its_types(source):
+    scope = {"s": {"l": [1, 2], "d": DatetimeMS(-2 ** 63), "n": 1}}
+    options = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
+    for map, expected in [("emit(s, 1)", scope["s"]), ("s.n = 2; emit(s, 1)", {"l": [1.0, 2.0], "d": DatetimeMS(0), "n": 2})]:
+        reply = source.database.with_options(options).command(
+            "mapReduce", source.name, map=f"function() {{ {map} }}", reduce=REDUCE, out={"inline": 1}, scope=scope,
+            codec_options=options)
+        assert repr(reply["results"][0]["_id"]) == repr(expected)
 
 
 def test_results_in_a_collection(source):

@@ -119,6 +119,30 @@ def test_metadata(db, c, command, expected):
     assert found == expected
 
 
+KEY = {"$meta": "sortKey"}
+
+
+@pytest.mark.parametrize("command, expected", [
+    # An index that has the projection's other fields covers it, and shows its fields in its order.
+    (find(projection={"b": 1, "a": 1, "_id": 0, "m": KEY}, sort={"a": -1, "b": 1}),
+     [{"a": 2, "b": 1, "m": [2, 1]}, {"a": 1, "b": None, "m": [1, None]}]),
+    (find(projection={"a": 1, "_id": 0, "m": KEY}, sort={"b": 1}, hint="i"), [{"a": 1, "m": [None]}, {"a": 2, "m": [1]}]),
+    (find(projection={"b": 1, "_id": 0, "m": {"$first": KEY}}, sort={"a": -1}), [{"b": 1, "m": 2}, {"b": None, "m": 1}]),
+    (find(projection={"b": 1, "_id": 0, "m": {"x": KEY}}, sort={"a": -1}), [{"b": 1, "m": {"x": [2]}}, {"m": {"x": [1]}}]),
+    # It is added to an index's entry at any depth.
+    (find(projection={"m": {"x": KEY, "y": 1}}, sort={"a": 1}, returnKey=True),
+     [{"a": 1, "b": None, "m": {"x": [1]}}, {"a": 2, "b": 1, "m": {"x": [2]}}]),
+    (find(projection={"a.x": KEY}, sort={"a": 1}, returnKey=True, limit=1), [{"a": {"x": [1]}, "b": None}]),
+    # A scan from group to group does not have it.
+    (aggregate({"$sort": {"a": -1, "b": 1}}, {"$group": {"_id": "$a", "m": {"$first": KEY}}}, {"$sort": {"_id": 1}}),
+     [{"_id": 1, "m": [1, None]}, {"_id": 2, "m": [2, 1]}]),
+])
+def test_a_sort_key_over_an_index(db, command, expected):
+    db.c.create_index([("a", -1), ("b", 1)], name="i")
+    db.c.insert_many([{"_id": 1, "a": 1}, {"_id": 2, "b": 1, "a": 2}])
+    assert repr(answer(db, command)) == repr(expected)
+
+
 def test_a_search_by_distance_is_planned_without_a_projection(db, c):
     db.c.drop_indexes()
     search = {"$geoNear": {"near": [0, 0], "distanceField": "d", "key": "p"}}

@@ -31,6 +31,22 @@ def path(parts):
     return ".".join(["a"] * parts)
 
 
+@pytest.mark.parametrize("spec, told", [
+    ({"key": {}, "name": "x"}, 67), ({"key": {"a": 1}}, 9), ({"key": {"a": 1}, "name": "x", "zzz": 1}, 197),
+    ({"key": {"a": 1}, "name": "*"}, 2), ({"key": {"_id": 1}, "name": "x", "sparse": True}, 197),
+    ({"key": {"a": 1}, "name": "x", "expireAfterSeconds": -1}, 361), ({"key": {"a": 1}, "name": ""}, 361),
+    ({"key": {"a": 1}, "name": "x", "collation": {"locale": "zz"}}, 361),
+])
+def test_the_form_of_an_index_comes_before_its_collection(db, spec, told):
+    db.c.insert_one({})
+    uuid = Binary(bytes(16), 4)
+    good = {"key": {"z": 1}, "name": "z", "expireAfterSeconds": -1}
+    for specs in ([spec], [good, spec]):
+        assert code(db, {"createIndexes": "c", "indexes": specs, "collectionUUID": uuid}) == told
+    db.create_collection("seen", viewOn="c", pipeline=[])
+    assert code(db, {"createIndexes": "seen", "indexes": [spec]}) == (166 if told == 361 else told)
+
+
 TOO_LONG = 5729100
 
 
@@ -458,3 +474,17 @@ def test_a_condition_that_names_no_field_stays_behind_what_fails(db, condition):
             assert code(db, {"aggregate": "c", "pipeline": [stage, {"$match": match}], "cursor": {}}) == 241
         moved = {"$and": [condition, {"b": 5}]}
         assert code(db, {"aggregate": "c", "pipeline": [stage, {"$match": moved}], "cursor": {}}) == 0
+
+
+@pytest.mark.parametrize("text, hour", [
+    ("b2020-01-01", 22), ("Z2020-01-01", 0), ("utc 2020-01-01", 0), ("(b) 2020-01-01T05:00", 3), ("b20200101", 22),
+    ("b1 January 2020", 22), ("2020-01-01 b", 22), ("b2020-01-01 UTC", None), ("t2020-01-01", None), ("j2020-01-01", None),
+    ("bJanuary 1 2020", None), ("b2020", None),
+])
+def test_the_zone_of_a_date_may_come_first(db, text, hour):
+    db.c.insert_one({})
+    command = {"aggregate": "c", "pipeline": [{"$project": {"d": {"$hour": {"$toDate": text}}}}], "cursor": {}}
+    if hour is None:
+        assert code(db, command) == 241
+    else:
+        assert db.command(command)["cursor"]["firstBatch"][0]["d"] == hour

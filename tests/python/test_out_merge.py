@@ -27,6 +27,20 @@ def test_out_replaces_a_collection_and_keeps_its_indexes(source):
     assert set(target.index_information()) == {"_id_", "k_1_v_1"}
 
 
+@pytest.mark.parametrize("variables", [None, {}, {"n": 1}, {"n": 1, "new": "$$ROOT"}])
+@pytest.mark.parametrize("otherwise", ["insert", "discard", "fail"])
+def test_new_is_a_variable_unless_others_replace_it(source, variables, otherwise):
+    target = target_of(source)
+    merge = {"into": target.name, "whenMatched": [{"$set": {"v": "$$new.v"}}], "whenNotMatched": otherwise}
+    stages = [{"$match": {"_id": 1}}, {"$merge": merge if variables is None else {**merge, "let": variables}}]
+    if variables is None or "new" in variables or otherwise == "insert":
+        source.aggregate(stages)
+        assert rows(target)[0] == {"_id": 1, "k": 10, "w": 1, "v": "a"}
+    else:
+        with pytest.raises(OperationFailure, match="Use of undefined variable: new"):
+            source.aggregate(stages)
+
+
 def test_a_failed_out_leaves_the_collection_and_nothing_else(source):
     target = target_of(source)
     target.create_index("k", unique=True)

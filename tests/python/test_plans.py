@@ -572,6 +572,15 @@ def test_a_plan_that_need_not_sort_is_kept_in_reserve(c):
         assert [plan["stage"] for plan in shown["rejectedPlans"]] == beside
 
 
+def test_a_wildcard_index_does_not_serve_what_matches_every_document(c):
+    c.create_index([("$**", 1)])
+    c.insert_many([{"_id": 1}, {"_id": 2, "a": 1}])
+    for query in ({"$nin": []}, {"$not": {"$in": []}}, {"$nin": [5]}):
+        assert [found["_id"] for found in c.find({"a": query})] == [1, 2]
+    for query in ({"$ne": None}, {"$nin": [None]}):
+        assert [found["_id"] for found in c.find({"a": query})] == [2]
+
+
 def test_a_wildcard_index_knows_that_nothing_is_above_null(c):
     c.insert_many([{"a": 1}, {"a": None}, {}])
     c.create_index([("$**", 1)])

@@ -137,6 +137,17 @@ def test_null_counts_as_absent(answer, stage, repeated):
     assert (reply if isinstance(reply, str) else reply["ok"]) == expected
 
 
+@pytest.mark.parametrize("argument, expected", [
+    ([("pipeline", []), ("pipeline", "x")], once("$unionWith.pipeline")),
+    ([("pipeline", []), ("pipeline", None)], once("$unionWith.pipeline")),
+    ([("pipeline", [5]), ("pipeline", [])], "14 Each element of the 'pipeline' array must be an object"),
+    ([("pipeline", [5]), ("bogus", 1)], "14 Each element of the 'pipeline' array must be an object"),
+])
+def test_the_first_mistake_of_a_union_counts(answer, argument, expected):
+    stage = Fields([("$unionWith", Fields([("coll", "d"), *argument]))])
+    assert answer(fields({**AGGREGATE, "pipeline": [stage]})) == expected
+
+
 def test_lists_that_come_twice_follow_each_other_and_of_others_the_last_counts(answer):
     bucket = Fields([("groupBy", "$a"), ("boundaries", [0, 2]), ("boundaries", [3, 9])])
     top = Fields([("sortBy", {"a": 2}), ("sortBy", [1]), ("output", "$a")])
@@ -174,6 +185,8 @@ def test_the_first_mistake_of_a_statement_counts(answer, update, expected):
 
 
 @pytest.mark.parametrize("collation, expected", [
+    ([("backwards", True), ("backwards", None)], once("collation.backwards")),
+    ([("backwards", None), ("bogus", 1)], "14 Field 'backwards' should be a boolean value, but found: null"),
     ([("strength", 1), ("strength", 2)], once("collation.strength")),
     ([("strength", 1), ("strength", 9)], once("collation.strength")),
     ([("strength", 1), ("strength", "en")],
@@ -244,6 +257,12 @@ def test_documents_are_merged_with_the_first_of_two_values(answer, twice):
         ([{"$group": {"_id": 1, "m": {"$mergeObjects": "$$ROOT"}}}], {"_id": 1, "m": {"_id": 1, "a": 1, "b": 5}}),
     ]:
         assert answer(Fields([("aggregate", "twice"), ("pipeline", stages), ("cursor", {})]))["cursor"]["firstBatch"] == [expected]
+
+
+def test_an_error_shows_the_first_of_two_values(answer, twice):
+    twice(("a", 1), ("a", 2))
+    stages = [{"$group": {"_id": 1, "l": {"$push": "$$ROOT"}}}, {"$replaceWith": "$l"}]
+    assert "was: [{_id: 1, a: 1, a: 1}]. " in answer(Fields([("aggregate", "twice"), ("pipeline", stages), ("cursor", {})]))
 
 
 @pytest.mark.parametrize("types, is_taken", [

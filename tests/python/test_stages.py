@@ -1,4 +1,6 @@
 """Stages that tell of the server and its collections."""
+import datetime
+
 import pytest
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
@@ -207,8 +209,10 @@ def test_documents_made_by_densify_say_what_the_next_one_says_of_its_partition(c
     ([0.3, 0.4, 0.6000000000000001, 1], 0.1, "full", [0.5, 0.6, 0.7, 0.7999999999999999, 0.8999999999999999, 0.9999999999999999]),
     ([0.3, 0.3000000000000007, 26], 25, "full", [25.3]),
     ([1e-17], 1, [-3, 3], [-3, -2, -1, 0, 1, 2]),
-    # So little below a step is a step from the value before.
+    # So little below a step is a step from the value before, if that was missing and has explicit bounds.
     ([-1e-17], 1, [-3, 3], [-3, -2, -1, 1.0, 2.0]),
+    ([-1, -1e-17], 1, [-3, 3], [-3, -2, 0, 1, 2]),
+    ([-3, -1e-17, 3], 1, "full", [-2, -1, 0, 1, 2]),
 ])
 def test_the_grid_of_densify_is_that_of_doubles(c, values, step, bounds, made):
     c.insert_many([{"d": value} for value in values])
@@ -249,6 +253,27 @@ def test_the_depth_of_a_graph_lookup_is_compared_as_a_double(c, depth, is_taken)
         with pytest.raises(OperationFailure) as failed:
             c.aggregate(stages)
         assert failed.value.code == 40102
+
+
+@pytest.mark.parametrize("rows, told", [
+    ([(1, [])], "Value to be filled must be numeric or nullish, but found array"),
+    ([("x", []), (1, 2)], "Value to be filled must be numeric or nullish, but found array"),
+    ([("x", 1)], "Value of the sortBy field must be numeric or a date, but found string"),
+    ([(1, 2), (1, "x")], "Value to be filled must be numeric or nullish, but found string"),
+    ([(1, None), (1, None), ("x", "y")], "There can be no repeated values in the sort field"),
+    ([(1, 2), (datetime.datetime(2020, 1, 1), 3)], "Conflicting sort value types, previously received type int, but found date"),
+    # The end of a gap is not checked before the gap is filled.
+    ([(1, 3), (2, None), ("x", 5)], "can't $subtract int from string"),
+    ([(1, 3), (2, None), ("x", [])], "can't $subtract int from array"),
+    ([(1, 3), (2, None), (datetime.datetime(2020, 1, 1), 5)], "$divide only supports numeric types, not int and date"),
+    ([(1, 3), (2, None), (3, datetime.datetime(2020, 1, 1))], "$divide only supports numeric types, not date and int"),
+    ([(1, 3), (2, None), (2, None), (3, 5)], "There can be no repeated values in the sort field"),
+])
+def test_a_linear_fill_goes_document_by_document(c, rows, told):
+    c.insert_many([{"s": place, "d": value} for place, value in rows])
+    with pytest.raises(OperationFailure) as failed:
+        list(c.aggregate([{"$fill": {"sortBy": {"s": 1}, "output": {"d": {"method": "linear"}}}}]))
+    assert failed.value.details["errmsg"] == "PlanExecutor error during aggregation :: caused by :: " + told
 
 
 @pytest.mark.parametrize("function, found", [

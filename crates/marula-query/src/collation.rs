@@ -179,15 +179,15 @@ impl<'a> Options<'a> {
         let mut locale = None;
         for (index, element) in doc.iter().enumerate() {
             let (name, value) = (element.name, element.value.get());
-            // A null option counts as absent, but its name is checked.
-            let given = !value.is_nullish();
+            // A null option counts as absent, but its name is checked; `backwards` is not nullable.
+            let given = !value.is_nullish() || name == "backwards";
             // A wrong type is reported first, except for `backwards`. An option has one type, but
             // for numbers.
             let is_same = |earlier: &Element<'_>| {
                 let kinds = [earlier.value.kind(), element.value.kind()];
                 let is_of_type = kinds[0] == kinds[1]
                     || kinds.iter().all(|kind| kind.is_number())
-                    || name == "backwards" && !earlier.value.get().is_nullish();
+                    || name == "backwards";
                 earlier.name == name && is_of_type
             };
             if given && doc.iter().take(index).any(|earlier| is_same(&earlier)) {
@@ -212,10 +212,10 @@ impl<'a> Options<'a> {
                 b"normalization" if given => {
                     options.normalization = boolean(field, "normalization", value)?;
                 }
-                b"backwards" if given => options.backwards = Some(backwards(value)?),
+                b"backwards" => options.backwards = Some(backwards(value)?),
                 b"version" if given => options.version = Some(string(field, "version", value)?),
                 b"locale" | b"caseLevel" | b"caseFirst" | b"strength" | b"numericOrdering"
-                | b"alternate" | b"maxVariable" | b"normalization" | b"backwards" | b"version" => {}
+                | b"alternate" | b"maxVariable" | b"normalization" | b"version" => {}
                 b"" => return Err(unknown_field(field)),
                 _ => return Err(unknown_field(&format!("{field}.{name}"))),
             }

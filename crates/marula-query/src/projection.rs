@@ -115,23 +115,11 @@ impl Projection {
         apply::apply(self, doc, position, metadata, context, out)
     }
 
-    /// Appends `doc` with a value in each field of it that the projection has for this metadata, at
-    /// its end if it is new.
+    /// Appends `doc` with a value at each path that the projection has for this metadata, at the
+    /// end of its document if it is new.
     pub fn add_metadata(&self, doc: Doc<'_>, meta: Meta, value: Value<'_>, out: &mut Vec<u8>) {
-        let is_of_it =
-            |child: &Child| matches!(child, Child::Computed(Computed::Meta(of)) if *of == meta);
         let mut out = DocWriter::new(out);
-        for field in doc {
-            match self.root.children.get(field.name) {
-                Some(child) if is_of_it(child) => out.append(field.name, value),
-                _ => out.append_raw(field.name, field.value),
-            };
-        }
-        for (name, child) in self.root.children.entries() {
-            if is_of_it(child) && doc.get_raw(name).is_none() {
-                out.append(name, value);
-            }
-        }
+        add_metadata(&self.root, doc, meta, value, &mut out);
         out.finish();
     }
 
@@ -228,6 +216,46 @@ impl Projection {
     }
 }
 
+/// Adds a value to a document at each path of a node for a kind of metadata. What is not a document
+/// on the way to it is replaced.
+fn add_metadata(node: &Node, doc: Doc<'_>, meta: Meta, value: Value<'_>, out: &mut DocWriter<'_>) {
+    let has = |child: &Child| has_metadata(child, meta);
+    let add = |name: &[u8], child: &Child, present: Doc<'_>, out: &mut DocWriter<'_>| {
+        if let Child::Inner(inner) = child {
+            let mut inside = out.begin_doc(name);
+            add_metadata(inner, present, meta, value, &mut inside);
+            inside.finish();
+        } else {
+            out.append(name, value);
+        }
+    };
+    for field in doc {
+        match node.children.get(field.name).filter(|child| has(child)) {
+            Some(child) => {
+                let present = field.value.get().as_doc().unwrap_or(Doc::EMPTY);
+                add(field.name, child, present, out);
+            }
+            None => {
+                out.append_raw(field.name, field.value);
+            }
+        }
+    }
+    for (name, child) in node.children.entries() {
+        if has(child) && doc.get_raw(name).is_none() {
+            add(name, child, Doc::EMPTY, out);
+        }
+    }
+}
+
+/// Returns whether a field is for a kind of metadata, or has one within it that is.
+fn has_metadata(child: &Child, meta: Meta) -> bool {
+    match child {
+        Child::Inner(inner) => inner.children.entries().iter().any(|it| has_metadata(&it.1, meta)),
+        Child::Computed(Computed::Meta(of)) => *of == meta,
+        _ => false,
+    }
+}
+
 /// Collects the included or excluded paths; returns whether the projection does nothing else.
 fn find_chosen(
     node: &Node,
@@ -271,10 +299,10 @@ fn find_paths(node: &Node, prefix: &mut Vec<u8>, paths: &mut Vec<FieldPath>) -> 
                 }
                 known = find_paths(inner, prefix, paths);
             }
-            Child::Computed(Computed::Meta(meta)) => known = *meta != Meta::SortKey,
+            // A sort that needs no documents has its values too.
+            Child::Computed(Computed::Meta(_)) => {}
             Child::Computed(Computed::ElemMatch { name, .. }) => paths.push(FieldPath::new(name)),
             Child::Computed(Computed::Expression(expression)) => {
-                known = !expression.uses_sort_key();
                 expression.for_each_path(&mut |path| {
                     known &= !path.is_empty();
                     paths.push(FieldPath::new(path.text()));

@@ -295,11 +295,16 @@ pub(crate) fn is_shown(collection: &Collection) -> bool {
 pub(crate) fn quoting(error: Error, request: &Request<'_>) -> Error {
     let shown = DocBuf::build(|out| {
         out.append("createIndexes", request.collection_name().unwrap_or_default());
-        out.append("v", 2);
+        out.append("v", request.arg("v").unwrap_or(2.into()));
         if let Some(indexes) = request.arg("indexes") {
             out.append("indexes", indexes);
         }
         out.append("ignoreUnknownIndexOptions", request.flag("ignoreUnknownIndexOptions"));
+        for name in ["commitQuorum", "isTimeseriesNamespace", "collectionUUID"] {
+            if let Some(value) = request.arg(name) {
+                out.append(name, value);
+            }
+        }
     });
     let code = error.code();
     about_key(error, code, shown.as_doc())

@@ -152,18 +152,43 @@ pub(super) const ROWS: &[Accepted] = &[
     Accepted {
         words: "A string in an error of a duplicate key under a collation",
         applies: |_, difference| {
-            let front = |text: &String| {
-                let (front, _) = text.split_once("dup key: ")?;
-                Some(front.to_owned()).filter(|front| front.contains(" collation: "))
-            };
             let [ours, theirs] = messages(difference);
-            // Of several errors, the first may be the same.
-            matches!(&*difference.class, "message 11000" | "reply")
-                && front(&ours).is_some()
-                && front(&ours) == front(&theirs)
+            let is_first = front_of_collated(&ours).is_some()
+                && front_of_collated(&ours) == front_of_collated(&theirs);
+            let [ours, theirs] = difference.replies.each_ref().map(without_collated_keys);
+            match &*difference.class {
+                "message 11000" => is_first,
+                // Of several errors, the first may be the same.
+                "reply" => is_first || ours == theirs,
+                _ => false,
+            }
         },
     },
 ];
+
+/// Returns the text of an error of a duplicate key under a collation before the key.
+fn front_of_collated(text: &str) -> Option<String> {
+    let (front, _) = text.split_once("dup key: ")?;
+    Some(front.to_owned()).filter(|front| front.contains(" collation: "))
+}
+
+/// Returns a reply without the keys in its errors of duplicate keys under a collation.
+fn without_collated_keys(reply: &Tree) -> Tree {
+    match reply {
+        Tree::Leaf(_) => reply.clone(),
+        Tree::Array(items) => Tree::Array(items.iter().map(without_collated_keys).collect()),
+        Tree::Doc(fields) => {
+            let text = reply.get("errmsg").and_then(Tree::text);
+            let front = text.and_then(|text| front_of_collated(&text));
+            let shown = |(name, value): &(String, Tree)| match (name.as_str(), &front) {
+                ("errmsg", Some(front)) => Some((name.clone(), Tree::of(front.as_str()))),
+                ("keyValue", Some(_)) => None,
+                _ => Some((name.clone(), without_collated_keys(value))),
+            };
+            Tree::Doc(fields.iter().filter_map(shown).collect())
+        }
+    }
+}
 
 /// Returns the fields of a document in the order of their names.
 fn sorted(doc: &Tree) -> Vec<&(String, Tree)> {

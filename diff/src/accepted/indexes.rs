@@ -4,7 +4,7 @@ use marula_bson::{Type, Value};
 
 use super::Accepted;
 use super::looks::{
-    commands, count, first_batch, has_kind, holds, mentions, messages, names_a_place, sorted,
+    commands, count, first_batch, has_kind, holds, mentions, messages, names_a_place,
 };
 use crate::case::{Case, key_of};
 use crate::compare::{Difference, sort_fields};
@@ -26,15 +26,6 @@ pub(super) const ROWS: &[Accepted] = &[
                     || shows_entries(case)
                     || ours.contains("wildcard index")
                     || theirs.contains("$meta projection"))
-        },
-    },
-    Accepted {
-        words: "A projection with `{ $meta: \"sortKey\" }` reads the documents",
-        applies: |case, difference| {
-            let [ours, theirs] = difference.replies.clone().map(sorted);
-            let is_sort_key =
-                |value: Value<'_>| value.as_str().is_some_and(|name| name == "sortKey");
-            difference.class == "results" && holds(case, &is_sort_key) && ours == theirs
         },
     },
     Accepted {
@@ -148,6 +139,24 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "Where the walks of several indexes are merged into the order of a sort",
+        applies: |case, difference| {
+            let sort = case.command.get("sort").map_or(&[][..], Tree::fields);
+            let [ours, theirs] = difference.replies.each_ref().map(first_batch);
+            let lacks_field = |doc: &Tree| sort.iter().any(|(path, _)| doc.get(path).is_none());
+            let in_order = |batch: &[Tree]| {
+                let mut batch = batch.to_vec();
+                batch.sort_by_key(crate::shell::value);
+                batch
+            };
+            difference.class == "results"
+                && mentions(case, "$or")
+                && !case.indexes.is_empty()
+                && ours.iter().any(lacks_field)
+                && in_order(ours) == in_order(theirs)
+        },
+    },
+    Accepted {
         words: "A failed update or findAndModify may leave the mark",
         applies: |_, difference| {
             let flags = difference
@@ -162,9 +171,10 @@ pub(super) const ROWS: &[Accepted] = &[
         applies: |case, difference| {
             let is_asked = difference.class.ends_with(" for 201")
                 || ["results", "reply"].contains(&&*difference.class);
-            let is_sorted =
-                count(&case.command, &|name| matches!(name, "sort" | "$sort" | "sortBy")) > 0
-                    && count(&case.command, &|name| name == "collation") > 0;
+            let is_sorted = commands(case).any(|one| {
+                count(one, &|name| matches!(name, "sort" | "$sort" | "sortBy")) > 0
+                    && count(one, &|name| name == "collation") > 0
+            });
             let is_indexed = case.indexes.iter().any(|index| index.get("collation").is_some());
             let creates = commands(case).any(|one| {
                 count(one, &|name| name == "create") > 0
@@ -262,8 +272,11 @@ pub(super) const ROWS: &[Accepted] = &[
             });
             let shown = case.command.get("projection");
             let shows_place = shown.is_some_and(|shown| count(shown, &names_a_place) > 0);
+            // A document that mongod finds may be one that it cannot sort.
+            let is_sorted = difference.class == "code 0 for 2"
+                && messages(difference)[1].contains("parallel arrays");
             case.kind == "indexed"
-                && difference.class == "results"
+                && (difference.class == "results" || is_sorted)
                 && (asks_for_none || shows_place)
                 && case.indexes.iter().any(|index| count(index, &names_a_place) > 0)
         },

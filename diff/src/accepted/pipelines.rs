@@ -260,6 +260,14 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "It parses the moved stage again, and so rejects a `$set` of `$db`",
+        applies: |case, difference| {
+            difference.class == "code 0 for 168"
+                && messages(difference)[1].contains("Unrecognized expression '$")
+                && mentions(case, "$unionWith")
+        },
+    },
+    Accepted {
         words: "An `$expr` that fails on a document is not always evaluated if an index supports",
         applies: |case, difference| {
             // The errors of an update's statements do not contain their origin.
@@ -272,7 +280,10 @@ pub(super) const ROWS: &[Accepted] = &[
                     || is_update && code != 0 && !text.contains("Failed to optimize")
             };
             let names_id = commands(case).any(|one| count(one, &|name| name == "_id") > 0);
-            (case.kind == "indexed" || names_id)
+            let searches = ["$near", "$nearSphere", "$geoNear"];
+            let by_distance =
+                commands(case).any(|one| count(one, &|it| searches.contains(&it)) > 0);
+            (case.kind == "indexed" || names_id || by_distance && !case.indexes.is_empty())
                 && (difference.class.starts_with("code")
                     || messages(difference)[1].contains("while multiplanner was"))
                 && case.operators().contains("$expr")

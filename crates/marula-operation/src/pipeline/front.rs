@@ -106,8 +106,10 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
         query.fields = Some(needed.fields);
     }
     let first = rest.stages().first().filter(|_| part.is_all() && !wants_key);
+    let first = first.and_then(|stage| Arc::clone(stage).first_of_each());
+    let is_sorted = query.sort.is_some();
     query.first_of_each =
-        first.and_then(|stage| Arc::clone(stage).first_of_each()).map(|first| first.field);
+        first.filter(|first| !(is_sorted && first.uses_sort_key)).map(|first| first.field);
     Ok((query, rest))
 }
 

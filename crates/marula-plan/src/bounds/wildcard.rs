@@ -85,14 +85,16 @@ fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     }
 }
 
-/// Returns whether a predicate matches exactly null.
+/// Returns whether a predicate matches null, and nothing else.
 fn is_null(predicate: &Predicate) -> bool {
     match predicate {
         Predicate::Compare(compare) => {
             compare.op == CompareOp::Eq && compare.value.get().is_nullish()
         }
         Predicate::In(list) => {
-            list.regexes().is_empty() && list.values().iter().all(|value| value.get().is_nullish())
+            list.regexes().is_empty()
+                && !list.values().is_empty()
+                && list.values().iter().all(|value| value.get().is_nullish())
         }
         _ => false,
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use bstr::ByteSlice;
+use hashbrown::HashMap;
 use marula_bson::{ArrayWriter, Binary, Doc, DocBuf, DocWriter, Value, ValueBuf};
 
 use super::operator::Shape;
@@ -117,12 +118,14 @@ pub(crate) fn optional(found: Option<Value<'_>>) -> String {
     found.map_or_else(|| "MISSING".to_owned(), value)
 }
 
+/// As in mongod, which looks for the value of each name, fields of one name show the first one's.
 fn write_fields(out: &mut String, doc: Doc<'_>) {
+    let mut first = HashMap::new();
     out.push('{');
     for (index, element) in doc.iter().enumerate() {
         let comma = if index == 0 { "" } else { ", " };
         let _ = write!(out, "{comma}{}: ", element.name);
-        write_value(out, element.value.get());
+        write_value(out, first.entry(element.name).or_insert(element.value).get());
     }
     out.push('}');
 }

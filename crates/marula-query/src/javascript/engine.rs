@@ -109,6 +109,7 @@ struct Realm {
     functions: Functions,
     /// Whether the stored code of the database is among its globals.
     has_stored: Cell<bool>,
+    originals: RefCell<Originals>,
     kit: Persistent<Object<'static>>,
     context: Context,
 }
@@ -134,7 +135,7 @@ pub(super) fn enter<R>(
     let outcome = engine.realm(interrupt).and_then(|realm| {
         realm.context.with(|ctx| {
             let kit = Kit::restore(&ctx, realm)?;
-            let call = Call::new(&ctx, &realm.functions, kit);
+            let call = Call::new(&ctx, &realm.functions, &realm.originals, kit);
             if globals == Globals::Stored
                 && !realm.has_stored.get()
                 && let Some(interrupt) = interrupt
@@ -191,6 +192,7 @@ impl Realm {
             interrupt: interrupt.cloned(),
             functions: RefCell::default(),
             has_stored: Cell::new(false),
+            originals: RefCell::default(),
             kit,
             context,
         })
@@ -251,13 +253,19 @@ pub(super) struct Call<'c, 'js> {
     pub(super) ctx: &'c Ctx<'js>,
     functions: &'c Functions,
     pub(super) kit: Kit<'js>,
-    pub(super) originals: RefCell<Originals>,
+    pub(super) originals: &'c RefCell<Originals>,
 }
 
 impl<'c, 'js> Call<'c, 'js> {
     /// A call with the functions that are compiled already.
-    pub(super) fn new(ctx: &'c Ctx<'js>, functions: &'c Functions, kit: Kit<'js>) -> Self {
-        Call { ctx, functions, kit, originals: RefCell::default() }
+    pub(super) fn new(
+        ctx: &'c Ctx<'js>,
+        functions: &'c Functions,
+        originals: &'c RefCell<Originals>,
+        kit: Kit<'js>,
+    ) -> Self {
+        originals.borrow_mut().clear();
+        Call { ctx, functions, kit, originals }
     }
 
     /// The function of `source`, compiled once per realm.
@@ -318,6 +326,7 @@ impl<'c, 'js> Call<'c, 'js> {
             // Its exception does not belong to the code that runs now.
             self.ctx.catch();
         }
+        self.originals.borrow_mut().keep();
     }
 
     /// Makes each field of a document a global variable.
@@ -328,6 +337,7 @@ impl<'c, 'js> Call<'c, 'js> {
                 let value = to_js::value(self, element.value.get(), to_js::Integers::Note)?;
                 globals.set(element.name.to_string(), value)?;
             }
+            self.originals.borrow_mut().keep();
             Ok(())
         };
         run().map_err(|error| failure::of(self, error))

@@ -127,8 +127,8 @@ fn with_values<'js, R>(
     kit: Object<'js>,
     work: impl FnOnce(&Call<'_, 'js>) -> marula_error::Result<R>,
 ) -> Result<R> {
-    let functions = RefCell::default();
-    let call = Call::new(ctx, &functions, Kit::new(kit)?);
+    let (functions, originals) = (RefCell::default(), RefCell::default());
+    let call = Call::new(ctx, &functions, &originals, Kit::new(kit)?);
     work(&call).map_err(|error| exception(&call, &error))
 }
 

@@ -11,7 +11,7 @@ use marula_bson::{Doc, Element, Type, Value, order};
 
 use super::source;
 
-/// The documents of a call, by numbers that their objects carry.
+/// The documents of a realm's globals and of a call, by numbers that their objects carry.
 #[derive(Default)]
 pub(super) struct Originals {
     /// Copies of the values that were converted.
@@ -20,6 +20,8 @@ pub(super) struct Originals {
     documents: Vec<(usize, Range<usize>)>,
     /// Whether the last root is the value that is being converted.
     is_begun: bool,
+    /// The numbers of roots and of documents that stay with the realm.
+    kept: (usize, usize),
 }
 
 impl Originals {
@@ -45,9 +47,16 @@ impl Originals {
         Some(Doc::trusted(&self.roots[*root][range.clone()]))
     }
 
-    /// Forgets all documents.
+    /// Has the documents so far stay: they are in globals.
+    pub(super) fn keep(&mut self) {
+        self.kept = (self.roots.len(), self.documents.len());
+    }
+
+    /// Forgets all documents but those of globals.
     pub(super) fn clear(&mut self) {
-        *self = Originals::default();
+        self.roots.truncate(self.kept.0);
+        self.documents.truncate(self.kept.1);
+        self.is_begun = false;
     }
 }
 

@@ -416,8 +416,6 @@ fn value_at<'d>(document: Doc<'d>, path: &Path) -> Option<Value<'d>> {
 struct Partition {
     /// The fields that identify the partition.
     fields: DocBuf,
-    /// The start of the grid.
-    start: ValueBuf,
     /// The last value on the grid that has a document.
     last: Option<ValueBuf>,
     /// The next value on the grid; `None` if it exceeds the range of dates.
@@ -479,6 +477,8 @@ struct PendingDocument {
     /// the last document use the first document's: `5` and `5.0` are one partition.
     fields: DocBuf,
     value: ValueBuf,
+    /// Whether a value was missing before it.
+    is_behind_made: bool,
 }
 
 struct Densifying {
@@ -554,7 +554,7 @@ impl Densifying {
                     next = stage.next(rounded.get());
                 }
                 let fields = fields.clone();
-                let partition = Partition { fields, start, last: None, next };
+                let partition = Partition { fields, last: None, next };
                 let at = self.partitions.insert(partition, &self.context);
                 if self.partitions.size > self.bytes_max {
                     return Err(too_much_memory(self.bytes_max));
@@ -567,7 +567,7 @@ impl Densifying {
         // No value is missing before it.
         self.is_done = stage.is_at_end(value.get())
             && next.is_none_or(|next| stage.is_past_bounds(next.get()));
-        Ok(Some(PendingDocument { partition: at, fields, value }))
+        Ok(Some(PendingDocument { partition: at, fields, value, is_behind_made: false }))
     }
 
     /// Creates the document of a partition's next value, if that is less than `end`. Its partition
@@ -609,20 +609,19 @@ impl Densifying {
         Ok(true)
     }
 
-    /// Moves a partition's grid past a document that lies on it, and after all documents so far.
-    fn pass(&mut self, partition: usize, value: &ValueBuf) {
-        let partition = &mut self.partitions.all[partition];
+    /// Moves a partition's grid past a document that lies on it. Rounding may put a document on the
+    /// grid that is less than the next value; this counts within explicit bounds alone, if the value
+    /// before the document was missing.
+    fn pass(&mut self, document: &PendingDocument) {
+        let value = &document.value;
+        let partition = &mut self.partitions.all[document.partition];
         let Some(next) = &partition.next else { return };
         self.is_done |=
             self.stage.is_at_end(value.get()) && self.stage.is_on_grid(value.get(), next.get());
-        let above = |other: &ValueBuf| order::compare(value.get(), other.get(), None);
-        let is_new = match &partition.last {
-            Some(last) => above(last).is_gt(),
-            None => above(&partition.start).is_ge(),
-        };
-        let before = partition.last.as_ref().unwrap_or(&partition.start);
-        let is_on_grid =
-            above(next).is_eq() || is_new && self.stage.is_on_grid(value.get(), before.get());
+        let is_near = matches!(self.stage.bounds, Bounds::Explicit(..)) && document.is_behind_made;
+        let before = partition.last.as_ref().filter(|_| is_near);
+        let is_on_grid = order::equal(value.get(), next.get(), None)
+            || before.is_some_and(|before| self.stage.is_on_grid(value.get(), before.get()));
         if is_on_grid {
             // From here on the grid has the document's type.
             partition.next = self.stage.next(value.get());
@@ -639,8 +638,8 @@ impl Densifying {
             Bounds::Explicit(lower, upper) => {
                 if self.partitions.all.is_empty() {
                     // Documents without a value belong to no partition.
-                    let (start, next) = (lower.clone(), Some(lower.clone()));
-                    let whole = Partition { fields: DocBuf::new(), start, last: None, next };
+                    let next = Some(lower.clone());
+                    let whole = Partition { fields: DocBuf::new(), last: None, next };
                     self.partitions.insert(whole, &self.context);
                 }
                 let is_one_value = self.stage.bounds.is_one_value();
@@ -695,10 +694,10 @@ impl Source for Densifying {
         }
         if let Phase::Before(met) = mem::replace(&mut self.phase, Phase::Given) {
             if self.make(met.partition, Some(&met.fields), &met.value, false)? {
-                self.phase = Phase::Before(met);
+                self.phase = Phase::Before(PendingDocument { is_behind_made: true, ..met });
                 return Ok(Step::Document);
             }
-            self.pass(met.partition, &met.value);
+            self.pass(&met);
         }
         Ok(Step::Document)
     }

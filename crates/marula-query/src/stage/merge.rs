@@ -58,6 +58,9 @@ const DUPLICATE: &str = "$merge failed due to a DuplicateKey error";
 /// The error of an update that would change the document's `_id`.
 const CHANGES_ID: &str = "$merge failed to update the matching document, did you attempt to modify the _id or the shard key?";
 
+/// The variable of an update pipeline that is the document.
+const NEW: &str = "new";
+
 /// The size limit of a batch of documents that are written together.
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The maximum number of documents that are written together.
@@ -227,7 +230,11 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(special_collection(&merge.collection));
     }
     merge.variables = match (variables, &merge.when_matched) {
-        (doc, WhenMatched::Pipeline(_)) => parse_variables(doc.unwrap_or(Doc::EMPTY), parser)?,
+        (doc, WhenMatched::Pipeline(_)) => {
+            // mongod's update needs it to insert the document, and otherwise `let` replaces it.
+            let has_new = doc.is_none() || merge.when_not_matched == WhenNotMatched::Insert;
+            parse_variables(doc.unwrap_or(Doc::EMPTY), has_new, parser)?
+        }
         (Some(_), mode) => return Err(let_without_pipeline(mode.name())),
         (None, _) => Vec::new(),
     };
@@ -235,21 +242,29 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Parses the variables of an update pipeline; `$$new` is the document, also if `let` defines other
-/// variables.
-fn parse_variables(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<(String, Expression)>> {
-    let mut variables = vec![("new".to_owned(), Expression::Field(Path::default()))];
+/// Parses the variables of an update pipeline. `$$new` is the document: if `let` has it, and after
+/// the others if `has_new`.
+fn parse_variables(
+    doc: Doc<'_>,
+    has_new: bool,
+    parser: &Parser<'_>,
+) -> Result<Vec<(String, Expression)>> {
+    let new = || (NEW.to_owned(), Expression::Field(Path::default()));
+    let mut variables = Vec::new();
     for element in doc {
         let name = element.name.to_string();
         check_user_variable(&name)?;
         let value = element.value.get();
-        if name == "new" {
-            if value.as_str().is_none_or(|text| *text != "$$ROOT") {
-                return Err(let_new_reserved());
-            }
-            continue;
+        if name != NEW {
+            variables.push((name, Expression::parse(value, &mut parser.scope())?));
+        } else if value.as_str().is_none_or(|text| *text != "$$ROOT") {
+            return Err(let_new_reserved());
+        } else {
+            variables.push(new());
         }
-        variables.push((name, Expression::parse(value, &mut parser.scope())?));
+    }
+    if has_new && doc.get(NEW).is_none() {
+        variables.push(new());
     }
     Ok(variables)
 }
@@ -330,12 +345,14 @@ impl Stage for Merge {
                     }
                 }
             }
-            if let Some((new, others)) = self.variables.split_first() {
+            if matches!(self.when_matched, WhenMatched::Pipeline(_)) {
                 let mut variables = out.begin_doc("let");
-                for (name, value) in others {
-                    variables.append(name, &value.print());
+                for (name, value) in &self.variables {
+                    match &**name {
+                        NEW => variables.append(NEW, "$$ROOT"),
+                        _ => variables.append(name, &value.print()),
+                    };
                 }
-                variables.append(&new.0, "$$ROOT");
             }
             match &self.when_matched {
                 WhenMatched::Pipeline(stages) => out.append("whenMatched", stages),

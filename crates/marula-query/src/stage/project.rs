@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::expression::Frame;
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
-use crate::projection::{Metadata, Policy, Projection};
+use crate::projection::{Meta, Metadata, Policy, Projection};
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$project", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
@@ -78,7 +78,10 @@ impl Stage for Project {
     }
 
     fn reads(&self, needs: &mut Needs) -> Gives {
-        match (self.projection.needs(), self.projection.choice()) {
+        // As in mongod, a pipeline reads the documents for the values that they are sorted by.
+        let has_sort_key = self.projection.metadata().contains(&Meta::SortKey);
+        let paths = self.projection.needs().filter(|_| !has_sort_key);
+        match (paths, self.projection.choice()) {
             (Some(paths), _) => {
                 paths.iter().for_each(|path| needs.field_path(path.clone()));
                 needs.every_field();

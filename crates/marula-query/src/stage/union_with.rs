@@ -55,7 +55,13 @@ pub(super) fn read(value: Value<'_>) -> Result<(Option<String>, Doc<'_>)> {
                         let name = name.ok_or_else(|| coll_not_string(value.kind().alias()))?;
                         collection = Some(name.to_string());
                     }
-                    b"pipeline" => stages = value.as_array().ok_or_else(pipeline_not_array)?,
+                    b"pipeline" => {
+                        // A second one is refused whatever it is.
+                        once.note(element.name)?;
+                        stages = value.as_array().ok_or_else(pipeline_not_array)?;
+                        Pipeline::check_objects(stages)?;
+                        continue;
+                    }
                     _ => return Err(unknown_field(&element.name.to_string())),
                 }
                 once.note_given(element)?;

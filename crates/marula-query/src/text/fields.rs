@@ -107,8 +107,9 @@ impl TextFields {
         };
         for element in doc {
             let is_language = self.wildcard.is_some() && *element.name == self.language_override;
-            // A name with a dot would be ambiguous in a path.
-            if is_language || element.name.contains(&b'.') {
+            // No path has such names: the parts of a reference to another document, and a dot.
+            let is_outside = element.name.starts_with(b"$") || element.name.contains(&b'.');
+            if is_language || is_outside {
                 continue;
             }
             let length = path.len();
@@ -248,6 +249,13 @@ mod tests {
             &doc! { "a": "coffee shop", "b": "tea coffee coffee" },
             &[("coffe", 10.0), ("shop", 7.5), ("tea", 1.333_333_333_333_333_3)],
         );
+    }
+
+    #[test]
+    fn names_that_no_path_has_are_not_searched() {
+        let reference = doc! { "$id": "x", "$other": { "b": "y" }, "d.e": "w", "f$": "z" };
+        let doc = doc! { "$id": "x", "c": (reference.as_doc()), "l": [(reference.as_doc())] };
+        check(&fields(&[], Some(1.0)), &doc, &[("z", 2.2)]);
     }
 
     #[test]

@@ -35,6 +35,9 @@ errors! {
     fill_needs_one_field() = 605001, "$linearFill must be specified with a top level sortBy expression with exactly one element";
     fill_not_number(kind: &str) = TypeMismatch, "Value to be filled must be numeric or nullish, but found {kind}";
     fill_sort_type(kind: &str) = TypeMismatch, "Value of the sortBy field must be numeric or a date, but found {kind}";
+    fill_conflict(before: &str, kind: &str) = TypeMismatch, "Conflicting sort value types, previously received type {before}, but found {kind}";
+    fill_subtract(right: &str, left: &str) = TypeMismatch, "can't $subtract {right} from {left}";
+    fill_divide(left: &str, right: &str) = TypeMismatch, "$divide only supports numeric types, not {left} and {right}";
     fill_repeated() = 6050106, "There can be no repeated values in the sort field";
 }
 
@@ -182,14 +185,6 @@ fn parse_filled(spec: &Spec<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
     if has_window { Err(fill_with_window(spec.name)) } else { Ok(input) }
 }
 
-/// Returns the sort value as a number: of a date, its milliseconds.
-fn place(value: &Option<ValueBuf>) -> Option<Number> {
-    match value.as_ref()?.get() {
-        Value::DateTime(ms) => Some(Number::Long(ms)),
-        value => Number::of(value),
-    }
-}
-
 impl Function for LinearFill {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         self.input.optimize(context)
@@ -204,58 +199,101 @@ impl Function for LinearFill {
     }
 
     fn values(&self, partition: &Partition<'_>) -> Result<Vec<ValueBuf>> {
-        let inputs = partition.values(&self.input)?;
-        let places = partition.sort_values(&self.sort_by)?;
+        let given = partition.values(&self.input)?;
+        let sorted = partition.sort_values(&self.sort_by)?;
         let collator = partition.context.collator();
-        if let Some(other) = places.iter().find(|value| place(value).is_none()) {
-            let kind = other.as_ref().map_or("missing", |value| value.kind().alias());
-            return Err(fill_sort_type(kind));
-        }
+        let (inputs, places) = (bare(&given), bare(&sorted));
         // As in mongod, the last value of the previous partition counts too.
         let mut before = partition.memory.last_place.borrow_mut();
-        for place in places.iter().flatten() {
+        let mut values = Vec::with_capacity(inputs.len());
+        // The last document with a number, and the next one with a value.
+        let (mut low, mut high): (Option<usize>, usize) = (None, 0);
+        for (at, (&input, &place)) in inputs.iter().zip(&places).enumerate() {
             meter::spend(meter::CALL)?;
-            let is_repeated = before
-                .replace(place.clone())
-                .is_some_and(|before| order::equal(before.get(), place.get(), collator));
-            if is_repeated {
-                return Err(fill_repeated());
+            let number = Number::of(input);
+            if number.is_none() && !input.is_nullish() {
+                return Err(fill_not_number(input.kind().alias()));
             }
-        }
-        let mut numbers = Vec::with_capacity(inputs.len());
-        for input in &inputs {
-            let value = input.as_ref().map_or(Value::Null, ValueBuf::get);
-            match Number::of(value) {
-                None if !value.is_nullish() => return Err(fill_not_number(value.kind().alias())),
-                number => numbers.push(number),
+            if !place.kind().is_number() && !is_date(place) {
+                let kind = sorted[at].as_ref().map_or("missing", |value| value.kind().alias());
+                return Err(fill_sort_type(kind));
             }
-        }
-        let mut values = vec![Value::Null.to_buf(); inputs.len()];
-        let mut before: Option<usize> = None;
-        for at in 0..numbers.len() {
-            let Some(number) = numbers[at] else {
-                continue;
-            };
-            values[at] = Value::from(number).to_buf();
-            if let Some(start) = before
-                && let (Some(low), Some(left), Some(right)) =
-                    (numbers[start], place(&places[start]), place(&places[at]))
-            {
-                for between in start + 1..at {
-                    meter::spend(meter::CALL)?;
-                    let Some(x) = place(&places[between]) else {
-                        continue;
-                    };
-                    let rise = number.subtract(low);
-                    let run = right.subtract(left);
-                    let step = x.subtract(left).multiply(rise.divide(run));
-                    values[between] = Value::from(low.add(step)).to_buf();
+            if let Some(before) = before.replace(place.to_buf()) {
+                let before = before.get();
+                if is_date(before) != is_date(place) {
+                    return Err(fill_conflict(before.kind().alias(), place.kind().alias()));
+                }
+                if order::equal(before, place, collator) {
+                    return Err(fill_repeated());
                 }
             }
-            before = Some(at);
+            let filled = match (number, low) {
+                (Some(number), _) => {
+                    low = Some(at);
+                    Some(number)
+                }
+                (None, Some(low)) => {
+                    high = high.max(at);
+                    while inputs.get(high).is_some_and(|input| input.is_nullish()) {
+                        meter::spend(meter::ELEMENT)?;
+                        high += 1;
+                    }
+                    let end = inputs.get(high).zip(places.get(high));
+                    let end = end.filter(|(_, place)| !place.is_nullish());
+                    match end {
+                        Some((&end, &behind)) => {
+                            between((inputs[low], places[low]), (end, behind), place)?
+                        }
+                        None => None,
+                    }
+                }
+                (None, None) => None,
+            };
+            values.push(filled.map_or(Value::Null, Value::from).to_buf());
         }
         Ok(values)
     }
+}
+
+/// Values of which a missing one is undefined.
+fn bare(values: &[Option<ValueBuf>]) -> Vec<Value<'_>> {
+    values.iter().map(|value| value.as_ref().map_or(Value::Undefined, ValueBuf::get)).collect()
+}
+
+/// Returns the value at `place` on the line between two points, of which the later one has not been
+/// checked.
+fn between(
+    (low, left): (Value<'_>, Value<'_>),
+    (high, right): (Value<'_>, Value<'_>),
+    place: Value<'_>,
+) -> Result<Option<Number>> {
+    let (rise, run) = (difference(high, low)?, difference(right, left)?);
+    let (Some(rise), Some(run)) = (Number::of(rise), Number::of(run)) else {
+        return Err(fill_divide(rise.kind().alias(), run.kind().alias()));
+    };
+    let (Some(low), Some(x)) = (Number::of(low), Number::of(difference(place, left)?)) else {
+        return Ok(None);
+    };
+    Ok(Some(low.add(x.multiply(rise.divide(run)))))
+}
+
+/// Returns `left` minus `right`, a number or a date: of two dates milliseconds; a date minus a number
+/// is some date.
+fn difference<'v>(left: Value<'v>, right: Value<'_>) -> Result<Value<'v>> {
+    match (left, right) {
+        (Value::DateTime(left), Value::DateTime(right)) => {
+            Ok(Value::Int64(left.wrapping_sub(right)))
+        }
+        (Value::DateTime(_), _) => Ok(left),
+        _ => match (Number::of(left), Number::of(right)) {
+            (Some(left), Some(right)) => Ok(left.subtract(right).into()),
+            _ => Err(fill_subtract(right.kind().alias(), left.kind().alias())),
+        },
+    }
+}
+
+fn is_date(value: Value<'_>) -> bool {
+    value.kind() == Type::DateTime
 }
 
 /// Replaces nulls by the last value that is not null.

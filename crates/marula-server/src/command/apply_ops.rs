@@ -58,6 +58,7 @@ errors! {
     had_errors() = UnknownError, "applyOps had one or more errors applying ops";
     unmet() = BadValue, "preCondition failed";
     condition_namespace(kind: &str) = InvalidNamespace, "ns in preCondition must be a string, but found type: {kind}";
+    condition_database(ns: &Namespace) = NamespaceNotFound, "database in ns does not exist: {ns}";
     condition_collection(ns: &Namespace) = NamespaceNotFound, "collection in ns does not exist: {ns}";
     unknown_mode(mode: &str) = FailedToParse, "Could not parse oplogApplicationMode :: caused by :: Invalid oplog application mode provided: {mode}";
 }
@@ -669,11 +670,13 @@ fn check_condition(ctx: &Context<'_>, condition: Doc<'_>) -> Result<()> {
     };
     let ns = condition_target(condition)?;
     let got = find_one(ctx, &ns, part("q")?)?;
+    let found = ctx.unit.collection(&ns);
+    if found.is_none_or(|found| found.state().options.view.is_some()) {
+        let has_database = !ctx.server.db.catalog().collections(ns.db()).is_empty();
+        return Err(if has_database { condition_collection(&ns) } else { condition_database(&ns) });
+    }
     let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
     let wanted = Filter::parse_as_written(part("res")?, &context)?;
-    if ctx.unit.collection(&ns).is_none() {
-        return Err(condition_collection(&ns));
-    }
     if wanted.matches_as_written(got.as_doc())? {
         return Ok(());
     }
@@ -694,9 +697,11 @@ fn condition_target(condition: Doc<'_>) -> Result<Namespace> {
 
 /// Returns the first matching document; empty if there is none.
 fn find_one(ctx: &Context<'_>, ns: &Namespace, filter: Doc<'_>) -> Result<DocBuf> {
-    let collection = ctx.unit.collection(ns);
-    let found = collection.map(|collection| FindOp::one(filter).first(&ctx.env(), &collection));
-    Ok(found.transpose()?.flatten().unwrap_or_default())
+    let (find, env) = (FindOp::one(filter), ctx.env());
+    match ctx.unit.collection(ns) {
+        Some(collection) => Ok(find.first(&env, &collection)?.unwrap_or_default()),
+        None => find.check_without_collection(&env, ns).map(|()| DocBuf::new()),
+    }
 }
 
 /// Requires the privilege `applyOps` and the privileges of each entry.

@@ -97,24 +97,25 @@ fn build_in_present_collection(
     writes::check_writable(&ns)?;
     let quorum = request.arg("commitQuorum");
     let server = context.server.clone();
-    if let Some(quorum) = quorum {
-        if server.options.repl_set.is_none() {
-            return Err(quorum_standalone());
-        }
-        check_quorum(quorum)?;
-    }
     let existing = context.unit.collection(&ns);
     let buckets = match &existing {
         Some(collection) => server.db.buckets_of(collection)?,
         None => None,
     };
-    if let Some(collection) = existing.as_ref().filter(|_| buckets.is_none()) {
-        targets::check_not_view(collection)?;
-    }
-    collection_uuid::check_ordinary(context, request, &ns)?;
     let version = server.db.feature_version();
     let collection = buckets.as_deref().or(existing.as_deref());
-    let specs = specs(request, collection, buckets.is_some(), version)?;
+    let specs = specs(request, collection, buckets.is_some(), version, || {
+        if let Some(quorum) = quorum {
+            if server.options.repl_set.is_none() {
+                return Err(quorum_standalone());
+            }
+            check_quorum(quorum)?;
+        }
+        if let Some(collection) = existing.as_ref().filter(|_| buckets.is_none()) {
+            targets::check_not_view(collection)?;
+        }
+        collection_uuid::check_ordinary(context, request, &ns)
+    })?;
     let is_capped =
         existing.as_ref().is_some_and(|collection| collection.state().options.capped.is_some());
     if is_capped && specs.iter().any(|spec| spec.expire_after_seconds.is_some()) {
@@ -261,11 +262,13 @@ fn count_of(quorum: Value<'_>) -> i64 {
     saturated_long(quorum).unwrap_or(0)
 }
 
+/// Parses the specifications, with `check_collection` where mongod checks the collection.
 fn specs(
     request: &Request<'_>,
     collection: Option<&Collection>,
     is_of_measurements: bool,
     version: FeatureVersion,
+    check_collection: impl FnOnce() -> Result<()>,
 ) -> Result<Vec<IndexSpec>> {
     let documents = request.documents("indexes").ok_or_else(no_indexes)?;
     let documents: Vec<Doc<'_>> = documents.collect::<Result<_>>()?;
@@ -293,5 +296,5 @@ fn specs(
             None => form,
         });
     }
-    asked.specs(&specs)
+    asked.specs_of(&specs, check_collection)
 }

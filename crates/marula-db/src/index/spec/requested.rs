@@ -1,7 +1,7 @@
 //! A client's specifications of new indexes, checked in mongod's order.
 //!
-//! First the form of each specification, then the collations of all, then the agreement of each
-//! with its kind, then the expiry options. Checks of the build itself ([`IndexSpec::check_build`])
+//! First the form of each specification, then the collection (by the caller), then the collations of
+//! all, then the agreement of each with its kind, then the expiry options. Checks of the build itself ([`IndexSpec::check_build`])
 //! follow after all of these.
 
 use marula_bson::{Doc, DocBuf};
@@ -51,8 +51,21 @@ impl IndexRequest<'_> {
     ///
     /// Errors: this module's rows, those of `form`, `pattern` and the kinds.
     pub fn specs(&self, specs: &[DocBuf]) -> Result<Vec<IndexSpec>> {
+        self.specs_of(specs, || Ok(()))
+    }
+
+    /// Parses specifications for a collection that is checked with `check_collection` once each of
+    /// them is well-formed, and before they are compared with the collection.
+    ///
+    /// Errors: those of [`IndexRequest::specs`] and of `check_collection`.
+    pub fn specs_of(
+        &self,
+        specs: &[DocBuf],
+        check_collection: impl FnOnce() -> Result<()>,
+    ) -> Result<Vec<IndexSpec>> {
         let mut drafts: Vec<Draft<'_>> =
             specs.iter().map(|spec| self.read(spec.as_doc())).collect::<Result<_>>()?;
+        check_collection()?;
         for (draft, spec) in drafts.iter_mut().zip(specs) {
             self.collate(draft, spec.as_doc())?;
         }

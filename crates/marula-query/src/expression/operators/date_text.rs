@@ -368,6 +368,7 @@ impl<'t> Reader<'t> {
             Some(Refusal::Wrong(why)) => return Err(unreadable(self.whole, &why)),
             None => {}
         }
+        self.read_zone_in_front();
         self.read_date()?;
         let behind_date = self.rest().len();
         while self.take(b" ") {}
@@ -600,7 +601,30 @@ impl<'t> Reader<'t> {
         Some(if is_behind { -offset } else { offset })
     }
 
+    /// Parses the abbreviation of a zone before a date that begins with a digit: `UTC 2024-02-29`,
+    /// `(b)2024-02-29`. A `t` is that of a time.
+    fn read_zone_in_front(&mut self) {
+        let start = self.at;
+        self.take(b"(");
+        let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let word = self.text.get(self.at..self.at + length).unwrap_or_default();
+        let seconds = zone_seconds(word).filter(|_| !word.eq_ignore_ascii_case("t"));
+        self.at += length;
+        self.take(b")");
+        while self.take(b" ") {}
+        match seconds.filter(|_| self.rest().first().is_some_and(u8::is_ascii_digit)) {
+            Some(seconds) => {
+                self.parts.zone = Some((seconds * SECOND_MS, Some(word.to_ascii_uppercase())));
+            }
+            None => self.at = start,
+        }
+    }
+
     fn read_zone(&mut self) -> Result<()> {
+        let is_second = self.parts.zone.is_some() && !self.rest().is_empty();
+        if is_second {
+            return Err(self.fail("Double timezone specification"));
+        }
         let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
         if length > 0 {
             let word = self.text.get(self.at..self.at + length).unwrap_or_default();

@@ -8,7 +8,7 @@ use marula_bson::{DocWriter, FieldPath, Value, ValueBuf};
 use marula_error::Result;
 
 use super::Group;
-use crate::expression::Frame;
+use crate::expression::{Expression, Frame};
 use crate::stage::pipeline::printed;
 use crate::stage::source::{Map, Transform, check_size};
 use crate::stage::{Env, Source, Stage};
@@ -17,6 +17,9 @@ use crate::stage::{Env, Source, Stage};
 pub struct FirstOfEach {
     /// The field.
     pub field: FieldPath,
+    /// Whether it reads the values that documents are sorted by, which a scan that jumps from group
+    /// to group does not have.
+    pub uses_sort_key: bool,
     /// The stage that makes the group's document from that one.
     pub stage: Arc<dyn Stage>,
 }
@@ -26,7 +29,10 @@ impl FirstOfEach {
     pub(super) fn of(group: Arc<Group>) -> Option<FirstOfEach> {
         let field = group.key_path()?;
         let takes_first = group.fields.iter().all(|(_, accumulator)| accumulator.takes_first());
-        takes_first.then(|| FirstOfEach { field, stage: Arc::new(GroupByDistinctScan { group }) })
+        let mut arguments = group.fields.iter().map(|(_, accumulator)| accumulator.argument());
+        let uses_sort_key = arguments.any(Expression::uses_sort_key);
+        let stage = Arc::new(GroupByDistinctScan { group });
+        takes_first.then_some(FirstOfEach { field, uses_sort_key, stage })
     }
 }
 
