@@ -153,6 +153,17 @@ def test_of_a_condition_the_query_comes_first_and_then_the_collection(db, c):
         assert apply(db, insert(c, {"_id": 9}), preCondition=[{**condition, **changed}])["code"] == code
 
 
+def test_a_condition_has_the_collation_of_its_collection(db):
+    db.create_collection("french", collation={"locale": "fr", "strength": 1})
+    db.french.insert_one({"_id": 0, "a": "é"})
+    condition = {"ns": f"{db.name}.french", "q": {"a": "E"}, "res": {"_id": 0}}
+    assert apply(db, insert(db.french, {"_id": 1}), preCondition=[condition])["results"] == [True]
+    by_text = {**condition, "res": {"a": "e"}}
+    assert apply(db, insert(db.french, {"_id": 2}), preCondition=[by_text])["results"] == [True]
+    reply = apply(db, insert(db.french, {"_id": 3}), preCondition=[{**condition, "res": {"a": "f"}}])
+    assert (reply["code"], reply["got"]) == (2, {"_id": 0, "a": "é"})
+
+
 def test_an_entry_with_a_uuid_changes_the_collection_that_has_it(db, c):
     c.insert_one({"_id": 0})
     db.other.insert_one({"_id": 0})

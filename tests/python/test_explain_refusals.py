@@ -3,7 +3,8 @@
 Every row holds on mongod 6.0, too.
 """
 import pytest
-from bson import SON
+from bson import Binary, Int64, SON
+from bson.binary import UUID_SUBTYPE
 
 from test_order_of_mistakes import failure
 
@@ -22,7 +23,21 @@ def delete(collection="c", q=None, **fields):
     return command("delete", collection, deletes=[SON([("q", q or {}), *fields.items()])])
 
 
+def aggregate(*stages, collection="c", **fields):
+    return command("aggregate", collection, pipeline=list(stages), cursor={}, **fields)
+
+
+OTHER_UUID = Binary(bytes(16), UUID_SUBTYPE)
+
 REFUSED = [
+    aggregate(collectionUUID=OTHER_UUID),
+    aggregate(collection="none", collectionUUID=OTHER_UUID),
+    aggregate(needsMerge=True),
+    aggregate({"$match": {}}, collection=1),
+    aggregate({"$match": TEXT}, collection="none"),
+    aggregate({"$unionWith": "french"}),
+    aggregate({"$lookup": {"from": "french", "localField": "a", "foreignField": "a", "as": "f"}}),
+    aggregate(collection="french", collation={"locale": "de"}),
     command("find", awaitData=True),
     command("find", tailable=True),
     command("find", "capped", tailable=True, singleBatch=True),
@@ -68,6 +83,7 @@ def filled(db):
     db.c.insert_one({"_id": 1, "a": 1})
     db.create_collection("capped", capped=True, size=4096)
     db.create_collection("view", viewOn="c", pipeline=[])
+    db.create_collection("french", viewOn="c", pipeline=[], collation={"locale": "fr"})
     return db
 
 
@@ -77,6 +93,12 @@ def test_what_is_refused_is_refused_when_it_is_explained(filled, asked, verbosit
     explained = failure(filled, SON([("explain", asked.copy()), ("verbosity", verbosity)]))
     assert explained == failure(filled, asked.copy())
     assert explained[0] != 0
+
+
+def test_a_command_that_cannot_be_explained_says_so_before_its_own_mistakes(filled):
+    for asked in [SON([("getMore", Int64(1)), ("collection", "c")]), command("insert", documents=[{}])]:
+        code, message = failure(filled, SON([("explain", asked)]))[:2]
+        assert (code, message) == (20, f"Cannot explain cmd: {next(iter(asked))}")
 
 
 @pytest.mark.parametrize("asked", ACCEPTED, ids=str)

@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::Hint;
+use crate::planner::subplan::{Branch, Branches, branches};
+use crate::shape::shape_of;
 
 fn query(filter: &DocBuf) -> Query {
     let context = Context::default();
@@ -174,11 +176,21 @@ fn branches_choose_one_by_one() {
         ("{ $and: [ { a: { $eq: 1 } }, { c: { $eq: 1 } } ] }".to_owned(), true),
     ];
     assert_eq!(asked, wanted);
+    // Of a branch whose plan is known, no other plan is made.
+    let state = collection.state();
+    let known = |branch: &Query| cache.find(shape_of(branch, &state), &state);
+    let (whole, again) = (query(&filter), query(&filter));
+    let plans_of_each = |branches| match branches {
+        Some(Branches::Several(branches)) => {
+            branches.iter().map(|branch: &Branch| branch.plans.len()).collect::<Vec<_>>()
+        }
+        _ => panic!("there are several branches"),
+    };
+    assert_eq!(plans_of_each(branches(&state, &whole, None).unwrap()), [3, 3]);
+    assert_eq!(plans_of_each(branches(&state, &again, Some(&known)).unwrap()), [1, 1]);
     // If a branch has no index, the query is planned as a whole.
     let filter = doc! { "$or": [{ "a": 1, "b": 1 }, { "z": 1 }] };
-    assert!(
-        planner::subplan::branches(&collection.state(), &query(&filter), None).unwrap().is_none()
-    );
+    assert!(branches(&state, &query(&filter), None).unwrap().is_none());
 }
 
 /// Of plans with the same work, the one with the best fitting index wins.

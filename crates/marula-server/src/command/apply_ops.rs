@@ -17,7 +17,6 @@ use marula_operation::delete::{self, DeleteOp};
 use marula_operation::find::{self, FindOp};
 use marula_operation::targets;
 use marula_operation::update::UpdateOp;
-use marula_query::context::Context as QueryContext;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
 use marula_query::update::{EmptyTimestamps, Origin};
@@ -671,11 +670,11 @@ fn check_condition(ctx: &Context<'_>, condition: Doc<'_>) -> Result<()> {
     let ns = condition_target(condition)?;
     let got = find_one(ctx, &ns, part("q")?)?;
     let found = ctx.unit.collection(&ns);
-    if found.is_none_or(|found| found.state().options.view.is_some()) {
+    let Some(found) = found.filter(|found| found.state().options.view.is_none()) else {
         let has_database = !ctx.server.db.catalog().collections(ns.db()).is_empty();
         return Err(if has_database { condition_collection(&ns) } else { condition_database(&ns) });
-    }
-    let context = QueryContext { now_ms: ctx.now_ms, ..QueryContext::default() };
+    };
+    let context = ctx.env().context(Some(&found), None, None)?;
     let wanted = Filter::parse_as_written(part("res")?, &context)?;
     if wanted.matches_as_written(got.as_doc())? {
         return Ok(());
