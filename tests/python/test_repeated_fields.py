@@ -150,9 +150,15 @@ def test_the_first_mistake_of_a_union_counts(answer, argument, expected):
 
 def test_lists_that_come_twice_follow_each_other_and_of_others_the_last_counts(answer):
     bucket = Fields([("groupBy", "$a"), ("boundaries", [0, 2]), ("boundaries", [3, 9])])
+    outputs = Fields([("groupBy", "$a"), ("boundaries", [0, 9]), ("output", {"n": {"$sum": 1}}), ("output", {"m": {"$max": "$a"}})])
     top = Fields([("sortBy", {"a": 2}), ("sortBy", [1]), ("output", "$a")])
     zipped = Fields([("inputs", ["$z"]), ("inputs", ["$z"]), ("useLongestLength", True), ("defaults", [1]), ("defaults", [2])])
     for stage, expected in [
+        (Fields([("$bucket", fields({"groupBy": "$a", "boundaries": [0, 9], "output": {"n": {"$sum": 1}}}, "output"))]),
+         [{"_id": 0, "n": 3}]),
+        (Fields([("$bucket", outputs)]), [{"_id": 0, "n": 3, "m": 3}]),
+        (Fields([("$bucketAuto", Fields([("groupBy", "$b"), ("buckets", 1), *outputs[2:], ("output", {})]))]),
+         [{"_id": {"min": None, "max": None}, "n": 3, "m": 3}]),
         (Fields([("$bucket", bucket)]), [{"_id": 0, "count": 1}, {"_id": 2, "count": 1}, {"_id": 3, "count": 1}]),
         (Fields([("$group", fields({"_id": 1, "n": {"$top": top}}))]), [{"_id": 1, "n": 1}]),
         (Fields([("$project", fields({"_id": 0, "z": {"$zip": zipped}}))]), [{"z": [[1, 1], [2, 2]]}] * 3),
@@ -206,6 +212,19 @@ def test_the_type_of_a_collations_option_is_checked_first(answer, collation, exp
 def test_the_first_level_of_a_read_concern_counts(answer, concern, is_taken):
     reply = answer(Fields([("find", "c"), ("readConcern", Fields(concern))]))
     assert (not isinstance(reply, str)) == is_taken
+
+
+@pytest.mark.parametrize("window, expected", [
+    ([("range", "x"), ("range", [0, 1])], "9 Window bounds must be a 2-element array: range: \"x\""),
+    ([("range", "x"), ("unit", "day"), ("unit", "day")], "9 Window bounds must be a 2-element array: range: \"x\""),
+    ([("range", ["x", 1]), ("range", [0, 1])],
+     "9 'window' field that specifies range cannot have other fields besides 'unit'"),
+    ([("documents", "x"), ("documents", [0, 1])], "9 'window' field that specifies documents cannot have other fields"),
+])
+def test_of_a_window_with_two_bounds_the_first_are_looked_at(answer, window, expected):
+    output = {"w": Fields([("$sum", "$a"), ("window", Fields(window))])}
+    stage = {"$setWindowFields": {"sortBy": {"_id": 1}, "output": output}}
+    assert answer(fields({**AGGREGATE, "pipeline": [stage]})) == expected
 
 
 def test_of_a_variable_that_is_defined_twice_the_last_value_counts(answer):

@@ -209,7 +209,8 @@ def test_documents_made_by_densify_say_what_the_next_one_says_of_its_partition(c
     ([0.3, 0.4, 0.6000000000000001, 1], 0.1, "full", [0.5, 0.6, 0.7, 0.7999999999999999, 0.8999999999999999, 0.9999999999999999]),
     ([0.3, 0.3000000000000007, 26], 25, "full", [25.3]),
     ([1e-17], 1, [-3, 3], [-3, -2, -1, 0, 1, 2]),
-    # So little below a step is a step from the value before, if that was missing and has explicit bounds.
+    # So little below a step is a step from the value before, if that was missing and the bounds
+    # are explicit.
     ([-1e-17], 1, [-3, 3], [-3, -2, -1, 1.0, 2.0]),
     ([-1, -1e-17], 1, [-3, 3], [-3, -2, 0, 1, 2]),
     ([-3, -1e-17, 3], 1, "full", [-2, -1, 0, 1, 2]),

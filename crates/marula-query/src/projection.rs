@@ -216,8 +216,8 @@ impl Projection {
     }
 }
 
-/// Adds a value to a document at each path of a node for a kind of metadata. What is not a document
-/// on the way to it is replaced.
+/// Adds a value to a document at each path of a node for a kind of metadata. Values on the way to
+/// it that are no documents are replaced.
 fn add_metadata(node: &Node, doc: Doc<'_>, meta: Meta, value: Value<'_>, out: &mut DocWriter<'_>) {
     let has = |child: &Child| has_metadata(child, meta);
     let add = |name: &[u8], child: &Child, present: Doc<'_>, out: &mut DocWriter<'_>| {

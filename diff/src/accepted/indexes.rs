@@ -142,7 +142,7 @@ pub(super) const ROWS: &[Accepted] = &[
         words: "Where the walks of several indexes are merged into the order of a sort",
         applies: |case, difference| {
             let sort = case.command.get("sort").map_or(&[][..], Tree::fields);
-            let [ours, theirs] = difference.replies.each_ref().map(first_batch);
+            let [ours, theirs] = difference.replies.each_ref().map(batch);
             let lacks_field = |doc: &Tree| sort.iter().any(|(path, _)| doc.get(path).is_none());
             let in_order = |batch: &[Tree]| {
                 let mut batch = batch.to_vec();
@@ -298,6 +298,12 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
 ];
+
+/// Returns the documents of a reply's first or next batch.
+fn batch(reply: &Tree) -> &[Tree] {
+    let next = reply.get("cursor").and_then(|cursor| cursor.get("nextBatch"));
+    next.map_or(first_batch(reply), Tree::items)
+}
 
 /// Returns whether two replies differ only in the order of the fields of their documents.
 fn differs_in_order(difference: &Difference) -> bool {

@@ -37,7 +37,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     // Those of a field that is given twice follow each other.
     let mut boundaries = Vec::new();
     let mut default = None;
-    let mut fields = None;
+    let mut outputs = Vec::new();
     for element in spec {
         let value = element.value.get();
         match &**element.name {
@@ -52,8 +52,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                     Some(constant.ok_or_else(|| default_not_constant(&print::element(value)))?);
             }
             b"output" => {
-                fields =
-                    Some(value.as_doc().ok_or_else(|| output_not_object(value.kind().alias()))?);
+                outputs
+                    .push(value.as_doc().ok_or_else(|| output_not_object(value.kind().alias()))?);
             }
             _ => return Err(unknown_option(&element.name.to_string())),
         }
@@ -62,9 +62,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         return Err(missing_option());
     };
     check_default(&boundaries, default.as_ref(), parser)?;
-    let fields = match fields {
-        Some(fields) => parse_output(fields, parser)?,
-        None => vec![(b"count".to_vec().into(), Accumulator::counting())],
+    let fields = match &*outputs {
+        [] => vec![(b"count".to_vec().into(), Accumulator::counting())],
+        outputs => parse_outputs(outputs, parser)?,
     };
     // The group key is parsed last.
     let key = switch(group_by, &boundaries, default.as_ref(), parser)?;
@@ -85,8 +85,9 @@ pub(super) fn is_expression(value: Value<'_>) -> bool {
 }
 
 /// Parses the fields of the result.
-fn parse_output(doc: Doc<'_>, parser: &Parser<'_>) -> Result<Vec<Field>> {
-    doc.iter().map(|element| parse_field(element.name, element.value.get(), parser)).collect()
+fn parse_outputs(outputs: &[Doc<'_>], parser: &Parser<'_>) -> Result<Vec<Field>> {
+    let fields = outputs.iter().copied().flat_map(Doc::iter);
+    fields.map(|element| parse_field(element.name, element.value.get(), parser)).collect()
 }
 
 /// Returns the constant value of an expression, if it is constant.

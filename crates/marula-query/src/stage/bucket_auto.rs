@@ -53,7 +53,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let Value::Document(spec) = value else {
         return Err(not_object(value.kind().alias()));
     };
-    let (mut group_by, mut buckets, mut fields, mut granularity) = (None, None, None, None);
+    let (mut group_by, mut buckets, mut granularity) = (None, None, None);
+    // Those of an output that is given twice follow each other.
+    let mut fields: Vec<Field> = Vec::new();
     for element in spec {
         let value = element.value.get();
         let kind = value.kind().alias();
@@ -67,11 +69,9 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             b"buckets" => buckets = Some(read_buckets(value)?),
             b"output" => {
                 let doc = value.as_doc().ok_or_else(|| output_not_object(kind))?;
-                let parsed: Result<Vec<Field>> = doc
-                    .iter()
-                    .map(|field| parse_field(field.name, field.value.get(), parser))
-                    .collect();
-                fields = Some(parsed?);
+                for field in doc {
+                    fields.push(parse_field(field.name, field.value.get(), parser)?);
+                }
             }
             b"granularity" => {
                 let name = value.as_str().ok_or_else(|| granularity_not_string(kind))?;
@@ -87,9 +87,10 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         .ok()
         .filter(|&count| count > 0)
         .ok_or_else(|| buckets_not_positive(buckets))?;
-    let counting = || vec![(b"count".to_vec().into(), Accumulator::counting())];
     // An empty output is the same as none.
-    let mut fields = fields.filter(|fields| !fields.is_empty()).unwrap_or_else(counting);
+    if fields.is_empty() {
+        fields.push((b"count".to_vec().into(), Accumulator::counting()));
+    }
     fields.iter_mut().try_for_each(|(_, accumulator)| accumulator.fix_count(parser.context))?;
     parser.push(BucketAuto { group_by, buckets, fields, granularity });
     Ok(())

@@ -609,9 +609,9 @@ impl Densifying {
         Ok(true)
     }
 
-    /// Moves a partition's grid past a document that lies on it. Rounding may put a document on the
-    /// grid that is less than the next value; this counts within explicit bounds alone, if the value
-    /// before the document was missing.
+    /// Moves a partition's grid past a document that lies on it. Rounding may put a document on
+    /// the grid that is less than the next value; this counts within explicit bounds alone, if
+    /// the value before the document was missing.
     fn pass(&mut self, document: &PendingDocument) {
         let value = &document.value;
         let partition = &mut self.partitions.all[document.partition];

@@ -95,9 +95,15 @@ impl Bounds {
             [_, None, Some(_)] => Err(unit_without_range()),
             [Some(_), ..] if count > 1 => Err(documents_not_alone()),
             [Some(documents), ..] => parse_documents(documents, sort, scope),
-            [_, Some(_), Some(_)] if count > 2 => Err(unit_not_alone()),
-            [_, Some(_), None] if count > 1 => Err(range_not_alone()),
-            [_, Some(range), unit] => parse_range(range, unit, sort, scope),
+            [_, Some(range), unit] => {
+                // That the bounds are two comes before other fields, and what they are after them.
+                let ends = pair("range", range)?;
+                match unit {
+                    Some(_) if count > 2 => Err(unit_not_alone()),
+                    None if count > 1 => Err(range_not_alone()),
+                    unit => parse_range(ends, unit, sort, scope),
+                }
+            }
             _ if count > 0 => Err(window_bad_fields()),
             _ => Ok(Bounds::ALL),
         }
@@ -237,12 +243,11 @@ fn parse_documents(
 }
 
 fn parse_range(
-    value: Value<'_>,
+    [lower, upper]: [Value<'_>; 2],
     unit: Option<Value<'_>>,
     sort: Option<Doc<'_>>,
     scope: &mut Scope<'_>,
 ) -> Result<Bounds> {
-    let [lower, upper] = pair("range", value)?;
     let unit = match unit {
         None => None,
         Some(Value::String(name)) => Some(name),

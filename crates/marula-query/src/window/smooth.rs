@@ -277,8 +277,8 @@ fn between(
     Ok(Some(low.add(x.multiply(rise.divide(run)))))
 }
 
-/// Returns `left` minus `right`, a number or a date: of two dates milliseconds; a date minus a number
-/// is some date.
+/// Returns `left` minus `right`, a number or a date: of two dates milliseconds; a date minus a
+/// number is some date.
 fn difference<'v>(left: Value<'v>, right: Value<'_>) -> Result<Value<'v>> {
     match (left, right) {
         (Value::DateTime(left), Value::DateTime(right)) => {

@@ -1,8 +1,8 @@
 //! A client's specifications of new indexes, checked in mongod's order.
 //!
-//! First the form of each specification, then the collection (by the caller), then the collations of
-//! all, then the agreement of each with its kind, then the expiry options. Checks of the build itself ([`IndexSpec::check_build`])
-//! follow after all of these.
+//! First the form of each specification, then the collection (by the caller), then the collations
+//! of all, then the agreement of each with its kind, then the expiry options. Checks of the build
+//! itself ([`IndexSpec::check_build`]) follow after all of these.
 
 use marula_bson::{Doc, DocBuf};
 use marula_error::{Result, errors};
