@@ -4,7 +4,7 @@
 //!   message ─► Request::parse ─► access control ─► Operation::begin ─► the command's `run`
 //!                                                                         │
 //!      sent, or held until the log is synced ◄── reply completed ◄── Done ┤
-//!      called again on a pool thread ◄─────────────────────────── ToPool ─┤
+//!      called again on a pool thread ◄──────────────────────── postponed ─┤
 //!      parked until an event or a deadline, then called again ◄── Retry ──┘
 //!
 //!   reply completed: `ok`, write concern errors, cluster times

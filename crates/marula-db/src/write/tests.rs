@@ -17,7 +17,7 @@ use crate::index::IndexSpec;
 use crate::keys::RecordKey;
 use crate::namespace::Namespace;
 use crate::transaction::{Limits, Transaction};
-use crate::unit::Unit;
+use crate::unit::{Parking, Unit};
 
 const LIMITS: Limits =
     Limits { lock_timeout: Duration::from_millis(5), bytes_max: 1 << 20, total_bytes_max: 1 << 30 };
@@ -342,6 +342,56 @@ fn a_write_sees_the_transaction_that_was_committed_while_it_was_computed() {
     let mut op = WriteOp::new(Unit::new(&db), 0);
     op.delete(&collection, &record(&db, &collection, 2), &mut is_wanted, None).unwrap();
     assert_eq!((calls, ids(&db, &collection)), (2, vec!["1".to_owned()]));
+    assert_sound(&db, &collection);
+}
+
+/// On a thread that may not wait, a write is postponed whatever it would wait for, and has done
+/// nothing; nor has one that is abandoned until the key is free that a transaction holds.
+#[test]
+fn what_would_wait_is_postponed() {
+    let db = Arc::new(open());
+    let collection = create(&db, &doc! {});
+    insert(&db, &collection, &[doc! { "_id": 1, "n": 0 }], true);
+    let document = doc! { "_id": 1, "n": 1 };
+    let update = |op: &mut WriteOp<'_>| {
+        let mut change = |_: Doc<'_>, out: &mut Vec<u8>| {
+            out.extend_from_slice(&document);
+            Ok(Change::Replace(Touched::All))
+        };
+        op.update(&collection, &record(&db, &collection, 1), &mut change, None)
+    };
+    let is_postponed = |op: &mut WriteOp<'_>| match update(op) {
+        Err(error) => error.is_postponed(),
+        Ok(_) => false,
+    };
+
+    let transaction = Transaction::begin(&db, LIMITS).unwrap();
+    update(&mut WriteOp::new(Unit::new(&db).within(&transaction), 0)).unwrap();
+    let parking = Parking::default();
+    let mut inline = WriteOp::new(Unit::new(&db).parked(&parking), 0);
+    inline.may_wait = false;
+    parking.begin(false);
+    assert!(is_postponed(&mut inline));
+    assert!(parking.end().is_none(), "it runs again at once, where it may wait");
+    parking.begin(true);
+    assert!(is_postponed(&mut WriteOp::new(Unit::new(&db).parked(&parking), 0)));
+    assert!(parking.end().is_some(), "it runs again when the key is free");
+    parking.begin(true);
+    parking.forbid();
+    assert!(!parking.is_blocked(), "what has written something waits");
+    transaction.abort();
+
+    let held = collection.hold_off().unwrap();
+    assert!(is_postponed(&mut inline));
+    drop(held);
+    let large = doc! { "_id": 2, "s": "x".repeat(100_000).as_str() };
+    let mut report = InsertReport::default();
+    let mut documents = [large.as_doc()].into_iter();
+    let refused = inline.insert(&collection, &mut documents, true, &mut report);
+    assert!(refused.is_err_and(|error| error.is_postponed()));
+    assert_eq!((report.inserted, report.errors.len()), (0, 0));
+    assert_eq!(ids(&db, &collection), ["1"]);
+    assert_eq!(update(&mut inline).unwrap(), Written::Changed);
     assert_sound(&db, &collection);
 }
 

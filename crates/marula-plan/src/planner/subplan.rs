@@ -61,7 +61,7 @@ pub(crate) fn branches(
             && let Some(plan) = known(&query_of(query, node))
             && let Some(branch) = known_branch(state, query, node, &plan)?
         {
-            all.push(Ways::Known(branch));
+            all.push(Ways::Known(Box::new(branch)));
             continue;
         }
         let ways = access::branch_ways(state, &views, query, node);
@@ -82,7 +82,7 @@ pub(crate) fn branches(
     let mut planned = Vec::with_capacity(all.len());
     for (node, ways) in nodes.iter().zip(all) {
         planned.push(match ways {
-            Ways::Known(branch) => branch,
+            Ways::Known(branch) => *branch,
             Ways::All(ways) => {
                 meter::spend(WAY_WORK * ways.len())?;
                 meter::check_room(ways.len() * WAY_BYTES)?;
@@ -98,7 +98,7 @@ enum Ways {
     /// All of them.
     All(Vec<Access>),
     /// The one of the cached plan.
-    Known(Branch),
+    Known(Box<Branch>),
 }
 
 /// Returns the access paths if each branch has only one.
