@@ -13,6 +13,23 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "A tailable cursor that has read nothing when the collection becomes empty",
+        applies: |case, difference| {
+            let reads_nothing = |step: &Tree| {
+                step.get("tailable").is_some() && step.get("batchSize") == Some(&Tree::of(0))
+            };
+            let next = |number: usize| {
+                let batch = difference.replies[number].get("cursor")?.get("nextBatch")?;
+                Some(batch.items().is_empty())
+            };
+            case.kind == "tail"
+                && difference.class == "results"
+                && commands(case).any(reads_nothing)
+                && commands(case).any(|step| step.get("delete").is_some())
+                && (next(0), next(1)) == (Some(false), Some(true))
+        },
+    },
+    Accepted {
         words: "A measurement within the first minute, hour or day of the range of dates is stored",
         applies: |case, difference| {
             let is_series = mentions(case, "timeseries");

@@ -52,6 +52,23 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "A search of a `2d` index across the 180th meridian",
+        applies: |case, difference| {
+            let is_flat = |index: &Tree| {
+                let mut key = key_of(index).fields().iter();
+                key.any(|(_, kind)| kind.text().is_some_and(|kind| kind == "2d"))
+            };
+            let stored: Vec<[f64; 2]> = case.documents.iter().flat_map(points).collect();
+            let is_beyond =
+                |asked: &[f64; 2]| stored.iter().any(|stored| (stored[0] - asked[0]).abs() > 180.0);
+            let [ours, theirs] = difference.replies.each_ref().map(first_batch);
+            difference.class == "results"
+                && case.indexes.iter().any(is_flat)
+                && points(&case.command).iter().any(is_beyond)
+                && theirs.iter().all(|document| ours.contains(document))
+        },
+    },
+    Accepted {
         words: "A search by distance with a hint of an index whose first field is another",
         applies: |case, difference| {
             let is_behind = |index: &Tree| {
