@@ -149,8 +149,8 @@ pub enum CommandPlace {
     /// A pool thread, some of which are reserved: for commands that operators need when everything
     /// else is busy. It is short and waits for no other operation.
     Reserved,
-    /// It is called on the network worker and may be [postponed](Error::postponed) before it has
-    /// done anything.
+    /// It is called on the network worker, and may be
+    /// [postponed](marula_error::Error::postponed) before it has done anything.
     Decides,
 }
 
