@@ -205,11 +205,44 @@ impl Sessions {
         check: &RecordCheck,
     ) -> Result<NumberedWrite> {
         let record = self.record(lsid);
-        let record = match may_wait {
+        let mut record = match may_wait {
             true => current::wait(|| record.try_lock_arc_for(WAIT_STEP))?,
             false => record.try_lock_arc().ok_or_else(Error::postponed)?,
         };
-        self.begin_locked(record, store, (lsid, number), now_ms, check)
+        let key = keys::session(lsid);
+        let mut seen = None;
+        if record.txn_number.is_none() || self.is_shared {
+            let mut bytes = Vec::new();
+            store.get(Space::Catalog, &key, &mut |found| bytes = found.to_vec()).for_client()?;
+            record.follow(decode(&bytes));
+            if self.is_shared {
+                let unchecked = Unchecked { key: key.clone(), seen: bytes.clone(), is_open: true };
+                *check.0.lock() = Some(unchecked);
+                let check = check.clone();
+                seen = Some(Seen { record: bytes, at: store.still_moment(), check });
+            }
+        }
+        match record.txn_number {
+            Some(newest) if number < newest => {
+                let session = text(lsid);
+                return Err(match record.kind {
+                    Kind::Write => txn_too_old(number, &session, newest),
+                    _ => older_than_transaction(number, &session, newest),
+                });
+            }
+            Some(newest) if number == newest && record.kind != Kind::Write => {
+                return Err(became_transaction());
+            }
+            Some(newest) if number == newest => {}
+            _ => {
+                *record = SessionRecord {
+                    txn_number: Some(number),
+                    at_ms: now_ms,
+                    ..SessionRecord::default()
+                }
+            }
+        }
+        Ok(NumberedWrite { key, number, now_ms, record, encoded: Vec::new(), seen })
     }
 
     /// The newest numbered write of the session `lsid`, if any; does not wait for a running one.
@@ -272,50 +305,6 @@ impl Sessions {
 
     fn record(&self, lsid: &[u8]) -> Arc<Mutex<SessionRecord>> {
         self.records.lock().entry(lsid.to_vec()).or_default().clone()
-    }
-
-    fn begin_locked(
-        &self,
-        mut record: ArcMutexGuard<RawMutex, SessionRecord>,
-        store: &dyn View,
-        (lsid, number): (&[u8], i64),
-        now_ms: i64,
-        check: &RecordCheck,
-    ) -> Result<NumberedWrite> {
-        let key = keys::session(lsid);
-        let mut seen = None;
-        if record.txn_number.is_none() || self.is_shared {
-            let mut bytes = Vec::new();
-            store.get(Space::Catalog, &key, &mut |found| bytes = found.to_vec()).for_client()?;
-            record.follow(decode(&bytes));
-            if self.is_shared {
-                let unchecked = Unchecked { key: key.clone(), seen: bytes.clone(), is_open: true };
-                *check.0.lock() = Some(unchecked);
-                let check = check.clone();
-                seen = Some(Seen { record: bytes, at: store.still_moment(), check });
-            }
-        }
-        match record.txn_number {
-            Some(newest) if number < newest => {
-                let session = text(lsid);
-                return Err(match record.kind {
-                    Kind::Write => txn_too_old(number, &session, newest),
-                    _ => older_than_transaction(number, &session, newest),
-                });
-            }
-            Some(newest) if number == newest && record.kind != Kind::Write => {
-                return Err(became_transaction());
-            }
-            Some(newest) if number == newest => {}
-            _ => {
-                *record = SessionRecord {
-                    txn_number: Some(number),
-                    at_ms: now_ms,
-                    ..SessionRecord::default()
-                }
-            }
-        }
-        Ok(NumberedWrite { key, number, now_ms, record, encoded: Vec::new(), seen })
     }
 
     /// Returns whether another node has written the record of an operation's numbered write, which

@@ -22,7 +22,9 @@ use marula_query::stage::{Kind, Pipeline, Stage};
 use crate::args::{self, Arguments};
 use crate::env::Env;
 use crate::pipeline::front::push_down;
-use crate::pipeline::{Front, PipelineDocuments, PipelineHost, PipelineOptions, geo_near};
+use crate::pipeline::{
+    Front, PipelineDocuments, PipelineHost, PipelineOptions, check_without_collection, geo_near,
+};
 use crate::time_series::hint_of_buckets;
 use crate::views;
 
@@ -181,10 +183,8 @@ impl<'a> AggregateOp<'a> {
             check_origin(&whole, self.stages)?;
         }
         let collection = db.collection(ns);
-        if collection.is_none()
-            && let Some(Kind::Match(filter)) = whole.stages().first().map(|stage| stage.kind())
-        {
-            args::check_text_without_collection(filter, ns)?;
+        if collection.is_none() {
+            check_without_collection(&whole, ns)?;
         }
         let (ns, views) = views::below(db, ns.clone())?;
         let (mut stages, mut asked) = (Vec::new(), whole.asked());

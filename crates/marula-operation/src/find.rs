@@ -129,7 +129,7 @@ impl<'a> FindOp<'a> {
     }
 
     /// A `find` of one document that matches `filter`.
-    pub fn one(filter: Doc<'a>) -> Self {
+    pub fn of_one(filter: Doc<'a>) -> Self {
         FindOp {
             filter,
             projection: Doc::EMPTY,

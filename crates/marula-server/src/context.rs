@@ -213,8 +213,7 @@ impl Work {
 
 impl pipeline::Work for Work {
     fn unit(&self) -> Unit<'_> {
-        let operation = &*self.operation;
-        let unit = Unit::new(&self.db).tallied(&operation.tally).parked(&operation.parking);
+        let unit = self.operation.unit(&self.db);
         if let Some(snapshot) = &self.snapshot {
             return unit.seeing(&*snapshot.view);
         }

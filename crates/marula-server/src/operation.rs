@@ -13,6 +13,7 @@ use std::sync::atomic::{
 use marula_bson::{Doc, DocBuf};
 use marula_db::session::RecordCheck;
 use marula_db::unit::{Parking, Tally};
+use marula_db::{Db, Unit};
 use marula_error::{Error, codes, errors};
 use parking_lot::Mutex;
 
@@ -115,6 +116,11 @@ pub struct Report {
 }
 
 impl Operation {
+    /// The reads and writes of its command on the newest state of `db`.
+    pub fn unit<'u>(&'u self, db: &'u Db) -> Unit<'u> {
+        Unit::new(db).tallied(&self.tally).parked(&self.parking)
+    }
+
     /// Records the start of a command, by its index in the table.
     pub fn begin(&self, op_id: u32, command: usize, started_us: i64) {
         self.end();

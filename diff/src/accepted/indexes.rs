@@ -40,24 +40,16 @@ pub(super) const ROWS: &[Accepted] = &[
     Accepted {
         words: "The fields of a `2d` index after the location have an entry for each element of an array",
         applies: |case, difference| {
-            let is_flat = |index: &Tree| {
-                let key = key_of(index).fields();
-                key.len() > 1
-                    && key.iter().any(|(_, kind)| kind.text().is_some_and(|kind| kind == "2d"))
-            };
+            let is_compound = |index: &Tree| key_of(index).fields().len() > 1;
             case.kind == "metadata"
                 && difference.class == "results"
-                && case.indexes.iter().any(is_flat)
+                && case.indexes.iter().any(|index| is_compound(index) && is_flat(index))
                 && shows_entries(case)
         },
     },
     Accepted {
         words: "A search of a `2d` index across the 180th meridian",
         applies: |case, difference| {
-            let is_flat = |index: &Tree| {
-                let mut key = key_of(index).fields().iter();
-                key.any(|(_, kind)| kind.text().is_some_and(|kind| kind == "2d"))
-            };
             let stored: Vec<[f64; 2]> = case.documents.iter().flat_map(points).collect();
             let is_beyond =
                 |asked: &[f64; 2]| stored.iter().any(|stored| (stored[0] - asked[0]).abs() > 180.0);
@@ -315,6 +307,12 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
 ];
+
+/// Returns whether it is a `2d` index.
+fn is_flat(index: &Tree) -> bool {
+    let mut key = key_of(index).fields().iter();
+    key.any(|(_, kind)| kind.text().is_some_and(|kind| kind == "2d"))
+}
 
 /// Returns the documents of a reply's first or next batch.
 fn batch(reply: &Tree) -> &[Tree] {

@@ -22,4 +22,5 @@ pub use documents::PipelineDocuments;
 pub(crate) use documents::PipelineOptions;
 pub use front::Front;
 pub use host::{Followed, PipelineHost, StreamPosition, Work};
+pub(crate) use start::check_without_collection;
 pub use start::count_given;

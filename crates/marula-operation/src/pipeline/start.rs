@@ -101,9 +101,7 @@ fn start_resolved(
         return rest.run(Box::new(input), &env).map(Started::from);
     }
     let Some(collection) = collection else {
-        if let Some(Kind::Match(filter)) = pipeline.stages().first().map(|stage| stage.kind()) {
-            args::check_text_without_collection(filter, ns)?;
-        }
+        check_without_collection(&pipeline, ns)?;
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env).map(Started::from);
     };
     let state = collection.state();
@@ -184,6 +182,16 @@ pub fn count_given(host: Arc<dyn PipelineHost>, ns: &Namespace, front: Front) ->
     };
     let (input, rest) = start_front(surroundings, collection, front)?;
     rest.count(Box::new(input), &env)
+}
+
+/// Checks a pipeline on a collection that does not exist.
+///
+/// Errors: it searches for text.
+pub(crate) fn check_without_collection(pipeline: &Pipeline, ns: &Namespace) -> Result<()> {
+    match pipeline.stages().first().map(|stage| stage.kind()) {
+        Some(Kind::Match(filter)) => args::check_text_without_collection(filter, ns),
+        _ => Ok(()),
+    }
 }
 
 /// Plans the query at the front of a pipeline; `rest` is the rest of it.

@@ -58,11 +58,14 @@ pub(crate) fn branches(
     for node in nodes {
         if let Some(known) = known
             && has_several_ways(state, query, node)
-            && let Some(plan) = known(&query_of(query, node))
-            && let Some(branch) = known_branch(state, query, node, &plan)?
         {
-            all.push(Ways::Known(Box::new(branch)));
-            continue;
+            let branch = query_of(query, node);
+            if let Some(plan) = known(&branch)
+                && let Some(branch) = known_branch(state, query, node, branch, &plan)?
+            {
+                all.push(Ways::Known(Box::new(branch)));
+                continue;
+            }
         }
         let ways = access::branch_ways(state, &views, query, node);
         meter::recall()?;
@@ -72,9 +75,8 @@ pub(crate) fn branches(
         meter::check_room(ways.len() * WAY_BYTES)?;
         all.push(Ways::All(ways));
     }
-    if query.sort.is_none()
-        && let Some(ways) = only_ways(&all)
-    {
+    if query.sort.is_none() && all.iter().all(Ways::is_one) {
+        let ways = all.into_iter().flat_map(Ways::into_paths).collect();
         let plan = join_ways(state, &views, query, ways);
         meter::recall()?;
         return Ok(Some(Branches::Joined(Box::new(plan))));
@@ -101,28 +103,34 @@ enum Ways {
     Known(Box<Branch>),
 }
 
-/// Returns the access paths if each branch has only one.
-fn only_ways(all: &[Ways]) -> Option<Vec<Access>> {
-    let only = |ways: &Ways| match ways {
-        Ways::All(ways) if ways.len() == 1 => ways.first().cloned(),
-        _ => None,
-    };
-    all.iter().map(only).collect()
+impl Ways {
+    /// Returns whether the branch has only one access path.
+    fn is_one(&self) -> bool {
+        matches!(self, Ways::All(ways) if ways.len() == 1)
+    }
+
+    fn into_paths(self) -> Vec<Access> {
+        match self {
+            Ways::All(ways) => ways,
+            Ways::Known(branch) => branch.ways,
+        }
+    }
 }
 
-/// Returns a branch with its cached plan alone, which is made from the indexes of that plan; `None`
-/// if they give another plan for the branch's constants.
+/// Returns the branch of `node` with its cached plan alone, which is made from the indexes of that
+/// plan; `None` if they give another plan for the branch's constants.
 fn known_branch(
     state: &State,
     query: &Query,
     node: &FilterNode,
+    branch: Query,
     known: &KnownPlan,
 ) -> Result<Option<Branch>> {
     let used = state.indexes.iter().filter(|index| known.indexes.contains(&index.ident));
     let views: Vec<IndexView<'_>> = used.flat_map(|index| views_of(index, query)).collect();
     let ways = access::branch_ways(state, &views, query, node);
     meter::recall()?;
-    let Branch { query, mut ways, mut plans } = plan_branch(&views, query_of(query, node), ways);
+    let Branch { query, mut ways, mut plans } = plan_branch(&views, branch, ways);
     let number = plans.iter().position(|plan| plan.signature() == known.signature);
     Ok(number.map(|number| {
         // The others, such as a scan in the order of the sort, join with nothing.

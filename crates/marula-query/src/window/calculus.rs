@@ -13,6 +13,7 @@ use super::{Bounds, Partition, SortBy, text};
 use crate::context::Context;
 use crate::expression::calendar::Unit;
 use crate::expression::number::{DecContext, Number, decimal_with};
+use crate::expression::operators::arithmetic::{divide_wrong_types, subtract_wrong_types};
 use crate::expression::{Expression, Scope};
 use crate::meter;
 use crate::stage::needs::Needs;
@@ -43,8 +44,6 @@ errors! {
     integral_not_numbers() = 5423900, "The input value of $integral window function must be a vector of 2 value, the first value must be numeric or date type and the second must be numeric.";
     integral_not_date() = 5423901, "$integral with 'unit' expects the sortBy field to be a Date";
     integral_not_number() = 5423902, "$integral (with no 'unit') expects the sortBy field to be numeric";
-    cannot_divide(run: &str) = TypeMismatch, "$divide only supports numeric types, not date and {run}";
-    cannot_subtract(right: &str, left: &str) = TypeMismatch, "can't $subtract {right} from {left}";
 }
 
 /// `$derivative` or `$integral`: over the sort value as time.
@@ -159,11 +158,11 @@ impl SlopeFunction {
             }
             // A number minus a date is a date, which cannot be divided.
             (low, Value::DateTime(_)) if low.kind().is_number() => {
-                return Err(cannot_divide(Value::from(run).kind().alias()));
+                return Err(divide_wrong_types("date", Value::from(run).kind().alias()));
             }
             (low, high) => match (Number::of(low), Number::of(high)) {
                 (Some(low), Some(high)) => high.subtract(low),
-                _ => return Err(cannot_subtract(low.kind().alias(), high.kind().alias())),
+                _ => return Err(subtract_wrong_types(low.kind().alias(), high.kind().alias())),
             },
         };
         if run.is_zero() {

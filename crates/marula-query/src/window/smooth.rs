@@ -11,6 +11,7 @@ use super::kept;
 use super::{Partition, SortBy};
 use crate::context::Context;
 use crate::expression::number::{DecContext, Number, decimal_with, int_or_long, whole_number};
+use crate::expression::operators::arithmetic::{divide_wrong_types, subtract_wrong_types};
 use crate::expression::{Expression, Scope};
 use crate::meter;
 use crate::stage::needs::Needs;
@@ -36,8 +37,6 @@ errors! {
     fill_not_number(kind: &str) = TypeMismatch, "Value to be filled must be numeric or nullish, but found {kind}";
     fill_sort_type(kind: &str) = TypeMismatch, "Value of the sortBy field must be numeric or a date, but found {kind}";
     fill_conflict(before: &str, kind: &str) = TypeMismatch, "Conflicting sort value types, previously received type {before}, but found {kind}";
-    fill_subtract(right: &str, left: &str) = TypeMismatch, "can't $subtract {right} from {left}";
-    fill_divide(left: &str, right: &str) = TypeMismatch, "$divide only supports numeric types, not {left} and {right}";
     fill_repeated() = 6050106, "There can be no repeated values in the sort field";
 }
 
@@ -269,7 +268,7 @@ fn between(
 ) -> Result<Option<Number>> {
     let (rise, run) = (difference(high, low)?, difference(right, left)?);
     let (Some(rise), Some(run)) = (Number::of(rise), Number::of(run)) else {
-        return Err(fill_divide(rise.kind().alias(), run.kind().alias()));
+        return Err(divide_wrong_types(rise.kind().alias(), run.kind().alias()));
     };
     let (Some(low), Some(x)) = (Number::of(low), Number::of(difference(place, left)?)) else {
         return Ok(None);
@@ -287,7 +286,7 @@ fn difference<'v>(left: Value<'v>, right: Value<'_>) -> Result<Value<'v>> {
         (Value::DateTime(_), _) => Ok(left),
         _ => match (Number::of(left), Number::of(right)) {
             (Some(left), Some(right)) => Ok(left.subtract(right).into()),
-            _ => Err(fill_subtract(right.kind().alias(), left.kind().alias())),
+            _ => Err(subtract_wrong_types(right.kind().alias(), left.kind().alias())),
         },
     }
 }

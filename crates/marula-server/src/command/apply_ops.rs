@@ -668,13 +668,17 @@ fn check_condition(ctx: &Context<'_>, condition: Doc<'_>) -> Result<()> {
         None => Err(fields::expected_object("".into())),
     };
     let ns = condition_target(condition)?;
-    let got = find_one(ctx, &ns, part("q")?)?;
+    let (find, env) = (FindOp::of_one(part("q")?), ctx.env());
     let found = ctx.unit.collection(&ns);
+    let got = match &found {
+        Some(found) => find.first(&env, found)?.unwrap_or_default(),
+        None => find.check_without_collection(&env, &ns).map(|()| DocBuf::new())?,
+    };
     let Some(found) = found.filter(|found| found.state().options.view.is_none()) else {
         let has_database = !ctx.server.db.catalog().collections(ns.db()).is_empty();
         return Err(if has_database { condition_collection(&ns) } else { condition_database(&ns) });
     };
-    let context = ctx.env().context(Some(&found), None, None)?;
+    let context = env.context(Some(&found), None, None)?;
     let wanted = Filter::parse_as_written(part("res")?, &context)?;
     if wanted.matches_as_written(got.as_doc())? {
         return Ok(());
@@ -692,15 +696,6 @@ fn condition_target(condition: Doc<'_>) -> Result<Namespace> {
     let ns = text(condition, "ns");
     namespace(condition)?;
     Namespace::parse(&ns)
-}
-
-/// Returns the first matching document; empty if there is none.
-fn find_one(ctx: &Context<'_>, ns: &Namespace, filter: Doc<'_>) -> Result<DocBuf> {
-    let (find, env) = (FindOp::one(filter), ctx.env());
-    match ctx.unit.collection(ns) {
-        Some(collection) => Ok(find.first(&env, &collection)?.unwrap_or_default()),
-        None => find.check_without_collection(&env, ns).map(|()| DocBuf::new()),
-    }
 }
 
 /// Requires the privilege `applyOps` and the privileges of each entry.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use marula_bson::DocWriter;
+use marula_db::current;
 use marula_db::unit::{Examined, Tally};
-use marula_db::{Unit, current};
 use marula_error::{Error, Result, codes, errors};
 use marula_operation::targets;
 use marula_query::context::Interrupt as QueryInterrupt;
@@ -96,7 +96,7 @@ pub(super) fn run(
     let began = if is_first(call) { call.arrived } else { Instant::now() };
     let is_profiled = server.profiling.wants_stages(request.db);
     operation.tally.start(detail(request, on_pool, is_profiled));
-    let unit = Unit::new(&server.db).tallied(&operation.tally).parked(&operation.parking);
+    let unit = operation.unit(&server.db);
     let transaction = entered.as_ref().and_then(|entered| entered.transaction.as_deref());
     let unit = transaction.map_or(unit, |transaction| unit.within(transaction));
     let unit = snapshot.as_ref().map_or(unit, |snapshot| unit.seeing(&*snapshot.view));
@@ -127,16 +127,16 @@ pub(super) fn run(
     let outcome = execute(&mut context, request, &mut body);
     drop(current);
     check::note_changes(server, &context.needs);
+    let is_refused = outcome.as_ref().is_err_and(|error| !error.is_postponed());
     if let Some(audit) = &server.options.audit {
         match &outcome {
             Ok(Outcome::Done) => administration::record(audit, request, 0),
-            Err(error) if !error.is_postponed() => {
+            Err(error) if is_refused => {
                 administration::record(audit, request, error.code().number());
             }
             Ok(_) | Err(_) => {}
         }
     }
-    let is_refused = outcome.as_ref().is_err_and(|error| !error.is_postponed());
     let is_empty_batch = outcome.as_ref().is_err_and(|error| error.code() == codes::InvalidLength);
     let step = match outcome {
         Ok(Outcome::Done) => {

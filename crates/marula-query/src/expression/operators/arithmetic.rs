@@ -26,8 +26,10 @@ errors! {
     add_two_dates() = 16612, "only one date allowed in an $add expression";
     date_overflow() = Overflow, "date overflow";
     multiply_wrong_type(kind: &str) = TypeMismatch, "$multiply only supports numeric types, not {kind}";
-    subtract_wrong_types(right: &str, left: &str) = TypeMismatch, "can't $subtract {right} from {left}";
-    divide_wrong_types(left: &str, right: &str) = TypeMismatch, "$divide only supports numeric types, not {left} and {right}";
+    /// One of two values cannot be subtracted from the other.
+    pub(crate) subtract_wrong_types(right: &str, left: &str) = TypeMismatch, "can't $subtract {right} from {left}";
+    /// One of two values cannot be divided by the other.
+    pub(crate) divide_wrong_types(left: &str, right: &str) = TypeMismatch, "$divide only supports numeric types, not {left} and {right}";
     divide_by_zero() = BadValue, "can't $divide by zero";
     mod_wrong_types(left: &str, right: &str) = 16611, "$mod only supports numeric types, not {left} and {right}";
     mod_by_zero() = 16610, "can't $mod by zero";

@@ -242,6 +242,12 @@ impl<'t> Reader<'t> {
         self.text.as_bytes().get(self.at..).unwrap_or(&[])
     }
 
+    /// The letters at the current position.
+    fn word(&self) -> &'t str {
+        let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        self.text.get(self.at..self.at + length).unwrap_or_default()
+    }
+
     /// An error at the current position.
     fn fail(&self, what: &str) -> Error {
         let shown = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or('\0');
@@ -519,12 +525,11 @@ impl<'t> Reader<'t> {
     }
 
     fn month_name(&mut self) -> Option<i64> {
-        let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
-        let word = self.rest()[..length].to_str().ok()?;
+        let word = self.word();
         let is_name =
             |name: &&str| word.eq_ignore_ascii_case(name) || word.eq_ignore_ascii_case(&name[..3]);
         let at = MONTH_NAMES.iter().position(is_name)?;
-        self.at += length;
+        self.at += word.len();
         i64::try_from(at + 1).ok()
     }
 
@@ -606,10 +611,9 @@ impl<'t> Reader<'t> {
     fn read_zone_in_front(&mut self) {
         let start = self.at;
         self.take(b"(");
-        let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
-        let word = self.text.get(self.at..self.at + length).unwrap_or_default();
+        let word = self.word();
         let seconds = zone_seconds(word).filter(|_| !word.eq_ignore_ascii_case("t"));
-        self.at += length;
+        self.at += word.len();
         self.take(b")");
         while self.take(b" ") {}
         match seconds.filter(|_| self.rest().first().is_some_and(u8::is_ascii_digit)) {
@@ -625,15 +629,14 @@ impl<'t> Reader<'t> {
         if is_second {
             return Err(self.fail("Double timezone specification"));
         }
-        let length = self.rest().iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
-        if length > 0 {
-            let word = self.text.get(self.at..self.at + length).unwrap_or_default();
+        let word = self.word();
+        if !word.is_empty() {
             let Some(seconds) = zone_seconds(word) else {
                 return Err(self
                     .fail("passing a time zone identifier as part of the string is not allowed"));
             };
             self.parts.zone = Some((seconds * SECOND_MS, Some(word.to_ascii_uppercase())));
-            self.at += length;
+            self.at += word.len();
             return Ok(());
         }
         if let Some(offset) = self.offset() {

@@ -1,7 +1,7 @@
 //! The operators, one file per family of the manual.
 
 mod accumulate;
-mod arithmetic;
+pub(crate) mod arithmetic;
 mod array;
 mod binary;
 mod bitwise;
