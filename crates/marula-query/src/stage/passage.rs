@@ -193,8 +193,9 @@ fn holds_constant(predicate: &Predicate) -> bool {
     }
 }
 
-/// Operators whose result depends on more than the fields of the document.
-const NOT_REPEATABLE: [&str; 3] = ["$function", "$meta", "$rand"];
+/// Operators whose result depends on more than the fields of the document. `$meta` is none of them:
+/// the only metadata that a `$match` may name is a search's, which no document has.
+const NOT_REPEATABLE: [&str; 2] = ["$function", "$rand"];
 
 /// Returns whether an expression always gives the same value for the same fields.
 fn is_repeatable(expression: &Expression) -> bool {

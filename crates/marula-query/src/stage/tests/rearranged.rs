@@ -68,6 +68,10 @@ fn conditions_move_to_the_front() {
             check(&format!("[{stage}, {either}]"), &format!("[{printed}, {either}]"));
         }
     }
+    // A search's metadata, which no document has, is the same before any stage.
+    let score = r#"{"$match": {"$expr": {"$gt": [{"$meta": "searchScore"}, {"$const": 0}]}}}"#;
+    let group = r#"{"$group": {"_id": "$z"}}"#;
+    check(&format!("[{group}, {score}]"), &format!("[{score}, {group}]"));
     let limit = r#"{"$limit": {"$numberLong": "3"}}"#;
     check(&format!("[{limit}, {eq}]"), &format!("[{limit}, {eq}]"));
     check(
