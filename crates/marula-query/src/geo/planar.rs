@@ -118,7 +118,9 @@ impl Ring {
     /// times. Corners and points of edges parallel to an axis belong to it; those of other edges
     /// belong to one side.
     pub(super) fn contains(&self, x: f64, y: f64) -> bool {
-        if !self.bound.contains(x, y) {
+        // Left of the border too the edges decide, with the rounding of their crossings, as in
+        // mongod: with a corner at 1e308 such a point can be found.
+        if x > self.bound.max.0 || y < self.bound.min.1 || y > self.bound.max.1 {
             return false;
         }
         let mut is_inside = false;

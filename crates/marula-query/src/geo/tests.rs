@@ -57,3 +57,20 @@ fn places_are_found_and_refused_as_by_mongod() {
         differences[..differences.len().min(40)].join("\n")
     );
 }
+
+/// mongod's results: left of a polygon, a point is found where the crossing of an edge overflows.
+#[test]
+fn a_polygon_with_a_corner_far_away_holds_points_beside_it() {
+    for (corners, point, is_inside) in [
+        (vec![[f64::MAX, 0.5], [0.0, 2.0], [2.0, 0.5]], [-0.5, 2.0], true),
+        (vec![[f64::MAX, 0.5], [0.0, 2.0], [2.0, 0.5]], [-0.5, 2.1], false),
+        (vec![[f64::MAX, -5.0], [5.0, 5.0], [5.0, -5.0], [10.0, 0.0]], [1.0, 5.0], true),
+        (vec![[1e9, 0.5], [0.0, 2.0], [2.0, 0.5]], [-0.5, 2.0], false),
+    ] {
+        let text = format!("{{\"p\": {{\"$geoWithin\": {{\"$polygon\": {corners:?}}}}}}}");
+        let filter = ext_json::parse(&text).unwrap();
+        let filter = Filter::parse(filter.as_doc(), &Context::default()).unwrap();
+        let doc = ext_json::parse(&format!("{{\"p\": {point:?}}}")).unwrap();
+        assert_eq!(filter.matches(doc.as_doc()).unwrap(), is_inside, "{text} {point:?}");
+    }
+}
