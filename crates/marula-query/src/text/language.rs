@@ -142,8 +142,12 @@ impl Terms {
         Terms { reading, stemmer, is_case_sensitive, is_diacritic_sensitive }
     }
 
-    /// Returns the term of a word; `None` for a stop word.
+    /// Returns the term of a word; `None` for a stop word, and for one of byte order marks alone.
     pub(super) fn term<'w>(&self, word: &'w str) -> Option<Cow<'w, str>> {
+        if let Some(word) = self.reading.without_marks(word) {
+            let term = (!word.is_empty()).then(|| self.term(&word))??;
+            return Some(Cow::Owned(term.into_owned()));
+        }
         let lower = self.reading.lower(word);
         match self.reading.is_stop_word(&lower) {
             true => None,
@@ -153,6 +157,9 @@ impl Terms {
 
     /// Returns what the term of a word is or, for a stop word, would be.
     pub(super) fn term_of_any<'w>(&self, word: &'w str) -> Cow<'w, str> {
+        if let Some(word) = self.reading.without_marks(word) {
+            return Cow::Owned(self.stem(&word, self.reading.lower(&word)).into_owned());
+        }
         self.stem(word, self.reading.lower(word))
     }
 
@@ -236,6 +243,7 @@ mod tests {
     fn words_become_terms_by_their_language() {
         check("english", "Running the coffees don't naïve", "run coffe naiv");
         check("none", "Running the CAFÉ", "running the cafe");
+        check("english", "\u{feff}cat ca\u{feff}ts \u{feff}the \u{feff}", "cat cat");
         check("spanish", "corriendo correr", "corr corr");
         check("french", "les chevaux été", "cheval");
         check("german", "über Straße Häuser", "strass haus");

@@ -10,6 +10,9 @@ use super::Language;
 use super::fold;
 use super::words;
 
+/// The character that begins a text in some encodings.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// The version of a text index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs)]
@@ -98,6 +101,13 @@ impl Reading {
             _ if self.knows_unicode() => words::is_delimiter(letter),
             _ => letter.is_ascii() && letter != '\0',
         }
+    }
+
+    /// Returns a word without byte order marks if it has some: version 3 reads none, wherever they
+    /// are.
+    pub(super) fn without_marks(self, word: &str) -> Option<String> {
+        (self.knows_unicode() && word.contains(BYTE_ORDER_MARK))
+            .then(|| word.replace(BYTE_ORDER_MARK, ""))
     }
 
     /// Returns the text in lower case.
