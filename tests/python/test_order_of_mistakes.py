@@ -277,6 +277,12 @@ def test_mapreduce_of_a_view_is_told_before_its_pipeline(db):
     ({"find": "c", "": 1}, "BSON field 'FindCommandRequest' is an unknown field."),
     ({"update": "c", "updates": [{"q": {}, "u": {}, "": 1}]}, "BSON field 'update.updates' is an unknown field."),
     ({"find": "c", "collation": {"locale": "en", "": 1}}, "BSON field 'collation' is an unknown field."),
+    *(({"aggregate": "c", "pipeline": [stage], "cursor": {}}, f"BSON field '{place}' is an unknown field.") for stage, place in [
+        ({"$collStats": {"": 1}}, "$collStats"), ({"$collStats": {"latencyStats": {"": 1}}}, "$collStats.latencyStats"),
+        ({"$unionWith": {"coll": "x", "": 1}}, "$unionWith"), ({"$changeStream": {"": 1}}, "$changeStream"),
+        ({"$densify": {"": 1}}, "$densify"), ({"$fill": {"": 1}}, "$fill"), ({"$merge": {"into": "x", "": 1}}, "$merge"),
+        ({"$setWindowFields": {"": 1}}, "$setWindowFields"),
+    ]),
     ({"create": "n", "collation": {"locale": 1}},
      "BSON field 'create.collation.locale' is the wrong type 'int', expected type 'string'"),
     ({"distinct": "c", "key": "a", "collation": {"locale": "a"}},
@@ -488,3 +494,12 @@ def test_the_zone_of_a_date_may_come_first(db, text, hour):
         assert code(db, command) == 241
     else:
         assert db.command(command)["cursor"]["firstBatch"][0]["d"] == hour
+
+
+@pytest.mark.parametrize("how, told", [
+    ({"method": "x", "value": 1}, 6050201), ({"value": 1, "method": "x"}, 6050201), ({"method": "x", "bogus": 1}, 40415),
+    ({"method": "x"}, 6050202), ({"method": 1, "bogus": 1}, 14), ({"bogus": 1, "method": 1}, 40415),
+])
+def test_the_name_of_a_method_of_fill_is_looked_at_last(db, how, told):
+    stage = {"$fill": {"sortBy": {"a": 1}, "output": {"a": how}}}
+    assert code(db, {"aggregate": "c", "pipeline": [stage], "cursor": {}}) == told

@@ -169,6 +169,8 @@ def test_lists_that_come_twice_follow_each_other_and_of_others_the_last_counts(a
 WRONG_HINT = "9 Hint must be a string or an object"
 WRONG_UPDATE = "9 Update argument must be either an object or an array"
 
+NO_DOCUMENT = "14 BSON field 'update.updates.arrayFilters.0' is the wrong type 'int', expected type 'object'"
+
 
 def statement(**pairs):
     return [("q", {}), *((name.rstrip("2"), value) for name, value in pairs.items())]
@@ -183,6 +185,11 @@ def statement(**pairs):
     (statement(u={}, u2=None), once("update.updates.u")),
     (statement(u={}, hint={}, hint2=1), once("update.updates.hint")),
     (statement(u={}, hint=1, hint2={}), WRONG_HINT),
+    (statement(u={}, arrayFilters=[1], arrayFilters2=[]), NO_DOCUMENT),
+    (statement(u={}, arrayFilters=[], arrayFilters2=[1]), once("update.updates.arrayFilters")),
+    (statement(u={}, arrayFilters=[None, {"a": 1}], arrayFilters2=[]), once("update.updates.arrayFilters")),
+    (statement(arrayFilters=[None, 1], u=1), NO_DOCUMENT.replace("Filters.0", "Filters.1")),
+    (statement(u={}, arrayFilters=[1], bogus=1), NO_DOCUMENT),
     (statement(u={}, multi=True, multi2={}),
      "14 BSON field 'update.updates.multi' is the wrong type 'object', expected type 'bool'"),
 ])
@@ -340,6 +347,20 @@ def test_a_replacement_may_have_two_ids(answer, db, replacement, stored):
         reply = answer(Fields([("update", "c"), ("updates", [update])]))
         assert reply["n"] == 1 and ("upserted" in reply) != there
         assert collection.find_one({"_id": 7}).raw == Fields(stored).encoded()
+
+
+@pytest.mark.parametrize("replacement, expected", [
+    ([("_id", 7), ("_id", [1])], "53 The '_id' value cannot be of type array"),
+    ([("_id", 7), ("x", 1), ("_id", bson.Regex("a"))], "53 The '_id' value cannot be of type regex"),
+    ([("_id", 7), ("_id", {"$x": 1})],
+     "52 The dollar ($) prefixed field '$x' in '_id.$x' is not allowed in the context of an update's replacement document. "
+     "Consider using an aggregation pipeline with $replaceWith."),
+])
+def test_each_id_of_a_replacement_is_checked(answer, db, replacement, expected):
+    for there in (False, True):
+        update = Fields([("q", {"_id": 7}), ("u", Fields(replacement)), ("upsert", True)])
+        assert answer(Fields([("update", "c"), ("updates", [update])])) == expected
+        db.c.replace_one({"_id": 7}, {}, upsert=True)
 
 
 @pytest.mark.parametrize("second, graph, plain", [

@@ -16,7 +16,7 @@ use marula_db::{Collection, Db, Namespace};
 use marula_error::{Result, errors};
 use marula_plan::Hint;
 use marula_query::context::{Context as QueryContext, Subject};
-use marula_query::once::Once;
+use marula_query::once::{Once, unknown_field};
 use marula_query::stage::{Kind, Pipeline, Stage};
 
 use crate::args::{self, Arguments};
@@ -45,7 +45,6 @@ errors! {
     collection_required(stage: &str) = InvalidNamespace, "{{aggregate: 1}} is not valid for '{stage}'; a collection is required.";
     /// `pipeline` is missing or no array.
     pub pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
-    unknown_cursor_option(name: &str) = IDLUnknownField, "BSON field 'cursor.{name}' is an unknown field.";
     no_exchange() = BadValue, "the exchange initial batch size must be zero";
     batch_size_type(kind: &str) = TypeMismatch, "BSON field 'cursor.batchSize' is the wrong type '{kind}', expected types '[long, int, decimal, double']";
     stream_of_view(ns: &Namespace) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
@@ -410,7 +409,7 @@ fn batch_size(cursor: Doc<'_>) -> Result<Option<usize>> {
     for option in cursor {
         let value = option.value.get();
         if option.name != "batchSize" {
-            return Err(unknown_cursor_option(&option.name.to_string()));
+            return Err(unknown_field("cursor", option.name));
         }
         if value.is_nullish() {
             continue;

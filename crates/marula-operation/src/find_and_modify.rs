@@ -14,7 +14,7 @@ use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Draft, Filter, Purpose, TextNode};
 use marula_query::projection::{Meta, Metadata, Projection};
 use marula_query::text;
-use marula_query::update::{EmptyTimestamps, Update, UpdateOptions, check_array_filters};
+use marula_query::update::{EmptyTimestamps, Update, UpdateOptions};
 
 use crate::args::{self, Arguments, Order};
 use crate::candidates::{self, Sought, write_first};
@@ -85,9 +85,6 @@ impl<'a> FindAndModifyOp<'a> {
             new: request.flag("new"),
             statement,
         };
-        if let Some(filters) = op.array_filters {
-            check_array_filters("findAndModify", filters)?;
-        }
         match (&op.update, request.flag("remove")) {
             (None, false) => return Err(nothing_to_do()),
             (Some(_), true) => return Err(update_and_remove()),

@@ -21,7 +21,7 @@ use marula_bson::{Collator, Doc, DocBuf, Element, Value};
 use marula_error::{Result, errors};
 
 use crate::expression::saturated_long;
-use crate::once::duplicate_field;
+use crate::once::{duplicate_field, unknown_field};
 
 /// The collator version that mongod 6.0 prints and accepts: its ICU version.
 const VERSION: &str = "57.1";
@@ -29,8 +29,6 @@ const VERSION: &str = "57.1";
 errors! {
     /// The locale is missing.
     locale_missing(field: &str) = 40414, "BSON field '{field}.locale' is missing but a required field";
-    /// A field is not an option.
-    unknown_field(path: &str) = 40415, "BSON field '{path}' is an unknown field.";
     /// A field has a value of the wrong type.
     wrong_type(field: &str, name: &str, found: &str, wanted: &str) = TypeMismatch, "BSON field '{field}.{name}' is the wrong type '{found}', expected {wanted}";
     /// `backwards` is not a boolean.
@@ -216,8 +214,7 @@ impl<'a> Options<'a> {
                 b"version" if given => options.version = Some(string(field, "version", value)?),
                 b"locale" | b"caseLevel" | b"caseFirst" | b"strength" | b"numericOrdering"
                 | b"alternate" | b"maxVariable" | b"normalization" | b"version" => {}
-                b"" => return Err(unknown_field(field)),
-                _ => return Err(unknown_field(&format!("{field}.{name}"))),
+                _ => return Err(unknown_field(field, name)),
             }
         }
         options.locale = locale.ok_or_else(|| locale_missing(field))?;

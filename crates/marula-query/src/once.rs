@@ -1,12 +1,22 @@
-//! Fields of a command or stage that may each be given once.
+//! Fields of a command or stage: each has a known name and may be given once.
 
 use bstr::BStr;
 use marula_bson::Element;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 errors! {
+    unknown(path: &str) = IDLUnknownField, "BSON field '{path}' is an unknown field.";
     /// A field is given a second time.
     pub duplicate_field(place: &str, field: &BStr) = IDLDuplicateField, "BSON field '{place}.{field}' is a duplicate field";
+}
+
+/// The error for a field that the document that messages call `place` does not have. As in mongod
+/// it names the place alone if the field's name is empty.
+pub fn unknown_field(place: &str, name: &BStr) -> Error {
+    match name.is_empty() {
+        true => unknown(place),
+        false => unknown(&format!("{place}.{name}")),
+    }
 }
 
 /// The fields of a document that have been read. Each is noted after its type has been checked, as

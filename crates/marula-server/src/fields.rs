@@ -174,6 +174,8 @@ pub enum Types {
     Update,
     /// A UUID.
     Uuid,
+    /// An array of documents; null is none.
+    Documents,
 }
 
 impl Types {
@@ -205,6 +207,7 @@ impl Types {
             Types::Hint => matches!(kind, Type::String | Type::Document),
             Types::Update => matches!(kind, Type::Document | Type::Array),
             Types::Uuid => kind == Type::Binary,
+            Types::Documents => kind == Type::Array,
         }
     }
 
@@ -224,6 +227,7 @@ impl Types {
             Types::Hint => Types::Of(&[Type::String, Type::Document]).expected(),
             Types::Update => Types::Of(&[Type::Document, Type::Array]).expected(),
             Types::Uuid => Types::One(Type::Binary).expected(),
+            Types::Documents => Types::ARRAY.expected(),
             // mongod closes the bracket inside the quotes.
             Types::Of(several) => {
                 let names: Vec<_> = several.iter().map(|kind| kind.alias()).collect();
@@ -254,6 +258,9 @@ pub(crate) fn check_read<'f>(
     if let (Types::Uuid, Value::Binary(binary)) = (field.types, value) {
         check_uuid(place, name, binary)?;
     }
+    if let (Types::Documents, Value::Array(elements)) = (field.types, value) {
+        check_documents(&format!("{place}.{name}"), elements)?;
+    }
     if let Some(inner) = value.as_doc().filter(|_| !field.within.is_empty()) {
         check_doc_in(version, &format!("{place}.{name}"), field.within, inner)?;
     }
@@ -262,6 +269,21 @@ pub(crate) fn check_read<'f>(
         _ => {}
     }
     Ok(field)
+}
+
+/// Checks that the elements of the array at `place` are documents.
+///
+/// Errors: `wrong_type`.
+fn check_documents(place: &str, elements: Doc<'_>) -> Result<()> {
+    let is_other = |element: &Element<'_>| {
+        !matches!(element.value.kind(), Type::Document | Type::Null | Type::Undefined)
+    };
+    match elements.iter().find(is_other) {
+        Some(Element { name, value }) => {
+            Err(wrong_type(place, name, value.kind().alias(), &Types::DOCUMENT.expected()))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks that a binary value is a UUID.
@@ -308,7 +330,7 @@ fn check_in<'f>(
     }
     // Null and undefined count as absence.
     let is_nullish = matches!(kind, Type::Null | Type::Undefined);
-    if is_nullish && field.types == Types::ARRAY {
+    if is_nullish && matches!(field.types, Types::ARRAY | Types::Documents) {
         return Err(expected_object(name));
     }
     if is_accepted || is_nullish {
@@ -335,7 +357,12 @@ pub(crate) fn check_doc_in(
 ) -> Result<()> {
     for (at, element) in doc.iter().enumerate() {
         let known = fields.iter().find(|field| element.name == field.name);
-        if let Some(field) = known.filter(|field| field.types.is_refused_twice()) {
+        let is_early = |field: &&Field| {
+            field.types.is_refused_twice()
+                // Of an array the elements are looked at last.
+                || field.types == Types::Documents && element.value.kind() == Type::Array
+        };
+        if let Some(field) = known.filter(is_early) {
             check_once(place, field, element, doc.iter().take(at))?;
         }
         let field = check_read(version, place, fields, element.name, element.value.get())?;

@@ -96,12 +96,16 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "`applyOps` rejects an array as an `_id`",
+        words: "`applyOps` rejects an `_id` that no insert can have",
         applies: |case, difference| {
             let is_of_id = ["code 53 for ", "code 54 for "]
                 .iter()
                 .any(|class| difference.class.starts_with(class));
-            case.kind == "applyOps" && is_of_id
+            let [ours, _] = messages(difference);
+            let is_condition = ["cannot compare to undefined", "unknown operator: "]
+                .iter()
+                .any(|message| ours.starts_with(message));
+            case.kind == "applyOps" && (is_of_id || is_condition)
         },
     },
     Accepted {
@@ -156,13 +160,27 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "The values of a `distinct` on a view or on measurements are sorted",
+        applies: |case, difference| {
+            let values = |reply: &Tree| {
+                let mut values = reply.get("values").map_or(Vec::new(), |it| it.items().to_vec());
+                values.sort_by_key(crate::shell::value);
+                values
+            };
+            let [ours, theirs] = difference.replies.each_ref().map(values);
+            mentions(case, "distinct") && !ours.is_empty() && ours == theirs
+        },
+    },
+    Accepted {
         words: "A duplicate `_id` of a clustered collection is shown as it was inserted",
         applies: |case, difference| {
             let is_clustered = mentions(case, "clusteredIndex");
             let [ours, theirs] = messages(difference);
             let is_shown = matches!(&*difference.class, "message 11000" | "reply");
+            let is_duplicate = ours.starts_with("E11000")
+                || write_errors(&difference.replies[0]).any(|error| error.starts_with("E11000 "));
             is_clustered
-                && ours.starts_with("E11000")
+                && is_duplicate
                 && (is_shown || theirs.starts_with("KeyString format error"))
         },
     },
@@ -212,4 +230,10 @@ fn sorted(doc: &Tree) -> Vec<&(String, Tree)> {
     let mut fields: Vec<_> = doc.fields().iter().collect();
     fields.sort_by(|a, b| a.0.cmp(&b.0));
     fields
+}
+
+/// Returns the messages of a reply's `writeErrors`.
+fn write_errors(reply: &Tree) -> impl Iterator<Item = String> {
+    let errors = reply.get("writeErrors").map_or(&[][..], Tree::items);
+    errors.iter().filter_map(|error| error.get("errmsg")?.text())
 }

@@ -10,6 +10,7 @@ use super::quantile::{Digest, counted};
 use super::{Accumulator, AccumulatorRow, Settings, State, document};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
+use crate::once::unknown_field;
 
 pub(super) static ROWS: &[AccumulatorRow] = &[
     AccumulatorRow { name: "$median", since: FeatureVersion::V7_0, parse, start: nothing },
@@ -19,7 +20,6 @@ pub(super) static ROWS: &[AccumulatorRow] = &[
 errors! {
     median_not_object(text: &str) = 7436100, "$median takes an object, not {text}";
     percentile_not_object(text: &str) = 7429703, "$percentile takes an object, not {text}";
-    unknown_field(name: &str, field: &str) = IDLUnknownField, "BSON field '{name}.{field}' is an unknown field.";
     missing_field(name: &str, field: &str) = IDLFailedToParse, "BSON field '{name}.{field}' is missing but a required field";
     method_type(name: &str, kind: &str) = TypeMismatch, "BSON field '{name}.method' is the wrong type '{kind}', expected type 'string'";
     bad_method() = BadValue, "the 'method' of a percentile is 'approximate'; there is no other";
@@ -109,7 +109,7 @@ impl Spec {
                 b"input" => &mut input,
                 b"p" if !is_median => &mut p,
                 b"method" => &mut method,
-                _ => return Err(unknown_field(name, &element.name.to_string())),
+                _ => return Err(unknown_field(name, element.name)),
             };
             *slot = Some(element.value.get());
         }

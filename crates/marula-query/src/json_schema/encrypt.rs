@@ -17,14 +17,13 @@ use marula_error::{Result, errors};
 
 use super::parse::types;
 use crate::filter::TypeSet;
+use crate::once::unknown_field;
 
 errors! {
     /// The operand of `encrypt` or `encryptMetadata` is not an object.
     not_an_object(keyword: &str) = TypeMismatch, "$jsonSchema keyword '{keyword}' must be an object ";
     /// `encryptMetadata` is empty.
     metadata_empty() = FailedToParse, "$jsonSchema keyword 'encryptMetadata' cannot be an empty object ";
-    /// A field does not exist.
-    unknown_field(keyword: &str, field: &BStr) = 40415, "BSON field '{keyword}.{field}' is an unknown field.";
     /// An algorithm does not exist.
     unknown_algorithm(keyword: &str, name: &BStr) = BadValue, "Enumeration value '{name}' for field '{keyword}.algorithm' is not a valid value.";
     /// An algorithm is not a string.

@@ -15,6 +15,7 @@ use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow};
 use crate::context::Subject;
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
+use crate::once::unknown_field;
 
 pub(super) const ROW: StageRow = StageRow {
     name: "$changeStream",
@@ -25,7 +26,6 @@ pub(super) const ROW: StageRow = StageRow {
 
 errors! {
     not_object(text: &str) = 6188500, "$changeStream must take a nested object but found: {text}";
-    unknown_field(name: &str) = IDLUnknownField, "BSON field '$changeStream.{name}' is an unknown field.";
     wrong_type(name: &str, kind: &str, expected: &str) = TypeMismatch, "BSON field '$changeStream.{name}' is the wrong type '{kind}', expected type '{expected}'";
     not_boolean(name: &str, kind: &str) = TypeMismatch, "Field '{name}' should be a boolean value, but found: {kind}";
     unknown_value(value: &str, name: &str) = BadValue, "Enumeration value '{value}' for field '$changeStream.{name}' is not a valid value.";
@@ -135,7 +135,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             "showSystemEvents" => stream.shows_system = flag(&name, value)?,
             "showRawUpdateDescription" => stream.is_raw = flag(&name, value)?,
             "allowToRunOnConfigDB" | "showMigrationEvents" => drop(flag(&name, value)?),
-            _ => return Err(unknown_field(&name)),
+            _ => return Err(unknown_field("$changeStream", element.name)),
         }
     }
     stream.start = match (resume, after, at) {

@@ -9,14 +9,13 @@ use super::report::{Report, Reporting};
 use super::{Parser, StagePlace, StageRow};
 use crate::expression::print;
 use crate::feature_version::FeatureVersion;
-use crate::once::Once;
+use crate::once::{Once, unknown_field};
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$collStats", since: FeatureVersion::V6_0, place: StagePlace::First, parse };
 
 errors! {
     not_object(text: &str) = 5447000, "$collStats must take a nested object but found: $collStats: {text}";
-    unknown_field(name: &str) = 40415, "BSON field '$collStats.{name}' is an unknown field.";
     option_type(name: &str, kind: &str) = TypeMismatch, "BSON field '$collStats.{name}' is the wrong type '{kind}', expected type 'object'";
     scale_type(kind: &str) = TypeMismatch, "BSON field '$collStats.storageStats.scale' is the wrong type '{kind}', expected types '[long, int, decimal, double']";
     scale_too_small(scale: i64) = 51024, "BSON field 'scale' value must be >= 1, actual value '{scale}'";
@@ -57,7 +56,7 @@ pub(super) fn read(value: Value<'_>) -> Result<(CollectionStats, Doc<'_>)> {
     for option in argument.iter() {
         let name = option.name.to_string();
         if !["latencyStats", "storageStats", "count", "queryExecStats"].contains(&name.as_str()) {
-            return Err(unknown_field(&name));
+            return Err(unknown_field("$collStats", option.name));
         }
         if option.value.get().is_nullish() {
             continue;
@@ -101,7 +100,7 @@ fn histograms(options: Doc<'_>) -> Result<Histograms> {
     let mut once = Once::of("$collStats.latencyStats");
     for option in options {
         if option.name != "histograms" {
-            return Err(unknown_field(&format!("latencyStats.{}", option.name)));
+            return Err(unknown_field("$collStats.latencyStats", option.name));
         }
         let Value::Boolean(histograms) = option.value.get() else {
             return Err(histograms_type(option.value.kind().alias()));

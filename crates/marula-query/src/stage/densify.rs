@@ -25,7 +25,7 @@ use crate::expression::operator::unknown_operator;
 use crate::expression::set::hash;
 use crate::feature_version::FeatureVersion;
 use crate::meter;
-use crate::once::Once;
+use crate::once::{Once, unknown_field};
 use crate::sort::SortPattern;
 use crate::spill::Share;
 
@@ -35,8 +35,6 @@ pub(super) const ROW: StageRow =
 errors! {
     not_object(kind: &str) = FailedToParse, "The $densify stage specification must be an object, found {kind}";
     missing(name: &str) = IDLFailedToParse, "BSON field '$densify.{name}' is missing but a required field";
-    unknown_field(name: &str) = IDLUnknownField, "BSON field '$densify.{name}' is an unknown field.";
-    unnamed_field(place: &str) = IDLUnknownField, "BSON field '$densify{place}' is an unknown field.";
     fields_not_array() = 10065, "invalid parameter: expected an object (partitionByFields)";
     wrong_type(name: &str, kind: &str, expected: &str) = TypeMismatch, "BSON field '$densify.{name}' is the wrong type '{kind}', expected type '{expected}'";
     step_type(kind: &str) = TypeMismatch, "BSON field '$densify.range.step' is the wrong type '{kind}', expected types '[int, decimal, double, long']";
@@ -112,8 +110,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
                 partition_by = value.as_array().ok_or_else(|| wrong("array"))?;
             }
             "range" => range = Some(value.as_doc().ok_or_else(|| wrong("object"))?),
-            "" => return Err(unnamed_field("")),
-            _ => return Err(unknown_field(&name)),
+            _ => return Err(unknown_field("$densify", element.name)),
         }
         once.note_given(element)?;
     }
@@ -178,7 +175,6 @@ fn parse_range(range: Doc<'_>, is_whole: bool) -> Result<(ValueBuf, Option<Unit>
         let value = element.value.get();
         match &**element.name {
             b"step" | b"unit" if value.is_nullish() => {}
-            b"" => return Err(unnamed_field(".range")),
             b"step" => {
                 let number = Number::of(value).ok_or_else(|| step_type(value.kind().alias()))?;
                 step = Some((value, number));
@@ -193,7 +189,7 @@ fn parse_range(range: Doc<'_>, is_whole: bool) -> Result<(ValueBuf, Option<Unit>
                 continue;
             }
             b"bounds" => bounds = Some(value),
-            name => return Err(unknown_field(&format!("range.{}", name.to_str_lossy()))),
+            _ => return Err(unknown_field("$densify.range", element.name)),
         }
         once.note_given(element)?;
     }

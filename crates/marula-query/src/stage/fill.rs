@@ -8,7 +8,7 @@ use marula_error::{Result, errors};
 use super::{Parser, StagePlace, StageRow, add_fields, set_window_fields};
 use crate::expression::Expression;
 use crate::feature_version::FeatureVersion;
-use crate::once::Once;
+use crate::once::{Once, unknown_field};
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$fill", since: FeatureVersion::V6_0, place: StagePlace::Anywhere, parse };
@@ -16,8 +16,6 @@ pub(super) const ROW: StageRow =
 errors! {
     not_object(kind: &str) = FailedToParse, "The $fill stage specification must be an object, found {kind}";
     wrong_type(name: &str, kind: &str, expected: &str) = TypeMismatch, "BSON field '$fill.{name}' is the wrong type '{kind}', expected type '{expected}'";
-    unknown_field(name: &str) = IDLUnknownField, "BSON field '$fill.{name}' is an unknown field.";
-    unnamed_field() = IDLUnknownField, "BSON field '$fill' is an unknown field.";
     fields_not_array() = 10065, "invalid parameter: expected an object (partitionByFields)";
     embedded_nul() = 9527900, "illegal embedded NUL byte";
     no_output() = IDLFailedToParse, "BSON field '$fill.output' is missing but a required field";
@@ -61,8 +59,7 @@ impl<'s> Spec<'s> {
                 }
                 "sortBy" => spec.sort_by = Some(object()?),
                 "output" => spec.output = Some(object()?),
-                "" => return Err(unnamed_field()),
-                _ => return Err(unknown_field(&name)),
+                _ => return Err(unknown_field("$fill", element.name)),
             }
             once.note_given(element)?;
         }
@@ -145,29 +142,26 @@ enum FillMethod<'s> {
 }
 
 fn method(how: Doc<'_>) -> Result<FillMethod<'_>> {
-    let mut filling = FillMethod::Nothing;
+    let (mut filling, mut method) = (FillMethod::Nothing, None);
     let mut once = Once::of("$fill");
     for element in how {
         let value = element.value.get();
-        let next = match &**element.name {
-            b"value" => FillMethod::Value(value),
-            b"method" if value.is_nullish() => continue,
-            b"method" => match value {
-                Value::String(name) if *name == "locf" => FillMethod::Method("$locf"),
-                Value::String(name) if *name == "linear" => FillMethod::Method("$linearFill"),
-                Value::String(_) => return Err(unknown_method()),
-                _ => return Err(wrong_type("method", value.kind().alias(), "string")),
-            },
-            b"" => return Err(unnamed_field()),
-            name => return Err(unknown_field(&name.to_str_lossy())),
-        };
-        once.note(element.name)?;
-        if !matches!(filling, FillMethod::Nothing) {
-            return Err(value_and_method());
+        match (&**element.name, value) {
+            (b"value", _) => filling = FillMethod::Value(value),
+            (b"method", Value::Null | Value::Undefined) => continue,
+            (b"method", Value::String(name)) => method = Some(name),
+            (b"method", _) => return Err(wrong_type("method", value.kind().alias(), "string")),
+            _ => return Err(unknown_field("$fill", element.name)),
         }
-        filling = next;
+        once.note(element.name)?;
     }
-    Ok(filling)
+    match (filling, method.map(|name| name.as_bytes())) {
+        (FillMethod::Value(_), Some(_)) => Err(value_and_method()),
+        (filling, None) => Ok(filling),
+        (_, Some(b"locf")) => Ok(FillMethod::Method("$locf")),
+        (_, Some(b"linear")) => Ok(FillMethod::Method("$linearFill")),
+        (_, Some(_)) => Err(unknown_method()),
+    }
 }
 
 /// Returns the document of the fields that identify a partition.

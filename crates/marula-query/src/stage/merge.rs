@@ -14,7 +14,7 @@ use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
 use crate::feature_version::FeatureVersion;
 use crate::meter;
-use crate::once::Once;
+use crate::once::{Once, unknown_field};
 use crate::update::EmptyTimestamps;
 
 pub(super) const ROW: StageRow =
@@ -23,9 +23,6 @@ pub(super) const ROW: StageRow =
 errors! {
     wrong_type(kind: &str) = TypeMismatch, "$merge requires a string or object argument, but found {kind}";
     no_into() = IDLFailedToParse, "BSON field '$merge.into' is missing but a required field";
-    unknown_field(name: &str) = IDLUnknownField, "BSON field '$merge.{name}' is an unknown field.";
-    unnamed_field() = IDLUnknownField, "BSON field '$merge' is an unknown field.";
-    unknown_into_field(name: &str) = IDLUnknownField, "BSON field 'into.{name}' is an unknown field.";
     into_wrong_type(kind: &str) = 51178, "$merge 'into' field  must be either a string or an object, but found {kind}";
     into_field_wrong_type(name: &str, kind: &str) = TypeMismatch, "BSON field 'into.{name}' is the wrong type '{kind}', expected type 'string'";
     into_empty() = 5786800, "$merge 'into' field cannot be an empty string";
@@ -187,8 +184,7 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<
                 let doc = value.as_doc();
                 variables = Some(doc.ok_or_else(|| let_wrong_type(value.kind().alias()))?);
             }
-            b"" => return Err(unnamed_field()),
-            name => return Err(unknown_field(&name.to_str_lossy())),
+            _ => return Err(unknown_field("$merge", element.name)),
         }
         once.note_given(element)?;
     }
@@ -281,7 +277,7 @@ fn parse_target(value: Value<'_>) -> Result<(Option<String>, String)> {
                 let slot = match &*name {
                     "db" => &mut database,
                     "coll" => &mut collection,
-                    _ => return Err(unknown_into_field(&name)),
+                    _ => return Err(unknown_field("into", element.name)),
                 };
                 let value = element.value.get();
                 if !value.is_nullish() {

@@ -13,12 +13,12 @@ use super::{
     change_stream, coll_stats, facet, graph_lookup, lookup, merge, out, report, union_with,
 };
 use crate::context::Context;
+use crate::once::unknown_field;
 
 errors! {
     from_not_string(stage: &str, kind: &str) = FailedToParse, "{stage} 'from' field must be a string, but found {kind}";
     invalid_from(stage: &str, db: &str) = InvalidNamespace, "invalid {stage} namespace: {db}.";
     from_other_database(stage: &str, db: &str, coll: &str) = FailedToParse, "{stage} with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {db} and coll: {coll}";
-    from_unknown_field(name: &str) = IDLUnknownField, "BSON field 'from.{name}' is an unknown field.";
     from_wrong_type(name: &str, kind: &str) = TypeMismatch, "BSON field 'from.{name}' is the wrong type '{kind}', expected type 'string'";
     missing_graph_from(text: &str) = FailedToParse, "missing 'from' option to $graphLookup stage specification: {text}";
 }
@@ -122,7 +122,7 @@ pub(super) fn check_from(stage: &str, from: Value<'_>, context: &Context) -> Res
                     "db" | "coll" => {
                         return Err(from_wrong_type(&name, element.value.kind().alias()));
                     }
-                    _ => return Err(from_unknown_field(&name)),
+                    _ => return Err(unknown_field("from", element.name)),
                 }
             }
             let part = |name: &str| {

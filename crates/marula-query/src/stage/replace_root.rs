@@ -11,7 +11,7 @@ use super::{Env, Parser, Source, Stage, StagePlace, StageRow};
 use crate::context::Context;
 use crate::expression::{Expression, Frame, print};
 use crate::feature_version::FeatureVersion;
-use crate::once::Once;
+use crate::once::{Once, unknown_field};
 
 pub(super) const REPLACE_ROOT: StageRow = StageRow {
     name: "$replaceRoot",
@@ -28,7 +28,6 @@ pub(super) const REPLACE_WITH: StageRow = StageRow {
 
 errors! {
     not_object(kind: &str) = 40229, "expected an object as specification for $replaceRoot stage, got {kind}";
-    unknown_field(name: &str) = IDLUnknownField, "BSON field '$replaceRoot.{name}' is an unknown field.";
     no_new_root() = IDLFailedToParse, "BSON field '$replaceRoot.newRoot' is missing but a required field";
     result_not_object(what: &str, text: &str, kind: &str, input: &str) = 40228, "{what}  must evaluate to an object, but resulting value was: {text}. Type of resulting value: '{kind}'. Input document: {input}";
 }
@@ -50,7 +49,7 @@ fn parse_replace_root(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     for element in spec {
         match &**element.name {
             b"newRoot" => new_root = Some(element.value.get()),
-            _ => return Err(unknown_field(&element.name.to_string())),
+            _ => return Err(unknown_field("$replaceRoot", element.name)),
         }
         once.note(element.name)?;
     }

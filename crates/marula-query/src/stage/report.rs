@@ -13,12 +13,12 @@ use super::coll_stats::CollectionStats;
 use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow};
 use crate::context::{Context, Subject};
 use crate::feature_version::FeatureVersion;
+use crate::once::unknown_field;
 
 errors! {
     index_stats_not_empty() = 28803, "The $indexStats stage specification must be an empty object";
     value_type(name: &str, kind: &str) = FailedToParse, "{name} value must be an object. Found: {kind}";
     plan_cache_not_empty() = FailedToParse, "$planCacheStats parameters object must be empty. Found: object";
-    unknown_field(name: &str, field: &str) = IDLUnknownField, "BSON field '{name}.{field}' is an unknown field.";
     options_type(name: &str, kind: &str) = TypeMismatch, "{name} options must be specified in an object, but found: {kind}";
     not_in_admin(name: &str) = InvalidNamespace, "{name} must be run against the 'admin' database with {{aggregate: 1}}";
     catalog_not_empty() = 6_200_600, "The $listCatalog stage specification must be an empty object";
@@ -202,7 +202,7 @@ fn check_all_users(value: Value<'_>) -> Result<()> {
 fn no_options<'v>(name: &str, value: Value<'v>) -> Result<Doc<'v>> {
     let doc = value.as_doc().ok_or_else(|| value_type(name, value.kind().alias()))?;
     match doc.iter().next() {
-        Some(first) => Err(unknown_field(name, &first.name.to_str_lossy())),
+        Some(first) => Err(unknown_field(name, first.name)),
         None => Ok(doc),
     }
 }
@@ -238,7 +238,7 @@ fn nothing(
     for element in doc {
         let found = element.value.kind();
         if element.name != known {
-            return Err(unknown_field(name, &element.name.to_str_lossy()));
+            return Err(unknown_field(name, element.name));
         }
         if found != kind {
             return Err(field_type(name, known, found.alias(), kind.alias()));
@@ -368,7 +368,7 @@ fn users_of<'v>(name: &str, value: Value<'v>) -> Result<(SessionUsers, Doc<'v>)>
                 _ => return Err(wrong("bool")),
             },
             "users" => users = Some(value.as_array().ok_or_else(|| wrong("array"))?),
-            _ => return Err(unknown_field(name, &field)),
+            _ => return Err(unknown_field(name, element.name)),
         }
     }
     let mut named = Vec::new();
@@ -397,7 +397,7 @@ fn user_of(name: &str, spec: Doc<'_>) -> Result<(String, String)> {
         let slot = match &*field {
             "user" => &mut user,
             "db" => &mut database,
-            _ => return Err(unknown_field(name, &format!("users.{field}"))),
+            _ => return Err(unknown_field(&format!("{name}.users"), element.name)),
         };
         let kind = value.kind().alias();
         let text = value.as_str();

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use bstr::ByteSlice;
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
@@ -21,7 +20,7 @@ use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path, Variable};
 use crate::feature_version::FeatureVersion;
-use crate::once::Once;
+use crate::once::{Once, unknown_field};
 use crate::sort::{SortPart, SortPattern};
 use crate::spill::Share;
 use crate::window::{FunctionState, Partition, WindowFunction};
@@ -35,8 +34,6 @@ pub(super) const ROW: StageRow = StageRow {
 
 errors! {
     not_object(kind: &str) = FailedToParse, "the $setWindowFields stage specification must be an object, found {kind}";
-    unknown_field(name: &str) = IDLUnknownField, "BSON field '$setWindowFields.{name}' is an unknown field.";
-    unnamed_field() = IDLUnknownField, "BSON field '$setWindowFields' is an unknown field.";
     root_partition() = 16409, "FieldPath::tail() called on single element path";
     field_not_object(name: &str, kind: &str) = TypeMismatch, "BSON field '$setWindowFields.{name}' is the wrong type '{kind}', expected type 'object'";
     no_output() = IDLFailedToParse, "BSON field '$setWindowFields.output' is missing but a required field";
@@ -79,8 +76,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             b"sortBy" | b"output" if value.is_nullish() => {}
             b"sortBy" => sort = Some(object("sortBy")?),
             b"output" => output = Some(object("output")?),
-            b"" => return Err(unnamed_field()),
-            name => return Err(unknown_field(&name.to_str_lossy())),
+            _ => return Err(unknown_field("$setWindowFields", element.name)),
         }
         // A partition may be null, and is given all the same.
         if !value.is_nullish() || element.name == "partitionBy" {

@@ -12,7 +12,7 @@ use super::{Env, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
 use crate::filter::{Filter, Node};
-use crate::once::Once;
+use crate::once::{Once, unknown_field};
 
 pub(super) const ROW: StageRow = StageRow {
     name: "$unionWith",
@@ -26,7 +26,6 @@ errors! {
     pub(super) no_collection() = FailedToParse, "$unionWith stage without explicit collection must have a pipeline with $documents as first stage";
     empty_name(db: &str) = InvalidNamespace, "Namespace {db}. is not a valid collection name";
     coll_not_string(kind: &str) = TypeMismatch, "BSON field '$unionWith.coll' is the wrong type '{kind}', expected type 'string'";
-    unknown_field(name: &str) = IDLUnknownField, "BSON field '$unionWith.{name}' is an unknown field.";
     pipeline_not_array() = TypeMismatch, "'pipeline' option must be specified as an array";
 }
 
@@ -62,7 +61,7 @@ pub(super) fn read(value: Value<'_>) -> Result<(Option<String>, Doc<'_>)> {
                         Pipeline::check_objects(stages)?;
                         continue;
                     }
-                    _ => return Err(unknown_field(&element.name.to_string())),
+                    _ => return Err(unknown_field("$unionWith", element.name)),
                 }
                 once.note_given(element)?;
             }

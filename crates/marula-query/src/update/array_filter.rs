@@ -18,25 +18,10 @@ errors! {
     no_identifier() = FailedToParse, "Cannot use an expression without a top-level field name in arrayFilters";
     /// An identifier has an invalid form.
     bad_identifier(id: &BStr) = BadValue, "The top-level field name must be an alphanumeric string beginning with a lowercase letter, found '{id}'";
-    /// An array filter is not an object.
-    not_an_object(place: &str, index: &BStr, kind: &str) = TypeMismatch, "BSON field '{place}.arrayFilters.{index}' is the wrong type '{kind}', expected type 'object'";
 }
 
 /// The prefix of errors inside an array filter.
 const CONTEXT: &str = "Error parsing array filter";
-
-/// Checks the form of a command's `arrayFilters`; `place` is the prefix of the field in messages.
-/// Null and undefined count as no filter.
-///
-/// Errors: `not_an_object`.
-pub fn check_array_filters(place: &str, filters: Doc<'_>) -> Result<()> {
-    for element in filters {
-        if !matches!(element.value.get(), Value::Document(_) | Value::Null | Value::Undefined) {
-            return Err(not_an_object(place, element.name, element.value.kind().alias()));
-        }
-    }
-    Ok(())
-}
 
 /// A parsed array filter.
 #[derive(Debug)]
@@ -51,7 +36,7 @@ impl ArrayFilter {
     pub(super) fn parse_all(filters: Doc<'_>, context: &Context) -> Result<Vec<ArrayFilter>> {
         let (mut parsed, mut ids) = (Vec::new(), HashSet::new());
         for element in filters {
-            // Any other element is none, which [`check_array_filters`] ensures.
+            // Any other element is null, which is none.
             let Value::Document(filter) = element.value.get() else { continue };
             let filter = ArrayFilter::parse(filter, context)?;
             if !ids.insert(filter.id.clone()) {

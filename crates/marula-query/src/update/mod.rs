@@ -32,7 +32,6 @@ use marula_error::{Result, errors};
 use crate::context::Context;
 use crate::filter::Filter;
 
-pub use array_filter::check_array_filters;
 pub use touched::Touched;
 
 use array_filter::ArrayFilter;

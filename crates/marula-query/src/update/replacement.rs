@@ -65,8 +65,9 @@ impl Replacement {
         if let Some(id) = own_id.or(id).filter(|_| is_insert) {
             stored::check_id_no_array(id)?;
         }
-        if let Some(own_id) = own_id {
-            self.check_id(own_id)?;
+        // There may be several.
+        for element in doc.iter().filter(|element| element.name == "_id") {
+            self.check_id(element.value)?;
         }
         if !self.is_entry {
             check_same_id(id, own_id)?;

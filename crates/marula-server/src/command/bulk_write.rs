@@ -75,7 +75,7 @@ const UPDATE_FIELDS: &[Field] = &[
     Field::required("update", Types::NUMBER),
     Field::required("filter", Types::DOCUMENT),
     Field::required("updateMods", Types::Any),
-    Field::optional("arrayFilters", Types::ARRAY),
+    Field::optional("arrayFilters", Types::Documents),
     Field::optional("multi", Types::BOOLEAN),
     Field::optional("upsert", Types::BOOLEAN),
     Field::optional("hint", Types::Any),
@@ -211,7 +211,7 @@ impl<'a> Operation<'a> {
         };
         fields::check_doc(OPERATION_PLACE, known, fields)?;
         if verb == Verb::Update {
-            check_update(fields, "updateMods", OPERATION_PLACE, version)?;
+            check_update(fields, "updateMods", version)?;
         }
         let position = first.and_then(|first| first.value.get().as_exact_i64()).unwrap_or(-1);
         let ns = usize::try_from(position).ok().filter(|&ns| ns < namespaces);

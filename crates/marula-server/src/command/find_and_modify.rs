@@ -35,7 +35,7 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("sort", Types::DOCUMENT),
             Field::optional("hint", Types::Hint),
             Field::optional("collation", Types::DOCUMENT),
-            Field::optional("arrayFilters", Types::ARRAY),
+            Field::optional("arrayFilters", Types::Documents),
             Field::optional("remove", Types::FLAG),
             Field::optional("update", Types::Any),
             Field::optional("upsert", Types::FLAG),

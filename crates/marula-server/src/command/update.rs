@@ -8,7 +8,7 @@ use marula_operation::update::{UpdateOp, Updated, actions};
 use marula_operation::{Env, aggregate};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::Pipeline;
-use marula_query::update::{bad_update, check_array_filters};
+use marula_query::update::bad_update;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
@@ -66,7 +66,7 @@ const STATEMENT_FIELDS: &[Field] = &[
     Field::required("u", Types::Update)
         .checked(|_, update| update.as_array().map_or(Ok(()), Pipeline::check_objects)),
     Field::optional("c", Types::DOCUMENT),
-    Field::optional("arrayFilters", Types::ARRAY),
+    Field::optional("arrayFilters", Types::Documents),
     Field::optional("hint", Types::Hint),
     Field::optional("multi", Types::BOOLEAN),
     Field::optional("upsert", Types::BOOLEAN),
@@ -87,7 +87,7 @@ pub(super) fn check_statement(statement: Doc<'_>, version: FeatureVersion) -> Re
 /// Does the same as [`check_statement`], without the check of the stages' names.
 fn check_shape(statement: Doc<'_>, version: FeatureVersion) -> Result<()> {
     fields::check_doc_in(version, STATEMENT_PLACE, STATEMENT_FIELDS, statement)?;
-    check_parts(statement, "u", STATEMENT_PLACE, |_| Ok(()))
+    check_parts(statement, "u", |_| Ok(()))
 }
 
 /// Checks the names of all stages of the statements' pipelines, including nested pipelines.
@@ -109,25 +109,22 @@ fn check_stages(ctx: &Context<'_>, ns: &Namespace, statements: &[Doc<'_>]) -> Re
 pub(super) fn check_update(
     statement: Doc<'_>,
     update_field: &str,
-    place: &str,
     version: FeatureVersion,
 ) -> Result<()> {
-    check_parts(statement, update_field, place, |stages| Pipeline::check_form(stages, version))
+    check_parts(statement, update_field, |stages| Pipeline::check_form(stages, version))
 }
 
 fn check_parts(
     statement: Doc<'_>,
     update_field: &str,
-    place: &str,
     check_pipeline: impl Fn(Doc<'_>) -> Result<()>,
 ) -> Result<()> {
-    let (mut update, mut array_filters) = (None, None);
+    let mut update = None;
     let (mut is_sorted, mut is_multi) = (false, false);
     for Element { name, value } in statement.iter().filter(|it| !it.value.get().is_nullish()) {
         match name.as_bytes() {
             b"sort" => is_sorted = true,
             b"multi" => is_multi = value.get().is_truthy(),
-            b"arrayFilters" => array_filters = value.get().as_array(),
             _ if name == update_field => update = Some(value.get()),
             _ => {}
         }
@@ -136,11 +133,10 @@ fn check_parts(
         return Err(sorted_multi());
     }
     match update {
-        Some(Value::Document(_)) => {}
-        Some(Value::Array(stages)) => check_pipeline(stages)?,
-        _ => return Err(bad_update()),
+        Some(Value::Document(_)) => Ok(()),
+        Some(Value::Array(stages)) => check_pipeline(stages),
+        _ => Err(bad_update()),
     }
-    array_filters.map_or(Ok(()), |filters| check_array_filters(place, filters))
 }
 
 /// A statement whose form has been checked, and its fields as the client wrote them.
