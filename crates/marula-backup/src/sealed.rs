@@ -3,9 +3,10 @@
 //! ```text
 //! magic     8 bytes   "MRLBKP01"
 //! kind      1 byte    0 plain, 1 encrypted with AES-256-GCM
-//! digest   32 bytes   plain: SHA-256 of the content; encrypted: 32 random bytes, the salt of the key
+//! digest   32 bytes   SHA-256 of the content; encrypted: the salt of the key, random
 //! frames              of 1 MB of the content each, one at least:
-//!   header  9 bytes   flags (1 compressed with zstd, 2 the last one), bytes of content u32, bytes stored u32
+//!   header  9 bytes   flags (1 compressed with zstd, 2 the last one),
+//!                     bytes of content u32, bytes stored u32
 //!   stored            the content, or its compressed form; encrypted, with 16 bytes of tag
 //! ```
 //!

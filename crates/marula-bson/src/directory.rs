@@ -10,7 +10,8 @@
 //! reserved  2            0
 //! mark      1            0x80: no document begins so, for no length is negative
 //! hashes    n            one byte for each name
-//! anchors   2 × ⌈n / 4⌉  offset of every fourth field from the document's first byte: u16, little-endian
+//! anchors   2 × ⌈n / 4⌉  offset of every fourth field from the document's first byte:
+//!                        u16, little-endian
 //! document  …            BSON
 //! ```
 //!

@@ -17,7 +17,8 @@
 //! undefined      0x0E
 //! null           0x12
 //! number         0x20–0x35    see `number`
-//! string         0x3C         text; 00 as 01 01, 01 as 01 02; then 00. With a collator: its sort key, so
+//! string         0x3C         text; 00 as 01 01, 01 as 01 02; then 00;
+//!                             with a collator its sort key in the same way
 //! document       0x46         per field: class + 2, name, 00, value with its tag; then 01
 //! array          0x50         values with their tags; then 01
 //! binary         0x5A         length (1, or FF and 4), subtype, content
@@ -28,11 +29,11 @@
 //! regex          0x8C         pattern, 00, options, 00
 //! DBPointer      0x96         length (4), namespace, 12 bytes
 //! code           0xA0         text as in a string
-//! code w. scope  0xAA         text as in a string; fields as in a document, strings without collator
+//! code w. scope  0xAA         text as in a string; fields as in a document, no collator
 //! MaxKey         0xF0
 //!
 //! type bits      bytes        content, per value that is not of its key's usual type, in order
-//! head           1            low 3 bits: kind; high 5: number of strings and numbers skipped before,
+//! head           1            low 3 bits: kind; high 5: strings and numbers skipped before,
 //!                             31: the number is in the next 4 bytes (little-endian)
 //! decimal        2            kind 3 only, little-endian: exponent + 6176, and 0x8000 for a minus
 //! ```

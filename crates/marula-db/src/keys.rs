@@ -1,22 +1,22 @@
 //! The layout of keys in the store.
 //!
 //! ```text
-//! space    key                                        value
-//! Catalog  0x01 ident(4)                              catalogue entry, BSON (see catalog::entry)
-//! Catalog  0x02 ident(4) 0x01                         counter: documents of a collection
-//! Catalog  0x02 ident(4) 0x02                         counter: bytes of its documents
-//! Catalog  0x03 space(1) ident(4)                     empty: a dropped range that has not been cleared yet
-//! Catalog  0x04                                       the next free ident, u32 big-endian
-//! Catalog  0x05 lsid                                  session record, BSON (see session)
-//! Catalog  0x06 ident(4) part(1) component(1)         empty: the index is multikey there (see index)
-//! Catalog  0x07                                       empty: the oplog is complete from its first entry on
-//! Catalog  0x08                                       the time of the newest entry of the oplog, if nodes share the store
-//! Catalog  0x09                                       the time from which on the oplog of such a store is complete
-//! Catalog  0x0a                                       the time of its last use, in ms since 1970
-//! Records  ident(4) record-key                        the document
-//! Indexes  ident(4) key-string record-key             type bits         (an ordinary index)
-//! Indexes  ident(4) key-string                        record-key, type bits (a unique index)
-//! Indexes  ident(4) …                                 runs and side table of an index build (see build::run, build::side)
+//! space    key                                 value
+//! Catalog  0x01 ident(4)                       catalogue entry, BSON (see catalog::entry)
+//! Catalog  0x02 ident(4) 0x01                  counter: documents of a collection
+//! Catalog  0x02 ident(4) 0x02                  counter: bytes of its documents
+//! Catalog  0x03 space(1) ident(4)              empty: a dropped range, not cleared yet
+//! Catalog  0x04                                the next free ident, u32 big-endian
+//! Catalog  0x05 lsid                           session record, BSON (see session)
+//! Catalog  0x06 ident(4) part(1) component(1)  empty: the index is multikey there
+//! Catalog  0x07                                empty: the oplog is complete from its first entry
+//! Catalog  0x08                                if nodes share the store: the oplog's newest time
+//! Catalog  0x09                                and the time from which on that is complete
+//! Catalog  0x0a                                the time of its last use, in ms since 1970
+//! Records  ident(4) record-key                 the document
+//! Indexes  ident(4) key-string record-key      type bits         (an ordinary index)
+//! Indexes  ident(4) key-string                 record-key, type bits (a unique index)
+//! Indexes  ident(4) …                          runs and side table of an index build (see build)
 //! ```
 //!
 //! Idents and record ids are big-endian, so that byte order is number order. An ident is never

@@ -4,7 +4,7 @@
 //!   operation   begin_operation: one moment, its epoch ─┬─ accepted: go on
 //!                                                       └─ another:  renew_catalog
 //!   write       share ─► guard ─► … ─► commit under the accepted epoch ─► Conflict: renew, again
-//!   DDL         lock in this process ─► lock among the nodes ─► renew ─► change ─► commit, new epoch
+//!   DDL         lock in this process ─► lock among nodes ─► renew ─► change ─► commit, new epoch
 //! ```
 //!
 //! Readers and writers use the catalogue in memory, as in a process that is alone; but it is a copy

@@ -4,7 +4,7 @@
 //! ```text
 //! requester                      store                                    each other node
 //! commit: requests, signals ───► request  node requester serial part
-//!                                signal   node ◄────────────────────────── looks at it all the time
+//!                                signal   node ◄────────────────────────── always looks at it
 //!                                                                          reads, executes
 //!                                reply    requester serial node part ◄──── commit: the reply,
 //! watches its own signal  ◄───── signal   requester                        request cleared

@@ -6,8 +6,8 @@
 //! ends.
 //!
 //! ```text
-//! <folder>/FOLLOWED        the run's name and the marker's device and number: a copy of the folder is
-//!                          another run; gone once the store was opened without following it
+//! <folder>/FOLLOWED        the run's name and the marker's device and number: a copy of the folder
+//!                          is another run; gone once the store was opened without following it
 //! <folder>/store/*.log     the log that the store needs
 //! <folder>/store/archive/  log that it does not need any more, kept for a while
 //! ```

@@ -6,9 +6,11 @@
 //! and is reported. [`Synced`] is the sequence number of the last sync, in a file of its own.
 //!
 //! ```text
-//! log file   blocks of 32,768 bytes; a record does not cross the end of a block; fewer than 7 bytes at its end are unused
-//! record     checksum u32 (masked CRC-32C of kind and payload), length u16, kind u8, payload; little-endian
-//! kind       1 whole; 2, 3, 4 first, middle and last part of a batch; others are notes of RocksDB's own
+//! log file   blocks of 32,768 bytes; no record crosses the end of a block;
+//!            fewer than 7 bytes at its end are unused
+//! record     checksum u32 (masked CRC-32C of kind and payload), length u16, kind u8, payload;
+//!            little-endian
+//! kind       1 whole; 2, 3, 4 first, middle and last part of a batch; others are RocksDB's
 //! batch      sequence number of its first entry u64, number of entries u32, entries
 //! ```
 
@@ -231,7 +233,7 @@ fn last_sequence(payload: &[u8]) -> Option<u64> {
 /// The sequence number of the last sync, in a file of its own.
 ///
 /// ```text
-/// <folder>/SYNCED   "synced 00000000000000000042 7f3a9c01\n": the number, and the CRC-32C of its digits
+/// <folder>/SYNCED   "synced 00000000000000000042 7f3a9c01\n": the number, its CRC-32C
 /// ```
 ///
 /// The file is written after each sync and not synced itself. So it is exact after a crash of the

@@ -5,7 +5,7 @@
 //! | ends within the last write, which was not synced | yes | INFO |
 //! | is damaged after the last sync | yes, up to the damage | WARN |
 //! | is damaged before the last sync, or ends before it | only with [`OnDamage::CutOff`] | ERROR |
-//! | is damaged, with readable writes after it, and the last sync is not known | only with [`OnDamage::CutOff`] | ERROR |
+//! | damaged before readable writes, last sync unknown | only with [`OnDamage::CutOff`] | ERROR |
 
 use marula_storage::{Error, Result};
 use rust_rocksdb::{DB, Options};

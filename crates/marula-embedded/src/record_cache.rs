@@ -6,7 +6,7 @@
 //! cached alone, a block with all its neighbours.
 //!
 //! ```text
-//!   reader   lookup: miss ─► ticket (gate version) ─► read RocksDB ─► keep, if the version is unchanged
+//!   reader   lookup: miss ─► ticket (gate version) ─► read RocksDB ─► keep, if no new version
 //!   writer   hold_for_write: close gate, version + 1, remove record ─► commit ─► drop: open gate
 //! ```
 //!

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   node A   drops a collection: commit, epoch 7 ─► 8
-//!   node B   inserts into it:    commit under epoch 7 ─► Conflict ─► reads the catalogue, accepts 8
+//!   node B   inserts into it:    commit under epoch 7 ─► Conflict ─► reads anew, accepts 8
 //! ```
 //!
 //! A store of one process has none of this: [`Store::nodes`](crate::Store::nodes) returns `None`.

@@ -2,7 +2,7 @@
 //!
 //! | signal | effect |
 //! | --- | --- |
-//! | SIGTERM, SIGINT, SIGHUP, SIGXCPU | the first ends the server cleanly, a second ends it at once |
+//! | SIGTERM, SIGINT, SIGHUP, SIGXCPU | the first ends the server cleanly, a second at once |
 //! | SIGUSR1 | rotates the log |
 //! | SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO | none; they are logged |
 //! | SIGXFSZ | none: a file that may not grow is an error of its write |

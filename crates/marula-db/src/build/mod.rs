@@ -3,10 +3,11 @@
 //! A *build* fills the indexes of one `createIndexes` in one scan, in three *phases*:
 //!
 //! ```text
-//!            Scan                Load                      Drain
-//!   builder  documents ─► runs ─► merge(runs, side 0) ─►   side 1, side 2, … ─► last side, writers held off
-//!                                 └ into the indexes                            └ indexes join the collection
-//!   writers  note in side 0       note in side 1           note in side 2, 3, …
+//!            Scan                Load                     Drain
+//!   builder  documents ─► runs ─► merge(runs, side 0) ─►  side 1, side 2, … ─► last side, writers
+//!                                 └ into the indexes                           held off: indexes
+//!                                                                              join the collection
+//!   writers  note in side 0       note in side 1          note in side 2, 3, …
 //! ```
 //!
 //! 1. **Scan.** From the start of the build, every write to the collection notes in the build's

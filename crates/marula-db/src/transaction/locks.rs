@@ -3,7 +3,7 @@
 //! ```text
 //!   ordinary write   latch ─► note: key locked? ─► read ─► commit ─► release latch
 //!                                                   │ it was: WriteConflict, waits for its release
-//!   transaction      latch ─► lock the key ─► release latch … (statements) … commit ─► release locks
+//!   transaction      latch ─► lock key ─► release latch … (statements) … commit ─► release locks
 //! ```
 //!
 //! Latches protect writes of one moment and cover stripes of keys; a client's transaction may stay

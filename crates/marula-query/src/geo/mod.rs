@@ -1,9 +1,9 @@
 //! Geometry: places in documents and queries, and their relations.
 //!
 //! ```text
-//!   geojson, legacy ──parse──► Geometry ──┬─ relation (planar, sphere)   $geoWithin, $geoIntersects
-//!                                         ├─ distance                    $near
-//!                                         └─ cells | hash ──► area       keys of an index, ranges of a search
+//!   geojson, legacy ──parse──► Geometry ──┬─ relation (planar, sphere)  $geoWithin, $geoIntersects
+//!                                         ├─ distance                   $near
+//!                                         └─ cells | hash ──► area      keys of an index, ranges
 //! ```
 //!
 //! `geojson` and `legacy` parse the two notations of a place into a [`Geometry`]. `relation`

@@ -2,7 +2,7 @@
 //! one requests the others to do the same.
 //!
 //! ```text
-//! { currentOp: { <what is shown>: <bool>, … } }  ─► { operations: [ { user?: <name>, operation } ] }
+//! { currentOp: { <what is shown>: <bool>, … } }  ─► { operations: [{ user?: <name>, operation }] }
 //! { killOp: <number>, user?: <name> }            ─► { isOwn: <bool> }
 //! { killSessions: [ { lsid?, uid? }, … ] }       ─► { done: true }
 //! ```
