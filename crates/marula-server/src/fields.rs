@@ -8,14 +8,12 @@
 use marula_bson::{BStr, Binary, Doc, Element, Type, Value};
 use marula_error::{Error, Result, errors};
 use marula_query::feature_version::FeatureVersion;
-use marula_query::once::duplicate_field;
+use marula_query::once::{duplicate_field, unknown_field};
 use marula_query::update::bad_update;
 
 use crate::session;
 
 errors! {
-    /// A command has a field that it does not know.
-    pub unknown_field(path: &str) = IDLUnknownField, "BSON field '{path}' is an unknown field.";
     /// A field has a type that the command does not permit.
     pub wrong_type(place: &str, field: &BStr, kind: &str, expected: &str) = TypeMismatch,
         "BSON field '{place}.{field}' is the wrong type '{kind}', expected {expected}";
@@ -311,11 +309,7 @@ fn check_in<'f>(
 ) -> Result<&'f Field> {
     let known = fields.iter().find(|field| name == field.name && field.since <= version);
     let Some(field) = known else {
-        // A field without a name adds nothing to the path.
-        return Err(unknown_field(&match name.is_empty() {
-            true => place.to_owned(),
-            false => format!("{place}.{name}"),
-        }));
+        return Err(unknown_field(place, name));
     };
     let is_accepted = field.types.accepts(kind);
     if let (Some(refusal), false) = (field.refusal, is_accepted) {

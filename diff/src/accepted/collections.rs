@@ -102,9 +102,10 @@ pub(super) const ROWS: &[Accepted] = &[
                 .iter()
                 .any(|class| difference.class.starts_with(class));
             let [ours, _] = messages(difference);
-            let is_condition = ["cannot compare to undefined", "unknown operator: "]
-                .iter()
-                .any(|message| ours.starts_with(message));
+            let is_condition = difference.class.starts_with("code 2 for ")
+                && ["cannot compare to undefined", "unknown operator: "]
+                    .iter()
+                    .any(|message| ours.starts_with(message));
             case.kind == "applyOps" && (is_of_id || is_condition)
         },
     },
@@ -168,7 +169,8 @@ pub(super) const ROWS: &[Accepted] = &[
                 values
             };
             let [ours, theirs] = difference.replies.each_ref().map(values);
-            mentions(case, "distinct") && !ours.is_empty() && ours == theirs
+            let is_derived = mentions(case, "viewOn") || mentions(case, "timeseries");
+            mentions(case, "distinct") && is_derived && !ours.is_empty() && ours == theirs
         },
     },
     Accepted {

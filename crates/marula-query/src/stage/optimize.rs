@@ -5,7 +5,7 @@
 //! | stage | after | becomes |
 //! | --- | --- | --- |
 //! | `$match` | `$match` | one `$match` of both |
-//! | `$match` | `$lookup` with `$unwind` of its array | its conditions on those move there |
+//! | `$match` | `$lookup` with `$unwind` of its array | its conditions on these move there |
 //! | `$unwind` | `$lookup` or `$graphLookup` that adds its array | one stage, without the array |
 //! | `$match` of all, `$skip` of zero | next to any stage | nothing |
 //! | `$match` | a stage that leaves the tested fields unchanged | its conditions on these come first |
@@ -17,7 +17,7 @@
 //! | `$limit`, `$skip`, `$sample` | a stage that outputs one document for each | before it |
 //! | `$sort` | `$sort` | only the second |
 //! | `$sort` | a stage that outputs this order, such as `$densify` | nothing, or a `$limit` |
-//! | `$sort` | `$sort` and windows whose order it extends | the only sort, and a `$limit` after |
+//! | `$sort` | `$sort` and windows whose order it extends | the only sort; its limit comes after |
 //! | `$sort` | `$lookup` or `$unwind` of other fields | before it |
 //!
 //! Stages that reach the front become the query that reads the collection, with the existing
