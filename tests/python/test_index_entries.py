@@ -100,6 +100,45 @@ def test_a_mark_of_a_write_that_failed_is_stored_by_the_next():
             assert c.database.command("validate", "c")["valid"]
 
 
+def multikey_paths(c, hint):
+    plan = c.find({}).hint(hint).explain()["queryPlanner"]["winningPlan"]
+    while plan["stage"] != "IXSCAN":
+        plan = plan["inputStage"]
+    return plan["multiKeyPaths"]
+
+
+@pytest.mark.parametrize("paths, value, refused", [
+    (["x.0", "x.1"], [[1], [2]], "[1] [0]"),
+    (["x.2", "x.0"], [[1], 5, []], "[0] [2]"),
+    (["x.0", "x.1"], [[], []], "[1] [0]"),
+    (["x.1", "x.0.1"], [[1, 2], [3, 4]], "[0] [1]"),
+    (["x.1.b", "x.2"], [[], [], []], "[2] [1]"),
+    (["x.1.1", "x.1.0"], [1, [[1], [2]]], "[0] [1]"),
+    (["x.0.b", "x.1"], [{"b": [1]}, [2]], "[1] [b]"),
+    (["x.0", "x.1"], [[1], 2], None),
+    (["x.0", "x.0.0"], [[1, 2], [3]], None),
+    (["x.0", "x"], [[1], [2]], None),
+    (["x.1", "x.0.0"], [1, [2]], None),
+], ids=str)
+def test_arrays_at_two_places_of_one_array_are_parallel(c, paths, value, refused):
+    c.create_index([(path, 1) for path in paths])
+    if refused is None:
+        c.insert_one({"x": value})
+    else:
+        with pytest.raises(pymongo.errors.WriteError) as error:
+            c.insert_one({"x": value})
+        assert error.value.details["errmsg"] == f"cannot index parallel arrays {refused}"
+
+
+@pytest.mark.parametrize("path, value, arrays", [
+    ("x.0.b", [[]], []), ("x.0.1", [[], 1], []), ("x.0.b", [[1]], ["x.0"]), ("x.0.b", {"0": []}, ["x.0"]), ("x.0", [[1]], []),
+], ids=str)
+def test_an_empty_array_at_a_place_of_an_array_is_one_value(c, path, value, arrays):
+    hint = c.create_index(path)
+    c.insert_one({"x": value})
+    assert multikey_paths(c, hint) == {path: arrays}
+
+
 VALUES = [[MaxKey()], [MinKey()], MaxKey(), MinKey(), 5, [], [5, MaxKey()], None, [[MaxKey()]], "x", [[5]], [5], [[[5]]],
           [[]], [[5], 3], [[{"b": 1}]], [[MinKey(), 5]]]
 ENDS = [{op: end} for op in ("$lt", "$lte", "$gt", "$gte", "$eq", "$ne") for end in (MinKey(), MaxKey())]

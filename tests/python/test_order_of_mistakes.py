@@ -503,3 +503,32 @@ def test_the_zone_of_a_date_may_come_first(db, text, hour):
 def test_the_name_of_a_method_of_fill_is_looked_at_last(db, how, told):
     stage = {"$fill": {"sortBy": {"a": 1}, "output": {"a": how}}}
     assert code(db, {"aggregate": "c", "pipeline": [stage], "cursor": {}}) == told
+
+
+OF_INTEGRAL = "The input value of $integral window function must be a vector of 2 value"
+OF_ADDITION = "$add only supports numeric or date types, not string"
+
+
+@pytest.mark.parametrize("function, documents, told", [
+    ("$integral", [(0, 1), (1, None), (2, "x")], OF_INTEGRAL),
+    ("$integral", [(0, 1), (1, "x"), (2, None)], OF_ADDITION),
+    ("$integral", [("x", "x")], OF_ADDITION),
+    ("$derivative", [(0, None), (1, 1), (2, "x")], "$derivative input must not be null or missing"),
+    ("$derivative", [(0, 1), (1, "x"), (2, None)], OF_ADDITION),
+    ("$derivative", [("x", "x"), ("y", "x")], "$derivative (with no 'unit') expects the sortBy field to be numeric"),
+])
+def test_a_window_tells_of_the_first_document_that_it_cannot_take(db, function, documents, told):
+    db.c.insert_many([{"s": time, "a": value} for time, value in documents])
+    output = {"w": {function: {"input": {"$add": ["$a", 1]}}, "window": {"documents": [-1, 0]}}}
+    pipeline = [{"$setWindowFields": {"sortBy": {"s": 1}, "output": output}}]
+    assert told in failure(db, {"aggregate": "c", "pipeline": pipeline, "cursor": {}})[1]
+
+
+@pytest.mark.parametrize("function", ["$integral", "$push", "$minN", "$sum", "$covariancePop"])
+def test_a_document_that_a_window_skips_is_computed(db, function):
+    db.c.insert_many([{"s": 0, "a": 1}, {"s": 5, "a": 1}, {"s": 8, "a": "x"}, {"s": 10, "a": 1}])
+    input = {"$add": ["$a", 1]}
+    argument = {"$integral": {"input": input}, "$minN": {"input": input, "n": 2}, "$covariancePop": [input, input]}
+    output = {"w": {function: argument.get(function, input), "window": {"range": [5, 6]}}}
+    pipeline = [{"$setWindowFields": {"sortBy": {"s": 1}, "output": output}}]
+    assert code(db, {"aggregate": "c", "pipeline": pipeline, "cursor": {}}) == 14

@@ -124,6 +124,13 @@ def test_a_field_of_a_stage_comes_once(answer, stage, repeated, place):
     assert answer(fields({**AGGREGATE, "pipeline": [stage]}, repeated)) == once(place)
 
 
+@pytest.mark.parametrize("twice", [(None, [1, 2]), ([1, 2], None), (None, None), ("full", 1)], ids=str)
+def test_the_bounds_of_a_range_come_once_also_as_null(answer, twice):
+    reach = Fields([("step", 1), *(("bounds", bounds) for bounds in twice)])
+    stage = fields({"$densify": Fields([("field", "a"), ("range", reach)])})
+    assert answer(fields({**AGGREGATE, "pipeline": [stage]})) == once("$densify.range.bounds")
+
+
 @pytest.mark.parametrize("stage, repeated", [
     ({"$unionWith": {"coll": "d", "pipeline": None}}, None),
     ({"$densify": {"field": "a", "partitionByFields": [], "range": {"step": 1, "bounds": "full", "unit": None}}}, "unit"),

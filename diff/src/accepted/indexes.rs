@@ -76,12 +76,17 @@ pub(super) const ROWS: &[Accepted] = &[
     },
     Accepted {
         words: "mongod counts the parts of an index's path modulo 256",
-        applies: |_, difference| {
+        applies: |case, difference| {
             let theirs = &messages(difference)[1];
             let parts = theirs.split([' ', ',']).map(|word| word.matches('.').count() + 1);
-            difference.class == "code 0 for 67"
+            let is_refused = difference.class == "code 0 for 67"
                 && theirs.contains("Index keys cannot be an empty field")
-                && parts.max().is_some_and(|parts| parts >= 256)
+                && parts.max().is_some_and(|parts| parts >= 256);
+            // The index of a list, or one that later commands use, is missing.
+            let mut of_indexes = case.indexes.iter().flat_map(|index| key_of(index).fields());
+            let is_missing = difference.class == "results"
+                && of_indexes.any(|(path, _)| (path.matches('.').count() + 1) % 256 == 0);
+            is_refused || is_missing
         },
     },
     Accepted {

@@ -44,6 +44,21 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "The document in an upsert's error is shown without the `_id` that another operator has just set",
+        applies: |case, difference| {
+            let [ours, theirs] = messages(difference);
+            let is_without = |missing| {
+                ours.split_once(missing).is_some_and(|(before, after)| {
+                    let shown = theirs.strip_prefix(before).and_then(|at| at.strip_suffix(after));
+                    shown.is_some_and(|shown| shown.starts_with("_id: "))
+                })
+            };
+            difference.class.starts_with("message")
+                && mentions(case, "upsert")
+                && (is_without("no id") || is_without("INVALID-MUTABLE-ELEMENT"))
+        },
+    },
+    Accepted {
         words: "A path with a part that begins with `$` in a query on such a collection finds nothing",
         applies: |case, difference| {
             difference.class == "code 0 for 16410" && case.kind == "collection"

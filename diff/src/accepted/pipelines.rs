@@ -283,7 +283,11 @@ pub(super) const ROWS: &[Accepted] = &[
             let searches = ["$near", "$nearSphere", "$geoNear"];
             let by_distance =
                 commands(case).any(|one| count(one, &|it| searches.contains(&it)) > 0);
-            (case.kind == "indexed" || names_id || by_distance && !case.indexes.is_empty())
+            let makes_index = commands(case).any(|one| one.get("createIndexes").is_some());
+            (case.kind == "indexed"
+                || makes_index
+                || names_id
+                || by_distance && !case.indexes.is_empty())
                 && (difference.class.starts_with("code")
                     || messages(difference)[1].contains("while multiplanner was"))
                 && case.operators().contains("$expr")

@@ -138,6 +138,20 @@ enum PathPosition<'a> {
     Found(Option<Value<'a>>),
     /// At `value`; the path's components from `next` on remain.
     Pending { value: Value<'a>, next: usize },
+    /// At an array that the component before `next` selected by its index and that gives one value,
+    /// because the path ends there or the array is empty. It may not be parallel to another array.
+    Selected { array: Doc<'a>, next: usize, value: Option<Value<'a>> },
+}
+
+impl<'a> PathPosition<'a> {
+    /// The array at this position, and the number of the path's components before it.
+    fn array(self) -> Option<(Doc<'a>, usize)> {
+        match self {
+            Self::Pending { value: Value::Array(array), next } => Some((array, next)),
+            Self::Selected { array, next, .. } => Some((array, next)),
+            Self::Pending { .. } | Self::Found(_) => None,
+        }
+    }
 }
 
 impl KeyMaker {
@@ -277,27 +291,31 @@ impl KeyMaker {
         for (part_index, at) in positions.iter().enumerate() {
             let part = &spec.parts[part_index];
             let at = walk(part, *at);
-            if let PathPosition::Pending { value: Value::Array(found), next } = at {
-                if spec.is_on_measurements() {
-                    return Err(measurement_array());
-                }
-                let name = &*part.path.parts()[next - 1];
-                let (first, known) = *array.get_or_insert((name, found));
-                let is_same = is_same_array(known, found);
-                if !is_same && !spec.parallel_arrays {
-                    return Err(parallel_arrays(BStr::new(name), BStr::new(first)));
-                }
+            let Some((found, next)) = at.array() else {
+                moved.push(at);
+                continue;
+            };
+            if spec.is_on_measurements() {
+                return Err(measurement_array());
+            }
+            // The preceding component is the one that names the array.
+            let name = &*part.path.parts()[next - 1];
+            let (first, known) = *array.get_or_insert((name, found));
+            let is_same = is_same_array(known, found);
+            if !is_same && !spec.parallel_arrays {
+                return Err(parallel_arrays(BStr::new(name), BStr::new(first)));
+            }
+            if let PathPosition::Selected { value, .. } = at {
+                moved.push(PathPosition::Found(value));
+            } else if let Some(selected) = select(part, found, next)? {
                 // A component that is an index of the array does not multiply.
-                if let Some(chosen) = chosen_by(part, found, next)? {
-                    moved.push(chosen);
-                    goes_on = true;
-                    continue;
-                }
-                // The preceding component is the one that names the array.
+                moved.push(selected);
+                goes_on = true;
+            } else {
                 keys.multikey.parts[part_index] |= component_bit(next - 1);
                 entering |= u32::from(is_same) << part_index;
+                moved.push(at);
             }
-            moved.push(at);
         }
         let Some((_, array)) = array.filter(|_| entering != 0) else {
             return match goes_on {
@@ -328,7 +346,7 @@ impl KeyMaker {
     ) -> Result<()> {
         let values = || {
             positions.iter().map(|at| match *at {
-                PathPosition::Found(value) => value,
+                PathPosition::Found(value) | PathPosition::Selected { value, .. } => value,
                 PathPosition::Pending { .. } => None,
             })
         };
@@ -401,11 +419,11 @@ fn walk<'a>(part: &KeyPart, at: PathPosition<'a>) -> PathPosition<'a> {
     }
 }
 
-/// The position of a path that names an index of the array; `None` if it does not, or there is no
-/// such element.
-fn chosen_by<'a>(part: &KeyPart, array: Doc<'a>, next: usize) -> Result<Option<PathPosition<'a>>> {
+/// The position of a path whose next component is an index of the array; `None` if it is not, or
+/// there is no such element.
+fn select<'a>(part: &KeyPart, array: Doc<'a>, next: usize) -> Result<Option<PathPosition<'a>>> {
     let index = part.path.indexes().get(next).copied().flatten();
-    let Some(chosen) = index.and_then(|index| array.values().nth(index as usize)) else {
+    let Some(selected) = index.and_then(|index| array.values().nth(index as usize)) else {
         return Ok(None);
     };
     let name: &[u8] = &part.path.parts()[next];
@@ -415,12 +433,18 @@ fn chosen_by<'a>(part: &KeyPart, array: Doc<'a>, next: usize) -> Result<Option<P
         return Err(ambiguous_field(&AmbiguousField { field: BStr::new(name), array }));
     }
     let next = next + 1;
-    Ok(Some(if next < part.path.parts().len() {
-        PathPosition::Pending { value: chosen, next }
-    } else {
-        // An array that the last component selected by its index is one value.
-        let is_empty = chosen.as_array().is_some_and(Doc::is_empty);
-        PathPosition::Found(Some(if is_empty { Value::Undefined } else { chosen }))
+    let is_end = next == part.path.parts().len();
+    Ok(Some(match selected {
+        Value::Array(array) if array.is_empty() => {
+            let value = is_end.then_some(Value::Undefined);
+            PathPosition::Selected { array, next, value }
+        }
+        // An array that the last component selects is one value.
+        Value::Array(array) if is_end => {
+            PathPosition::Selected { array, next, value: Some(selected) }
+        }
+        value if is_end => PathPosition::Found(Some(value)),
+        value => PathPosition::Pending { value, next },
     }))
 }
 
@@ -449,8 +473,8 @@ fn count_keys<'a>(spec: &IndexSpec, positions: &[(usize, PathPosition<'a>)]) -> 
         loop {
             at = walk(&spec.parts[part], at);
             let PathPosition::Pending { value: Value::Array(found), next } = at else { break };
-            if let Some(chosen) = chosen_by(&spec.parts[part], found, next)? {
-                at = chosen;
+            if let Some(selected) = select(&spec.parts[part], found, next)? {
+                at = selected;
                 continue;
             }
             match arrays.iter_mut().find(|(known, _)| is_same_array(*known, found)) {

@@ -188,7 +188,12 @@ fn parse_range(range: Doc<'_>, is_whole: bool) -> Result<(ValueBuf, Option<Unit>
                 unit = Some(Unit::parse(name).ok_or_else(|| unknown_unit(&name.to_string()))?);
                 continue;
             }
-            b"bounds" => bounds = Some(value),
+            b"bounds" => {
+                // They may be of any type, also null.
+                once.note(element.name)?;
+                bounds = Some(value);
+                continue;
+            }
             _ => return Err(unknown_field("$densify.range", element.name)),
         }
         once.note_given(element)?;

@@ -135,22 +135,27 @@ impl SlopeFunction {
         }
     }
 
-    /// Returns the rise from one document to another divided by the run of the sort value.
+    /// Returns the rise from the first document of a window to the last, divided by the run of the
+    /// sort value.
     fn derivative(
         &self,
-        first: (&Option<ValueBuf>, &Option<ValueBuf>),
-        last: (&Option<ValueBuf>, &Option<ValueBuf>),
+        partition: &Partition<'_>,
+        times: &[Option<ValueBuf>],
+        window: Range<usize>,
     ) -> Result<ValueBuf> {
-        let kinds = [first.0, last.0].map(|time| time.as_ref().map(|time| time.kind()));
+        let ends = [window.start, window.end - 1];
+        let kinds = ends.map(|at| times[at].as_ref().map(|time| time.kind()));
         if self.unit.is_none() && kinds.contains(&Some(Type::DateTime)) {
             return Err(derivative_needs_unit());
         }
-        let (left, right) = (self.time(first.0.as_ref())?, self.time(last.0.as_ref())?);
-        let input = |value: &Option<ValueBuf>| {
-            let value = value.clone().filter(|value| !value.get().is_nullish());
-            value.ok_or_else(derivative_of_null)
+        let [left, right] = ends.map(|at| self.time(times[at].as_ref()));
+        let (left, right) = (left?, right?);
+        let [low, high] = ends.map(|at| partition.value(&self.input, at));
+        let (low, high) = (low?, high?);
+        let input = |value: Option<ValueBuf>| {
+            value.filter(|value| !value.get().is_nullish()).ok_or_else(derivative_of_null)
         };
-        let (low, high) = (input(first.1)?, input(last.1)?);
+        let (low, high) = (input(low)?, input(high)?);
         let run = right.subtract(left);
         let rise = match (low.get(), high.get()) {
             (Value::DateTime(low), Value::DateTime(high)) => {
@@ -186,28 +191,32 @@ impl SlopeFunction {
     }
 
     /// Returns the area under the inputs of each window, by trapezoids that are added and removed
-    /// as the window moves.
+    /// as the window moves. A document's input is computed when the document is added, so that of
+    /// several errors the first document's is reported.
     fn integrals(
         &self,
+        partition: &Partition<'_>,
         times: &[Option<ValueBuf>],
-        inputs: &[Option<ValueBuf>],
         windows: &[Range<usize>],
     ) -> Result<Vec<ValueBuf>> {
         let mut points: VecDeque<(Number, Number)> = VecDeque::new();
         let (mut area, mut nans) = (Totals::default(), 0usize);
         let is_nan = |(time, input): (Number, Number)| time.is_nan() || input.is_nan();
-        let mut held = 0..0;
+        let mut held: Range<usize> = 0..0;
         let mut values = Vec::with_capacity(windows.len());
         for window in windows {
             meter::spend(meter::CALL)?;
-            if window.start >= held.end {
-                points.clear();
-                (area, nans) = (Totals::default(), 0);
+            if window.is_empty() {
+                values.push(Value::Null.to_buf());
+                continue;
+            }
+            if held.is_empty() {
                 held = window.start..window.start;
             }
+            // Those that the window skips are added, too, and removed at once.
             for at in held.end..window.end {
                 meter::spend(meter::CALL)?;
-                let point = self.point(&times[at], &inputs[at])?;
+                let point = self.point(&times[at], &partition.value(&self.input, at)?)?;
                 if let Some(before) = points.back() {
                     area.change(trapezoid(*before, point).into(), 1);
                 }
@@ -215,7 +224,8 @@ impl SlopeFunction {
                 points.push_back(point);
             }
             for _ in held.start..window.start {
-                let Some(gone) = points.pop_front() else { break };
+                let gone =
+                    points.pop_front().expect("the window ends after the documents it leaves");
                 if let Some(next) = points.front() {
                     area.change(trapezoid(gone, *next).into(), -1);
                 }
@@ -223,7 +233,6 @@ impl SlopeFunction {
             }
             held = window.clone();
             let value = match (self.unit, area.total()) {
-                _ if window.is_empty() => Value::Null,
                 _ if nans > 0 => Value::Double(f64::NAN),
                 (Some(unit), area) => area.divide(Number::Long(unit.ms())).into(),
                 (None, area) => area.into(),
@@ -264,25 +273,15 @@ impl Function for SlopeFunction {
         let times = partition.sort_values(&self.sort_by)?;
         let windows = self.bounds.windows(partition)?;
         if self.is_integral {
-            let inputs = partition.values_in(&self.input, &windows)?;
-            return self.integrals(&times, &inputs, &windows);
+            return self.integrals(partition, &times, &windows);
         }
-        let mut wanted = vec![false; times.len()];
-        for window in windows.iter().filter(|window| !window.is_empty()) {
-            wanted[window.start] = true;
-            wanted[window.end - 1] = true;
-        }
-        let inputs = partition.values_of(&self.input, &wanted)?;
         let mut values = Vec::with_capacity(times.len());
         for window in windows {
             meter::spend(meter::CALL)?;
-            let value = if window.is_empty() {
-                Value::Null.to_buf()
-            } else {
-                let (first, last) = (window.start, window.end - 1);
-                self.derivative((&times[first], &inputs[first]), (&times[last], &inputs[last]))?
-            };
-            values.push(value);
+            values.push(match window.is_empty() {
+                true => Value::Null.to_buf(),
+                false => self.derivative(partition, &times, window)?,
+            });
         }
         Ok(values)
     }

@@ -1,5 +1,7 @@
 //! A window function: its row, its arguments, its bounds.
 
+use std::ops::Range;
+
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
@@ -278,11 +280,18 @@ impl Function for Accumulated {
         let (mut arena, mut results) = (Arena::new(), Arena::new());
         let mut values: Vec<ValueBuf> = Vec::with_capacity(windows.len());
         let mut state = start()?;
-        let mut held = 0..0;
+        let mut held: Range<usize> = 0..0;
         for window in windows {
             meter::spend(meter::CALL)?;
             // No value can be removed from the state: a window whose start moved is computed again.
             if window.start != held.start {
+                // Those that the window skips are evaluated, because they may fail.
+                if !held.is_empty() && held.end < window.start && !window.is_empty() {
+                    for document in &partition.documents[held.end..window.start] {
+                        meter::spend(meter::DOCUMENT)?;
+                        self.add(&mut *state, document.as_doc(), &mut arena, context)?;
+                    }
+                }
                 state = start()?;
                 held = window.start..window.start;
             } else if window == held

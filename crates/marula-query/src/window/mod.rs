@@ -82,6 +82,13 @@ impl Partition<'_> {
         Ok(values)
     }
 
+    /// Returns the value of an expression for the document at `at`.
+    fn value(&self, expression: &Expression, at: usize) -> Result<Option<ValueBuf>> {
+        let arena = Arena::new();
+        let frame = Frame::new(self.documents[at].as_doc(), &arena, self.context);
+        expression.eval(&frame)?.map(kept).transpose()
+    }
+
     /// As [`values`](Partition::values), but only for the documents in `wanted`: others are never
     /// computed, so they cannot fail.
     fn values_of(&self, expression: &Expression, wanted: &[bool]) -> Result<Vec<Option<ValueBuf>>> {
