@@ -76,6 +76,67 @@ def test_stages_and_operators(client):
                                       {"$group": {"_id": {"$toUpper": "x"}}}]))
 
 
+def test_functions_of_windows_are_no_accumulators_of_groups(client):
+    operators = "metrics/operatorCounters/"
+    with goes_up(client, operators + "windowAccumulators/$sum"), goes_up(client, operators + "windowAccumulators/$rank"), \
+            goes_up(client, operators + "groupAccumulators/$sum", 0):
+        list(client.test.c.aggregate([{"$setWindowFields": {
+            "sortBy": {"a": 1}, "output": {"s": {"$sum": "$a"}, "r": {"$rank": {}}}}}]))
+
+
+def test_forms_of_updates(client):
+    c, commands, query = client.test.c, "metrics/commands/", "metrics/query/"
+    with goes_up(client, commands + "update/pipeline"), goes_up(client, commands + "update/arrayFilters"), \
+            goes_up(client, query + "updateManyCount"), goes_up(client, query + "deleteManyCount"):
+        c.update_one({"_id": 1}, [{"$set": {"x": 1}}])
+        c.update_many({"_id": 1}, {"$set": {"l": [1, 2]}})
+        c.update_one({"_id": 1}, {"$set": {"l.$[i]": 3}}, array_filters=[{"i": 1}])
+        c.delete_many({"_id": -1})
+        c.delete_one({"_id": -1})
+    with goes_up(client, commands + "findAndModify/pipeline"), goes_up(client, commands + "findAndModify/arrayFilters"):
+        c.find_one_and_update({"_id": 1}, [{"$set": {"x": 2}}])
+        c.find_one_and_update({"_id": 1}, {"$set": {"l.$[i]": 4}}, array_filters=[{"i": 2}])
+
+
+# Returns the features by which an index is counted.
+FEATURES = [
+    ([("f", 1)], {}, {"normal", "single"}),
+    ([("f", 1), ("g", -1)], {}, {"normal", "compound"}),
+    ([("f", "hashed")], {}, {"hashed", "single"}),
+    ([("f", "text"), ("g", "text")], {}, {"text", "single"}),
+    ([("f", 1), ("g", "text")], {}, {"text", "compound"}),
+    ([("f", "2d")], {}, {"2d", "single"}),
+    ([("f", "2dsphere"), ("g", 1)], {}, {"2dsphere", "compound"}),
+    ([("f.$**", 1)], {}, {"wildcard", "single"}),
+    ([("f", 1)], {"unique": True, "sparse": True}, {"normal", "single", "unique", "sparse"}),
+    ([("f", 1)], {"partialFilterExpression": {"a": 1}}, {"normal", "single", "partial"}),
+    ([("f", 1)], {"expireAfterSeconds": 9, "collation": {"locale": "en"}}, {"normal", "single", "ttl", "collation"}),
+    ([("f", 1)], {"prepareUnique": True}, {"normal", "single", "prepareUnique"}),
+]
+
+
+@pytest.mark.parametrize("keys, options, features", FEATURES, ids=str)
+def test_indexes_are_counted_by_their_features(client, keys, options, features):
+    before = read(client, "indexStats/features")
+    name = client.test.indexed.create_index(keys, **options)
+    try:
+        after = read(client, "indexStats/features")
+        grown = {feature for feature in after if after[feature]["count"] > before[feature]["count"]}
+        # The first one also makes the collection.
+        assert grown - {"id"} == features
+    finally:
+        client.test.indexed.drop_index(name)
+
+
+def test_uses_of_indexes_are_counted_by_their_features(client):
+    client.test.c.create_index("a", sparse=True)
+    features = "indexStats/features/"
+    with goes_up(client, features + "sparse/accesses", 2), goes_up(client, features + "single/accesses", 2), \
+            goes_up(client, features + "compound/accesses", 0):
+        for _ in range(2):
+            client.test.c.find_one({"a": 3})
+
+
 def test_names_of_applications(client, own):
     from pymongo.server_api import ServerApi
     with MongoClient(own.uri, appname="first", server_api=ServerApi("1")) as other:

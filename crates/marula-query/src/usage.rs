@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{accumulator, expression, stage};
+use crate::{accumulator, expression, stage, window};
 
 /// The uses of each of a table's names.
 pub struct Usage {
@@ -29,6 +29,12 @@ pub static EXPRESSIONS: Usage = Usage {
 pub static ACCUMULATORS: Usage = Usage {
     names: LazyLock::new(|| sorted(accumulator::names())),
     counts: LazyLock::new(|| zeros(&ACCUMULATORS)),
+};
+
+/// The functions of windows.
+pub static WINDOW_FUNCTIONS: Usage = Usage {
+    names: LazyLock::new(|| sorted(window::function::names())),
+    counts: LazyLock::new(|| zeros(&WINDOW_FUNCTIONS)),
 };
 
 fn sorted(mut names: Vec<&'static str>) -> Vec<&'static str> {
@@ -70,5 +76,8 @@ mod tests {
         assert!(count() > before);
         assert!(EXPRESSIONS.counts().any(|(name, _)| name == "$add"));
         assert!(ACCUMULATORS.counts().any(|(name, _)| name == "$push"));
+        let of_windows: Vec<&str> = WINDOW_FUNCTIONS.counts().map(|(name, _)| name).collect();
+        assert!(of_windows.contains(&"$rank") && of_windows.contains(&"$push"));
+        assert!(!of_windows.contains(&"$mergeObjects"));
     }
 }

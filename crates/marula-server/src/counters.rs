@@ -27,6 +27,23 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// Adds one if `is_counted`.
+    #[inline]
+    pub fn add_if(&self, is_counted: bool) {
+        if is_counted {
+            self.add(1);
+        }
+    }
+
+    /// Adds the sum of another, which is mostly zero.
+    #[inline]
+    pub fn add_all_of(&self, other: &Counter) {
+        let sum = other.get();
+        if sum > 0 {
+            self.add(sum);
+        }
+    }
+
     /// Returns the sum so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -49,6 +66,33 @@ impl CommandCounter {
     /// Returns the number of requests.
     pub fn total(&self) -> u64 {
         self.times.count() + self.rejected.get()
+    }
+}
+
+/// The numbers of a command's updates in some forms, in `metrics.commands` and `metrics.query`.
+#[derive(Default, Debug)]
+pub struct UpdateForms {
+    /// Updates with `multi`.
+    pub many: Counter,
+    /// Updates with `arrayFilters`.
+    pub array_filters: Counter,
+    /// Updates by a pipeline.
+    pub pipelines: Counter,
+}
+
+impl UpdateForms {
+    /// Counts an update.
+    pub fn note(&self, is_multi: bool, is_pipeline: bool, has_array_filters: bool) {
+        self.many.add_if(is_multi);
+        self.pipelines.add_if(is_pipeline);
+        self.array_filters.add_if(has_array_filters);
+    }
+
+    /// Adds the numbers of others.
+    pub fn add(&self, others: &UpdateForms) {
+        self.many.add_all_of(&others.many);
+        self.pipelines.add_all_of(&others.pipelines);
+        self.array_filters.add_all_of(&others.array_filters);
     }
 }
 
@@ -76,6 +120,12 @@ pub struct Counters {
     pub documents_updated: Counter,
     /// `metrics.document.deleted`.
     pub documents_deleted: Counter,
+    /// `metrics.query.deleteManyCount`: statements of `delete` without a limit.
+    pub deletes_of_many: Counter,
+    /// The forms of `update`'s statements.
+    pub update_forms: UpdateForms,
+    /// The forms of `findAndModify`'s updates.
+    pub find_and_modify_forms: UpdateForms,
     /// `metrics.queryExecutor.scanned`: index entries examined.
     pub keys_examined: Counter,
     /// `metrics.queryExecutor.scannedObjects`: documents examined.
@@ -114,6 +164,9 @@ impl Default for Counters {
             documents_returned: Counter::default(),
             documents_updated: Counter::default(),
             documents_deleted: Counter::default(),
+            deletes_of_many: Counter::default(),
+            update_forms: UpdateForms::default(),
+            find_and_modify_forms: UpdateForms::default(),
             keys_examined: Counter::default(),
             documents_examined: Counter::default(),
             scans: Counter::default(),
@@ -138,6 +191,15 @@ impl Counters {
     /// Returns every command and its counter, by name.
     pub fn by_command(&self) -> impl Iterator<Item = (&'static Command, &CommandCounter)> {
         COMMANDS.iter().copied().zip(&self.by_command)
+    }
+
+    /// Returns the forms of a command's updates, if it has any.
+    pub fn forms_of(&self, command: &Command) -> Option<&UpdateForms> {
+        match command.name {
+            "update" => Some(&self.update_forms),
+            "findAndModify" => Some(&self.find_and_modify_forms),
+            _ => None,
+        }
     }
 
     /// Counts the keys and documents that an operation has examined.

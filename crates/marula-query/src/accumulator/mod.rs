@@ -178,13 +178,14 @@ impl Accumulator {
         if let Value::Array(_) = element.value.get() {
             return Err(not_unary(&element.name.to_str_lossy()));
         }
-        Self::parse(element.name, element.value.get(), scope)
+        let accumulator = Self::parse(element.name, element.value.get(), scope)?;
+        usage::ACCUMULATORS.note(accumulator.name());
+        Ok(accumulator)
     }
 
     /// Parses the argument of the accumulator `name`.
     pub fn parse(name: &[u8], argument: Value<'_>, scope: &mut Scope<'_>) -> Result<Self> {
         let row = find(name, scope.context.version)
-            .inspect(|row| usage::ACCUMULATORS.note(row.name))
             .ok_or_else(|| unknown_accumulator(&name.to_str_lossy()))?;
         (row.parse)(row, argument, scope)
     }

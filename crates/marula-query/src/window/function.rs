@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::expression::{Arena, Frame, Scope, print};
 use crate::meter;
 use crate::stage::needs::Needs;
+use crate::usage;
 
 errors! {
     field_not_object(name: &str) = FailedToParse, "The field '{name}' must be an object";
@@ -131,8 +132,13 @@ static FUNCTIONS: &[&[FunctionRow]] = &[calculus::ROWS, rank::ROWS, smooth::ROWS
 /// Accumulators that are not window functions.
 pub(crate) const NOT_IN_WINDOWS: &[&[u8]] = &[b"$accumulator", b"$mergeObjects"];
 
+/// The names of all functions, accumulators included.
+pub(crate) fn names() -> Vec<&'static str> {
+    let is_in_windows = |name: &&str| !NOT_IN_WINDOWS.contains(&name.as_bytes());
+    accumulator::names().into_iter().filter(is_in_windows).chain(function_names()).collect()
+}
+
 /// The names of the functions that are no accumulators.
-#[cfg(test)]
 pub(crate) fn function_names() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.iter().flat_map(|rows| rows.iter()).map(|row| row.name)
 }
@@ -161,7 +167,10 @@ impl WindowFunction {
         let rows = FUNCTIONS.iter().flat_map(|rows| rows.iter());
         let row = rows.into_iter().find(|row| *row.name.as_bytes() == **function.name);
         let function: Box<dyn Function> = match row {
-            Some(row) => (row.parse)(&Spec { name: row.name, argument, fields: doc, sort }, scope)?,
+            Some(row) => {
+                usage::WINDOW_FUNCTIONS.note(row.name);
+                (row.parse)(&Spec { name: row.name, argument, fields: doc, sort }, scope)?
+            }
             None => {
                 let name: &[u8] = function.name;
                 let is_known = accumulator::is_known(name, scope.context.version);
@@ -169,6 +178,7 @@ impl WindowFunction {
                     Ok(known) if is_known && !NOT_IN_WINDOWS.contains(&name) => known,
                     _ => return Err(unknown_function(&text(name))),
                 };
+                usage::WINDOW_FUNCTIONS.note(name);
                 parse_accumulated(&Spec { name, argument, fields: doc, sort }, scope)?
             }
         };

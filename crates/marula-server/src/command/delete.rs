@@ -11,6 +11,7 @@ use marula_query::expression::short_double_text;
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
 use crate::context::Context;
+use crate::counters::Counter;
 use crate::ended::Counts;
 use crate::request::Request;
 use crate::statements::{Batch, Statement};
@@ -78,12 +79,18 @@ fn run<'r>(
     };
     let batch = Batch::read(ctx, request, "deletes", check)?;
     let mut deleted = 0;
+    // A run that is postponed counts nothing.
+    let of_many = Counter::default();
     let read = |statement: Doc<'r>, number| {
-        read_statement(&statement, request).map(|op| DeleteOp { number, ..op })
+        let op = read_statement(&statement, request)?;
+        of_many.add_if(op.multi);
+        Ok(DeleteOp { number, ..op })
     };
     let report = batch.execute(ctx, request, read, |_, count: i64| deleted += count)?;
-    ctx.server.counters.delete.add(batch.statements.len() as u64);
-    ctx.server.counters.documents_deleted.add(deleted.unsigned_abs());
+    let counters = &ctx.server.counters;
+    counters.delete.add(batch.statements.len() as u64);
+    counters.deletes_of_many.add_all_of(&of_many);
+    counters.documents_deleted.add(deleted.unsigned_abs());
     reply.append("n", clamp(deleted));
     ctx.append_op_time(reply);
     write_reply::write_errors(&report.errors, reply);

@@ -72,6 +72,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         None => {}
     }
     let answer = args.run(&ctx.env(), &ns, &mut op)?;
+    let is_pipeline = args.update.is_some_and(|update| update.as_array().is_some());
+    let forms = &ctx.server.counters.find_and_modify_forms;
+    forms.note(false, is_pipeline, args.has_array_filters());
     reply.append_elements(answer.as_doc().elements_bytes());
     Ok(Outcome::Done)
 }

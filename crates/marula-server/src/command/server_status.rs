@@ -119,7 +119,7 @@ pub(super) fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut Do
     reply.append("uptimeEstimate", uptime_ms / 1000);
     reply.append("localTime", Value::DateTime(context.now_ms));
     let section = Section { server, now_ms: context.now_ms };
-    let only_in_set = |name: &str| matches!(name, "repl" | "defaultRWConcern" | "electionMetrics");
+    let only_in_set = |name: &str| matches!(name, "repl" | "defaultRWConcern");
     for (name, write) in SECTIONS {
         if request.arg(name).is_some_and(|wanted| !wanted.is_truthy()) {
             continue;

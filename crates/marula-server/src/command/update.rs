@@ -15,6 +15,7 @@ use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
 use crate::context::Context;
+use crate::counters::UpdateForms;
 use crate::ended::Counts;
 use crate::request::Request;
 use crate::statements::{Batch, Statement};
@@ -200,15 +201,24 @@ fn run<'r>(
     let batch = Batch::read(ctx, request, "updates", check)?;
     let (mut matched, mut modified) = (0i64, 0i64);
     let mut upserted: Vec<(usize, ValueBuf)> = Vec::new();
-    let read = |fields: Doc<'r>, number| Ok(WordedUpdate::read(fields, request, number));
+    // A run that is postponed counts nothing.
+    let forms = UpdateForms::default();
+    let read = |fields: Doc<'r>, number| {
+        let worded = WordedUpdate::read(fields, request, number);
+        let op = &worded.op;
+        forms.note(op.multi, op.update.as_array().is_some(), op.array_filters.is_some());
+        Ok(worded)
+    };
     let report = batch.execute(ctx, request, read, |index, updated: Updated| {
         matched += updated.matched;
         modified += updated.modified;
         upserted.extend(updated.upserted.map(|id| (index, id)));
     })?;
     check_stages(ctx, &batch.ns, &batch.statements)?;
-    ctx.server.counters.update.add(batch.statements.len() as u64);
-    ctx.server.counters.documents_updated.add(modified.unsigned_abs());
+    let counters = &ctx.server.counters;
+    counters.update.add(batch.statements.len() as u64);
+    counters.update_forms.add(&forms);
+    counters.documents_updated.add(modified.unsigned_abs());
     reply.append("n", clamp(matched));
     ctx.append_op_time(reply);
     write_reply::write_errors(&report.errors, reply);

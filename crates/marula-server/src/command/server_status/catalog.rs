@@ -2,6 +2,9 @@
 
 use marula_bson::{DocWriter, doc_fields};
 use marula_db::build::Phase;
+use marula_db::index::kind::IndexKind;
+use marula_db::index::place::Geography;
+use marula_db::index::spec::IndexSpec;
 
 use super::{Section, int, long};
 
@@ -70,46 +73,63 @@ pub(super) fn index_bulk_builder(section: &Section<'_>, out: &mut DocWriter<'_>)
     );
 }
 
+/// A feature of indexes, and whether an index has it.
+type Feature = (&'static str, fn(&IndexSpec) -> bool);
+
+/// The features by which indexes are counted. One on `_id` has only that.
+const FEATURES: &[Feature] = &[
+    ("2d", |spec| is_of_places(spec, |geography| matches!(geography, Geography::Flat(_)))),
+    ("2dsphere", |spec| {
+        is_of_places(spec, |geography| matches!(geography, Geography::Sphere { .. }))
+    }),
+    // Places in measurements have no index here.
+    ("2dsphere_bucket", |_| false),
+    ("collation", |spec| spec.collation.is_some()),
+    ("compound", |spec| field_count(spec) > 1),
+    ("hashed", |spec| matches!(spec.kind, IndexKind::Hashed { .. })),
+    ("id", IndexSpec::is_id),
+    ("normal", |spec| matches!(spec.kind, IndexKind::Ordinary)),
+    ("partial", |spec| spec.partial.is_some()),
+    ("prepareUnique", |spec| spec.prepare_unique),
+    ("single", |spec| field_count(spec) == 1),
+    ("sparse", |spec| spec.sparse),
+    ("text", |spec| matches!(spec.kind, IndexKind::Text(_))),
+    ("ttl", |spec| spec.expire_after_seconds.is_some()),
+    ("unique", |spec| spec.unique),
+    ("wildcard", |spec| matches!(spec.kind, IndexKind::Wildcard(_))),
+];
+
+fn is_of_places(spec: &IndexSpec, is_wanted: fn(&Geography) -> bool) -> bool {
+    matches!(&spec.kind, IndexKind::Places(geography) if is_wanted(geography))
+}
+
+/// The number of fields of an index. All texts of a text index are one, which its key shows as two.
+fn field_count(spec: &IndexSpec) -> usize {
+    let shown = spec.key.as_doc().iter().count();
+    shown - usize::from(matches!(spec.kind, IndexKind::Text(_)))
+}
+
+/// Writes the number of indexes by their features, and how often those that exist were used.
 pub(super) fn index_stats(section: &Section<'_>, out: &mut DocWriter<'_>) {
-    const KINDS: [&str; 10] = [
-        "collation",
-        "compound",
-        "id",
-        "normal",
-        "partial",
-        "prepareUnique",
-        "single",
-        "sparse",
-        "ttl",
-        "unique",
-    ];
-    let mut counts = [0_i64; KINDS.len()];
+    let mut counts = [(0_i64, 0_u64); FEATURES.len()];
     let mut total = 0_i64;
     for collection in section.server.db.catalog().all() {
         for index in &collection.state().indexes {
-            let spec = &index.spec;
             total += 1;
-            let is_normal = !spec.is_id();
-            let flags = [
-                spec.collation.is_some(),
-                spec.parts.len() > 1,
-                spec.is_id(),
-                is_normal,
-                spec.partial.is_some(),
-                false,
-                is_normal && spec.parts.len() == 1,
-                spec.sparse,
-                spec.expire_after_seconds.is_some(),
-                spec.unique && is_normal,
-            ];
-            for (count, flag) in counts.iter_mut().zip(flags) {
-                *count += i64::from(flag);
+            let (uses, _) = index.usage();
+            let is_id = index.spec.is_id();
+            for ((name, has), (count, accesses)) in FEATURES.iter().zip(&mut counts) {
+                if has(&index.spec) && (!is_id || *name == "id") {
+                    *count += 1;
+                    *accesses += uses;
+                }
             }
         }
     }
     out.append("count", total);
     let mut features = out.begin_doc("features");
-    for (kind, count) in KINDS.iter().zip(counts) {
-        features.begin_doc(kind).append("count", count);
+    for ((name, _), (count, accesses)) in FEATURES.iter().zip(counts) {
+        let mut feature = features.begin_doc(name);
+        doc_fields!(feature; "count": count, "accesses": long(accesses));
     }
 }

@@ -18,7 +18,14 @@ pub(super) fn metrics(section: &Section<'_>, out: &mut DocWriter<'_>) {
     commands.append("<UNKNOWN>", count(&counters.unknown_commands));
     for (command, counted) in counters.by_command() {
         let mut entry = commands.begin_doc(command.name);
+        let forms = counters.forms_of(command);
+        if let Some(forms) = forms {
+            entry.append("arrayFilters", count(&forms.array_filters));
+        }
         entry.append("failed", count(&counted.failed));
+        if let Some(forms) = forms {
+            entry.append("pipeline", count(&forms.pipelines));
+        }
         if counted.rejected.get() > 0 {
             entry.append("rejected", count(&counted.rejected));
         }
@@ -29,6 +36,7 @@ pub(super) fn metrics(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let mut operators = out.begin_doc("operatorCounters");
     write_used(&usage::EXPRESSIONS, &mut operators.begin_doc("expressions"));
     write_used(&usage::ACCUMULATORS, &mut operators.begin_doc("groupAccumulators"));
+    write_used(&usage::WINDOW_FUNCTIONS, &mut operators.begin_doc("windowAccumulators"));
     drop(operators);
     write_api_versions(section, &mut out.begin_doc("apiVersions"));
     let cursors = server.cursors.statistics();
@@ -89,9 +97,11 @@ pub(super) fn metrics(section: &Section<'_>, out: &mut DocWriter<'_>) {
         "dotsAndDollarsFields": { "inserts": long(inserts_with_dollars()), "updates": 0_i64 },
         "mongos": { "cursor": { "moreThanOneBatch": 0_i64, "totalOpened": 0_i64 } },
         "query": {
+            "deleteManyCount": count(&counters.deletes_of_many),
             "externalRetryableWriteCount": long(server.transactions.statistics().numbered_writes),
             "internalRetryableWriteCount": 0_i64,
             "planCacheTotalSizeEstimateBytes": long(plan_cache_bytes()),
+            "updateManyCount": count(&counters.update_forms.many),
             "updateOneOpStyleBroadcastWithExactIDCount": 0_i64,
         },
         "queryStats": {
@@ -101,15 +111,56 @@ pub(super) fn metrics(section: &Section<'_>, out: &mut DocWriter<'_>) {
             "numRateLimitedRequests": 0_i64,
             "queryStatsStoreSizeEstimateBytes": 0_i64,
         },
-        "repl": {
-            "apply": { "attemptsToBecomeSecondary": 0_i64, "batches": { "num": 0, "totalMillis": 0 }, "ops": 0_i64 },
-            "buffer": { "count": 0_i64, "maxSizeBytes": 0_i64, "sizeBytes": 0_i64 },
-            "network": { "bytes": 0_i64, "getmores": { "num": 0, "totalMillis": 0 }, "ops": 0_i64, "readersCreated": 0_i64 },
-        },
         "ttl": {
             "deletedDocuments": count(&counters.ttl_deleted),
             "passes": count(&counters.ttl_passes),
         },
+    );
+    write_replication(&mut out.begin_doc("repl"));
+}
+
+/// Writes zeros: a set of one member applies no entries of others, and chooses no member to copy.
+fn write_replication(out: &mut DocWriter<'_>) {
+    doc_fields!(out;
+        "executor": {
+            "pool": { "inProgressCount": 0 },
+            "queues": { "networkInProgress": 0, "sleepers": 0 },
+            "unsignaledEvents": 0,
+            "shuttingDown": false,
+            "networkInterface": "",
+        },
+        "apply": {
+            "attemptsToBecomeSecondary": 0_i64,
+            "batchSize": 0_i64,
+            "batches": { "num": 0, "totalMillis": 0 },
+            "ops": 0_i64,
+        },
+        "buffer": { "count": 0_i64, "maxSizeBytes": 0_i64, "sizeBytes": 0_i64 },
+        "initialSync": { "completed": 0_i64, "failedAttempts": 0_i64, "failures": 0_i64 },
+        "network": {
+            "bytes": 0_i64,
+            "getmores": { "num": 0, "totalMillis": 0, "numEmptyBatches": 0_i64 },
+            "notPrimaryLegacyUnacknowledgedWrites": 0_i64,
+            "notPrimaryUnacknowledgedWrites": 0_i64,
+            "oplogGetMoresProcessed": { "num": 0, "totalMillis": 0 },
+            "ops": 0_i64,
+            "readersCreated": 0_i64,
+            "replSetUpdatePosition": { "num": 0_i64 },
+        },
+        "reconfig": { "numAutoReconfigsForRemovalOfNewlyAddedFields": 0_i64 },
+        "stateTransition": {
+            "lastStateTransition": "",
+            "userOperationsKilled": 0_i64,
+            "userOperationsRunning": 0_i64,
+        },
+        "syncSource": {
+            "numSelections": 0_i64,
+            "numSyncSourceChangesDueToSignificantlyCloserNode": 0_i64,
+            "numTimesChoseDifferent": 0_i64,
+            "numTimesChoseSame": 0_i64,
+            "numTimesCouldNotFind": 0_i64,
+        },
+        "waiters": { "opTime": 0_i64, "replication": 0_i64 },
     );
 }
 
