@@ -76,9 +76,41 @@ def test_nesting(c):
         return doc
 
     c.insert_one(nest(100))
-    with pytest.raises((WriteError, OperationFailure)):
-        c.insert_one(nest(250))
-    assert c.count_documents({}) == 1
+    # What is empty adds no part to its path, of which there are 180.
+    c.insert_one(nest(180))
+    for depth in (181, 250):
+        with pytest.raises((WriteError, OperationFailure)):
+            c.insert_one(nest(depth))
+    assert c.count_documents({}) == 2
+
+
+@pytest.mark.parametrize("parts, told", [
+    (180, None), (181, "Document exceeds maximum nesting depth of 180"), (200, "Document exceeds maximum nesting depth of 180"),
+    (201, "cannot convert document to BSON because it exceeds the limit of 200 levels of nesting"),
+])
+def test_what_a_pipeline_nests(c, parts, told):
+    stages = [{"$set": {".".join(["a"] * (parts - 2)): 1}}, {"$replaceWith": {"x": {"y": "$$ROOT"}}}]
+    for write in (c.update_one, c.find_one_and_update):
+        c.replace_one({"_id": 1}, {}, upsert=True)
+        if told is None:
+            write({"_id": 1}, stages)
+            continue
+        with pytest.raises(OperationFailure) as error:
+            write({"_id": 1}, stages)
+        assert error.value.code == 15 and told in str(error.value)
+
+
+@pytest.mark.parametrize("target", [{"$out": "o"}, {"$merge": "o"}], ids=str)
+@pytest.mark.parametrize("parts, code", [(180, None), (181, 15)])
+def test_what_a_pipeline_stores_has_180_levels(db, target, parts, code):
+    db.c.insert_one({"_id": 1})
+    pipeline = [{"$set": {".".join(["a"] * parts): 1}}, target]
+    if code is None:
+        db.c.aggregate(pipeline)
+    else:
+        with pytest.raises(OperationFailure) as error:
+            db.c.aggregate(pipeline)
+        assert error.value.code == code
 
 
 @pytest.mark.parametrize("compressor", ["snappy", "zlib", "zstd"])

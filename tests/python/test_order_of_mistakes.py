@@ -532,3 +532,49 @@ def test_a_document_that_a_window_skips_is_computed(db, function):
     output = {"w": {function: argument.get(function, input), "window": {"range": [5, 6]}}}
     pipeline = [{"$setWindowFields": {"sortBy": {"s": 1}, "output": output}}]
     assert code(db, {"aggregate": "c", "pipeline": pipeline, "cursor": {}}) == 14
+
+
+FAILS = {"$expr": {"$tsSecond": {"a": "$a"}}}
+HOLDS = {"$expr": {"$lte": ["$a", "$$v"]}}
+
+
+@pytest.mark.parametrize("branches", [[FAILS, HOLDS], [HOLDS, FAILS]], ids=["fails first", "holds first"])
+@pytest.mark.parametrize("write", [
+    {"delete": "c", "deletes": [{"limit": 0}]}, {"delete": "c", "deletes": [{"limit": 1}]},
+    {"update": "c", "updates": [{"u": {"$set": {"x": 1}}, "multi": True}]},
+    {"update": "c", "updates": [{"u": {"$set": {"x": 1}}}]}, {"findAndModify": "c", "remove": True},
+], ids=str)
+def test_a_write_evaluates_a_comparison_before_another_expression(db, branches, write):
+    db.c.insert_one({"_id": 1})
+    query = {"$or": branches}
+    statements = {"deletes": "q", "updates": "q"}
+    command = {name: [{statements[name]: query, **value[0]}] if name in statements else value for name, value in write.items()}
+    if "findAndModify" in write:
+        command["query"] = query
+    assert failure(db, {**command, "let": {"v": 5}})[0] == 0
+
+
+@pytest.mark.parametrize("unique, on, other, is_on", [
+    ([], None, {"_id": 1}, True), (["b"], None, {"_id": 2, "b": 1}, False), (["b"], "b", {"_id": 2, "b": 1}, True),
+    (["b"], "b", {"_id": 1, "b": 2}, False), ([[("b", 1), ("a", -1)]], ["a", "b"], {"_id": 2, "a": 1, "b": 1}, True),
+    ([[("b", 1), ("a", -1)], "b"], ["a", "b"], {"_id": 2, "a": 2, "b": 1}, False),
+])
+def test_a_merge_tells_whether_the_document_is_one_with_its_fields(db, unique, on, other, is_on):
+    for keys in unique:
+        db.target.create_index(keys, unique=True)
+    db.target.insert_one(other)
+    db.c.insert_one({"_id": 1, "a": 1, "b": 1})
+    stage = {"into": "target", "whenMatched": "fail", **({"on": on} if on else {})}
+    found = "$merge with whenMatched: fail found an existing document with the same values for the 'on' fields"
+    told = failure(db, {"aggregate": "c", "pipeline": [{"$merge": stage}], "cursor": {}})
+    assert told[0] == 11000
+    assert (found if is_on else "$merge failed due to a DuplicateKey error") in told[1]
+
+
+@pytest.mark.parametrize("query", [{"$nor": [{}]}, {"_id": 1, "$nor": [{}, {"x": 1}]}, {"$alwaysFalse": 1}, {"a": {"$in": []}}], ids=str)
+@pytest.mark.parametrize("rest", [[], [{"$addFields": {"x": 1}}], [{"$limit": 1}]], ids=str)
+def test_a_search_by_distance_that_cannot_find_anything_finds_nothing(db, query, rest):
+    db.c.insert_one({"_id": 1, "p": [0, 0]})
+    db.c.create_index([("p", "2dsphere")])
+    search = {"near": {"type": "Point", "coordinates": [0, 0]}, "distanceField": "d", "query": query}
+    assert list(db.c.aggregate([{"$geoNear": search}, *rest])) == []

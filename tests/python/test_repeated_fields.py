@@ -124,6 +124,18 @@ def test_a_field_of_a_stage_comes_once(answer, stage, repeated, place):
     assert answer(fields({**AGGREGATE, "pipeline": [stage]}, repeated)) == once(place)
 
 
+@pytest.mark.parametrize("more, expected", [
+    ([("partitionBy", 1)], once("$setWindowFields.partitionBy")),
+    ([("x", 1)], "40415 BSON field '$setWindowFields.x' is an unknown field."),
+    ([("sortBy", 1)], "14 BSON field '$setWindowFields.sortBy' is the wrong type 'int', expected type 'object'"),
+    ([], "40414 BSON field '$setWindowFields.output' is missing but a required field"),
+    ([("output", {})], "168 Unrecognized expression '$nope'"),
+], ids=str)
+def test_the_fields_of_windows_are_checked_before_an_expression(answer, more, expected):
+    stage = Fields([("partitionBy", fields({"$nope": 1})), *((name, fields(value)) for name, value in more)])
+    assert answer(fields({**AGGREGATE, "pipeline": [fields({"$setWindowFields": stage})]})) == expected
+
+
 @pytest.mark.parametrize("twice", [(None, [1, 2]), ([1, 2], None), (None, None), ("full", 1)], ids=str)
 def test_the_bounds_of_a_range_come_once_also_as_null(answer, twice):
     reach = Fields([("step", 1), *(("bounds", bounds) for bounds in twice)])

@@ -113,7 +113,9 @@ impl<'a> DeleteOp<'a> {
         collection: Option<&Collection>,
     ) -> Result<(Filter, QueryContext)> {
         let context = env.context(collection, self.collation, self.let_variables)?;
-        Ok((Filter::parse(self.query, &context)?, context))
+        let mut filter = Filter::parse(self.query, &context)?;
+        filter.add_index_conditions(&context);
+        Ok((filter, context))
     }
 
     /// Makes the query for `explain`.

@@ -99,6 +99,11 @@ impl<'a> FindAndModifyOp<'a> {
         Ok(op)
     }
 
+    /// Returns whether the update has `arrayFilters`.
+    pub fn has_array_filters(&self) -> bool {
+        self.array_filters.is_some()
+    }
+
     /// Executes the operation and returns the fields of its reply.
     ///
     /// Errors: those of the update, the filter and their parts, of the execution and of the write.
@@ -113,7 +118,8 @@ impl<'a> FindAndModifyOp<'a> {
         }
         let parts = self.read(env, collection.as_deref(), op.empty_timestamps)?;
         let Parts { update, draft, order, fields, context } = parts;
-        let filter = draft.finish_for_positions(&context)?;
+        let mut filter = draft.finish_for_positions(&context)?;
+        filter.add_index_conditions(&context);
         if is_made {
             // The collection exists even if the command fails after this.
             op.user_writes.check(ns.db()).map_err(executor_error)?;

@@ -172,7 +172,8 @@ impl<'a> UpdateOp<'a> {
         let update = Update::parse(self.update, &options, context)?;
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
         let context = update.context().filter(|_| self.constants.is_some()).unwrap_or(context);
-        let filter = Filter::draft(self.query, purpose, context)?.finish(context)?;
+        let mut filter = Filter::draft(self.query, purpose, context)?.finish(context)?;
+        filter.add_index_conditions(context);
         Ok((update, filter))
     }
 

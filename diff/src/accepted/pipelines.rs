@@ -244,6 +244,16 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "A `$geoNear` in the pipeline of a `$lookup` evaluates its `query` with the variables of each document",
+        applies: |case, difference| {
+            let joins = |pipeline: &Vec<String>| pipeline.iter().any(|name| name == "$lookup");
+            difference.class == "results"
+                && mentions(case, "$geoNear")
+                && mentions(case, "let")
+                && pipelines(case).iter().any(joins)
+        },
+    },
+    Accepted {
         words: "`n` of `$minN` and similar accumulators is a long",
         applies: |_, difference| difference.class == "code 5787908 for 0",
     },

@@ -26,14 +26,17 @@ pub fn inserts_with_dollars() -> u64 {
     INSERTS_WITH_DOLLARS.load(Ordering::Relaxed)
 }
 
-/// The maximum nesting of an inserted document; replies and the oplog need additional levels around
-/// it.
+/// The maximum number of parts of a path in an inserted document; replies and the oplog need
+/// additional levels around it.
 const DEPTH_MAX: u32 = 180;
 
-/// Returns whether `doc` has more than `levels` levels of nested documents.
-fn is_deeper(doc: Doc<'_>, levels: u32) -> bool {
+/// Returns whether `doc` has a path of more than `parts` parts.
+fn is_deeper(doc: Doc<'_>, parts: u32) -> bool {
+    if parts == 0 {
+        return !doc.is_empty();
+    }
     doc.iter().any(|element| match element.value.get() {
-        Value::Document(inner) | Value::Array(inner) => levels == 0 || is_deeper(inner, levels - 1),
+        Value::Document(inner) | Value::Array(inner) => is_deeper(inner, parts - 1),
         _ => false,
     })
 }

@@ -22,14 +22,16 @@ errors! {
 pub struct Search {
     stage: Arc<dyn Stage>,
     path: FieldPath,
-    test: NearTest,
+    /// The search; none if no document can match.
+    test: Option<NearTest>,
 }
 
 impl Search {
     /// Writes a found document with the fields that the stage adds. Returns its distance, without
     /// the multiplier, and its location.
     pub(super) fn write(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<Option<(f64, ValueBuf)>> {
-        match (self.test.measure(&self.path, doc), self.stage.kind()) {
+        let found = self.test.as_ref().and_then(|test| test.measure(&self.path, doc));
+        match (found, self.stage.kind()) {
             (Some((distance, place)), Kind::GeoNear(stage)) => {
                 stage.write(doc, distance, place, out)?;
                 Ok(Some((distance, place.get().to_buf())))
@@ -63,7 +65,7 @@ pub(crate) fn take(
     }
     let path = searched(search, state, ns)?;
     let filter = search.filter(&path, context)?;
-    let Some(test) = filter.near().map(|(_, test)| test.clone()) else { return Ok(None) };
+    let test = filter.near().map(|(_, test)| test.clone());
     let query = Query::new(filter, context.clone());
     let rest = Pipeline::from_stages(rest.to_vec()).asking(pipeline.asked());
     Ok(Some((query, Search { stage: stage.clone(), path, test }, rest)))

@@ -58,6 +58,8 @@ pub struct Filter {
     written: Option<Arc<Node>>,
     /// Whether the text is `{ _id: <value> }`.
     names_id: bool,
+    /// Whether the conditions that follow from an `$expr` are added.
+    has_index_conditions: bool,
 }
 
 /// The purpose of a filter; some purposes forbid some operators.
@@ -195,13 +197,13 @@ impl Filter {
     /// bounds.
     pub fn from_node(root: Node, context: &Context) -> Filter {
         let collation = context.collation.clone();
-        let collator = collation.as_ref().map(Collation::collator);
-        Filter {
-            root: canonical::canonical(root, collator),
-            collation,
-            written: None,
-            names_id: false,
-        }
+        let root = canonical::canonical(root, collation.as_ref().map(Collation::collator));
+        Filter::of_root(root, collation)
+    }
+
+    fn of_root(root: Node, collation: Option<Collation>) -> Filter {
+        let (written, names_id, has_index_conditions) = (None, false, false);
+        Filter { root, collation, written, names_id, has_index_conditions }
     }
 
     /// Creates a filter from a tree, and keeps both the original and the canonical tree.
@@ -229,15 +231,20 @@ impl Filter {
         let root = expr::with_conditions(&once).unwrap_or(once);
         let mut root = canonical::simplified(root, self.collator());
         expr::prepare(&mut root);
-        Filter { root, collation: self.collation.clone(), written: None, names_id: false }
+        Filter::of_root(root, self.collation.clone())
     }
 
-    /// Adds the conditions that follow from an `$expr`, for use by indexes: the same documents
-    /// match.
+    /// Adds the conditions that follow from an `$expr`, once, for use by indexes: the same
+    /// documents match. They also change the order in which branches of an `$or` are evaluated, so
+    /// that a write, which evaluates the filter once more, must have them, too.
     pub fn add_index_conditions(&mut self, context: &Context) {
+        if self.has_index_conditions {
+            return;
+        }
         if let Some(root) = expr::with_conditions(&self.root) {
             *self = Filter { written: self.written.take(), ..Filter::from_node(root, context) };
         }
+        self.has_index_conditions = true;
     }
 
     /// The search by distance in the filter, if any, with its path.
@@ -258,7 +265,7 @@ impl Filter {
 
     /// Creates a filter from a tree whose parts are in canonical form already; their order is kept.
     pub fn of_canonical(root: Node, context: &Context) -> Filter {
-        Filter { root, collation: context.collation.clone(), written: None, names_id: false }
+        Filter::of_root(root, context.collation.clone())
     }
 
     /// The tree.

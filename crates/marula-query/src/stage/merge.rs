@@ -456,12 +456,27 @@ impl Merge {
         Ok(Prepared { document, filter, variables })
     }
 
+    /// Returns whether a duplicate key is one of an index on just the `on` fields.
+    fn is_on_fields(&self, error: &Error) -> bool {
+        let fields = DocBuf::build(|out| {
+            out.append_elements(error.fields());
+        });
+        let pattern = fields.as_doc().get("keyPattern").and_then(|pattern| pattern.as_doc());
+        pattern.is_some_and(|pattern| {
+            pattern.iter().count() == self.on.len()
+                && self.on.iter().all(|path| pattern.get(path).is_some())
+        })
+    }
+
     fn write(&self, prepared: &Prepared, env: &Env) -> Result<()> {
         let Prepared { document, filter, variables } = prepared;
         let document = document.as_doc();
         check_result(document)?;
         if matches!(self.when_matched, WhenMatched::Fail) {
-            return self.insert(document, env).map_err(|error| explained(error, FOUND_EXISTING));
+            return self.insert(document, env).map_err(|error| {
+                let words = if self.is_on_fields(&error) { FOUND_EXISTING } else { DUPLICATE };
+                explained(error, words)
+            });
         }
         let update = self.update(document);
         if self.is_upsert() {

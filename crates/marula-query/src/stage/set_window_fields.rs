@@ -70,9 +70,7 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         let object =
             |name: &str| value.as_doc().ok_or_else(|| field_not_object(name, value.kind().alias()));
         match &**element.name {
-            b"partitionBy" => {
-                partition_by = Some(Expression::parse(value, &mut parser.scope())?);
-            }
+            b"partitionBy" => partition_by = Some(value),
             b"sortBy" | b"output" if value.is_nullish() => {}
             b"sortBy" => sort = Some(object("sortBy")?),
             b"output" => output = Some(object("output")?),
@@ -83,7 +81,11 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
             once.note(element.name)?;
         }
     }
-    push(partition_by, sort, output.ok_or_else(no_output)?, parser)
+    // The form of all fields is checked before an expression is read.
+    let output = output.ok_or_else(no_output)?;
+    let read = |value: Value<'_>| Expression::parse(value, &mut parser.scope());
+    let partition_by = partition_by.map(read).transpose()?;
+    push(partition_by, sort, output, parser)
 }
 
 /// Adds the stages of a `$setWindowFields`, which `$fill` uses too, to the parser.

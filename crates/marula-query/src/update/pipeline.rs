@@ -92,7 +92,7 @@ impl PipelineUpdate {
         }
         own_id.map_or(Ok(()), stored::check_id)?;
         check_same_id(id, own_id)?;
-        stored::check_depth(new)?;
+        stored::check_result_depth(new)?;
         let id = own_id.or(id);
         match self.field_order.as_ref().and_then(|field_order| field_order.restore(doc, new)) {
             Some(new) => write_id_first(new.as_doc(), id, out),

@@ -7,6 +7,8 @@ use marula_error::{Result, errors};
 /// The maximum number of parts of the path to a value of a stored document. Source: mongod 6.0,
 /// whose limit for stored documents is 20 below that for messages.
 pub(super) const DEPTH_MAX: usize = 180;
+/// The maximum depth of what a pipeline gives, before it is checked as a document to store.
+const RESULT_DEPTH_MAX: usize = 200;
 /// The maximum number of parts of an operator's path. A document of that depth cannot be stored;
 /// the limit keeps recursion along paths small.
 pub(super) const PATH_PARTS_MAX: usize = 250;
@@ -17,6 +19,8 @@ pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const BUFFER_BYTES_MAX: usize = DOCUMENT_BYTES_MAX + 16 * 1024;
 
 errors! {
+    /// The result of a pipeline is too deep for a document of any use.
+    too_deep_result() = Overflow, "cannot convert document to BSON because it exceeds the limit of {RESULT_DEPTH_MAX} levels of nesting";
     /// The document nests too deep.
     pub(super) too_deep() = Overflow, "Document exceeds maximum nesting depth of {DEPTH_MAX}";
     /// The document is too large.
@@ -124,6 +128,15 @@ pub(super) fn check_depth(doc: Doc<'_>) -> Result<()> {
         return Err(too_deep());
     }
     Ok(())
+}
+
+/// Checks the depth of what a pipeline makes of a document.
+pub(super) fn check_result_depth(doc: Doc<'_>) -> Result<()> {
+    match depth_of(doc) {
+        depth if depth > RESULT_DEPTH_MAX => Err(too_deep_result()),
+        depth if depth > DEPTH_MAX => Err(too_deep()),
+        _ => Ok(()),
+    }
 }
 
 /// Checks the names of an `_id`'s fields: those with a dollar sign are the parts of a DBRef.

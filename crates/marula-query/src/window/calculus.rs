@@ -214,9 +214,9 @@ impl SlopeFunction {
                 held = window.start..window.start;
             }
             // Those that the window skips are added, too, and removed at once.
-            for at in held.end..window.end {
+            for (at, time) in times.iter().enumerate().take(window.end).skip(held.end) {
                 meter::spend(meter::CALL)?;
-                let point = self.point(&times[at], &partition.value(&self.input, at)?)?;
+                let point = self.point(time, &partition.value(&self.input, at)?)?;
                 if let Some(before) = points.back() {
                     area.change(trapezoid(*before, point).into(), 1);
                 }
