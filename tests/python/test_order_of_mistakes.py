@@ -578,3 +578,12 @@ def test_a_search_by_distance_that_cannot_find_anything_finds_nothing(db, query,
     db.c.create_index([("p", "2dsphere")])
     search = {"near": {"type": "Point", "coordinates": [0, 0]}, "distanceField": "d", "query": query}
     assert list(db.c.aggregate([{"$geoNear": search}, *rest])) == []
+
+
+@pytest.mark.parametrize("vars, told", [
+    ([], 0), ({}, 0), ([1], "'0' starts with an invalid character for a user variable name"), (None, "expected an object (vars)"),
+])
+def test_variables_in_an_array_have_numbers_for_names(db, vars, told):
+    pipeline = [{"$project": {"x": {"$let": {"vars": vars, "in": 1}}}}]
+    code, text = failure(db, {"aggregate": "c", "pipeline": pipeline, "cursor": {}})
+    assert code == 0 if told == 0 else told in text

@@ -32,6 +32,8 @@ class Files:
         self.signed("stranger", "/CN=stranger", by="other")
         self.ssl("pkcs8", "-topk8", "-in", "server.key", "-passout", "pass:geheim", "-out", "enc.key")
         self.join("enc.pem", "server.crt", "enc.key")
+        self.ssl("ec", "-in", "server.key", "-aes256", "-passout", "pass:geheim", "-out", "older.key")
+        self.join("older.pem", "server.crt", "older.key")
         (folder / "index.txt").write_text("")
         (folder / "ca.conf").write_text("[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\ndefault_md=sha256\n"
                                         "default_crl_days=30\ncrlnumber=crlnumber\n")
@@ -137,6 +139,25 @@ def test_an_encrypted_key_whose_password_is_not_told(files):
         assert "geheim" not in running.tail(10**6)
 
 
+# The older form of OpenSSL, as `openssl genrsa -aes256` wrote it before version 3.
+@pytest.mark.parametrize("cipher", ["aes128", "aes192", "aes256", "des3"])
+@pytest.mark.parametrize("kind", ["ec", "rsa"])
+def test_a_key_in_the_older_encrypted_form(files, kind, cipher):
+    key = "again.key"
+    if kind == "ec":
+        files.ssl("ec", "-in", "server.key", f"-{cipher}", "-passout", "pass:geheim", "-out", key)
+        files.join("again.pem", "server.crt", key)
+    else:
+        files.ssl("genrsa", "-traditional", f"-{cipher}", "-passout", "pass:geheim", "-out", key, "2048")
+        files.ssl("req", "-x509", "-key", key, "-passin", "pass:geheim", "-subj", "/CN=localhost", "-out", "again.crt")
+        files.join("again.pem", "again.crt", key)
+    assert "Proc-Type: 4,ENCRYPTED" in (files.folder / "again.pem").read_text()
+    own = {} if kind == "ec" else {"tlsAllowInvalidCertificates": True}
+    with serving(files, "requireTLS", OPTIONAL, "--tlsCertificateKeyFilePassword", "geheim", key="again.pem") as running:
+        with client(files, running, **own) as one:
+            assert one.admin.command("ping")["ok"] == 1
+
+
 def test_the_mode_goes_one_way(files):
     with serving(files, "allowTLS", OPTIONAL) as running:
         with client(files, running) as one:
@@ -236,14 +257,18 @@ def test_idle_and_half_open_connections_hold_nobody_up(files):
     with serving(files, "preferTLS", OPTIONAL) as running, contextlib.ExitStack() as stack:
         def connected():
             return stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
-        for _ in range(200):
-            stack.enter_context(trusting.wrap_socket(connected(), server_hostname="localhost"))
-        for _ in range(50):
-            connected().sendall(bytes([0x16, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]) + b"r" * 40)
         with client(files, running) as one:
+            one.t.c.insert_one({"_id": -1})
+            threads = len(os.listdir(f"/proc/{running.process.pid}/task"))
+            for _ in range(1000):
+                stack.enter_context(trusting.wrap_socket(connected(), server_hostname="localhost"))
+            for _ in range(200):
+                connected().sendall(bytes([0x16, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]) + b"r" * 40)
             for number in range(20):
                 one.t.c.insert_one({"_id": number})
-            assert one.t.c.count_documents({}) == 20
+            assert one.t.c.count_documents({}) == 21
+            if not server.is_mongod():
+                assert len(os.listdir(f"/proc/{running.process.pid}/task")) <= threads
 
 
 def test_garbage_ends_its_connection_alone(files):
@@ -287,6 +312,9 @@ def test_mongod_conf(files, tmp_path):
     (["--tlsMode", "requireTLS", "--tlsCAFile", "ca.pem", "--tlsCertificateKeyFile", "ca.pem"], "no private key"),
     (["--tlsMode", "requireTLS", "--tlsCAFile", "ca.pem", "--tlsCertificateKeyFile", "enc.pem",
       "--tlsCertificateKeyFilePassword", "wrong"], "cannot be decrypted"),
+    (["--tlsMode", "requireTLS", "--tlsCAFile", "ca.pem", "--tlsCertificateKeyFile", "older.pem",
+      "--tlsCertificateKeyFilePassword", "wrong"], "cannot be decrypted"),
+    (["--tlsMode", "requireTLS", "--tlsCAFile", "ca.pem", "--tlsCertificateKeyFile", "older.pem"], "no password is given"),
     (["--tlsMode", "requireTLS", "--tlsCAFile", "ca.pem", "--tlsCertificateKeyFile", "server.pem",
       "--tlsDisabledProtocols", "TLS9"], "Unrecognized disabledProtocols 'TLS9'")])
 def test_mistakes_stop_the_start(files, tmp_path, words, said):

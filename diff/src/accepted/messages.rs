@@ -34,6 +34,19 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
+        words: "mongod shows its own inner form, such as `$convert` for `$toInt`",
+        applies: |_, difference| {
+            const REASON: &str = "planner returned error";
+            let [ours, theirs] = messages(difference);
+            let reason = |text: &String| text.split_once(REASON).map(|at| at.1.to_owned());
+            difference.class.starts_with("message")
+                && theirs.starts_with("error processing query: ")
+                && theirs.contains("{ $convert: ")
+                && reason(&theirs).is_some()
+                && reason(&ours) == reason(&theirs)
+        },
+    },
+    Accepted {
         words: "has the collection's collation in `originalSpec`",
         applies: |_, difference| {
             let front = |text: &String| text.split_once("originalSpec: ").map(|at| at.0.to_owned());

@@ -11,6 +11,23 @@ use crate::tree::Tree;
 
 pub(super) const ROWS: &[Accepted] = &[
     Accepted {
+        words: "A sort by an element's number (`a.0`) with a projection of the same field uses the stored value",
+        applies: |case, difference| {
+            let names = |field: &str| -> Vec<String> {
+                let fields = case.command.get(field).map_or(&[][..], Tree::fields);
+                fields.iter().map(|(path, _)| path.clone()).collect()
+            };
+            let first = |path: &String| path.split('.').next().map(str::to_owned);
+            let has_number =
+                |path: &String| path.split('.').any(|part| part.parse::<u32>().is_ok());
+            let shown: Vec<_> =
+                ["projection", "fields"].iter().flat_map(|field| names(field)).collect();
+            let is_shown = |path: &String| shown.iter().any(|other| first(other) == first(path));
+            let is_told = difference.class == "results" || difference.class.contains("16746");
+            is_told && names("sort").iter().any(|path| has_number(path) && is_shown(path))
+        },
+    },
+    Accepted {
         words: "mongod compares a no-break space as a character under",
         applies: |case, difference| {
             let is_text = |value: Value<'_>, text: &str| {

@@ -19,6 +19,7 @@ mod counters;
 mod guard;
 mod late;
 mod listen;
+mod pem;
 mod per_address;
 mod pool;
 pub(crate) mod service;

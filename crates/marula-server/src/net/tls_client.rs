@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::tls_files::{certificates, key, sections};
+use super::pem::{certificates, key, sections};
 
 /// Makes the settings of a client that checks the server's certificate and its name.
 ///

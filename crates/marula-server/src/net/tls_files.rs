@@ -1,18 +1,12 @@
 //! The files of TLS: certificates, keys, revocations, and the configuration made from them.
 
 use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{
-    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer,
-    PrivatePkcs8KeyDer, PrivateSec1KeyDer, UnixTime,
-};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
@@ -21,6 +15,8 @@ use rustls::{
 };
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::AttributeTypeAndValue;
+
+use super::pem::{certificates, key, revocations, sections};
 
 /// The requirement on a client's certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -124,11 +120,7 @@ fn verifier(
     }
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     if let Some(path) = &files.revocations {
-        let lists: Vec<_> = sections(path)?
-            .into_iter()
-            .filter(|section| section.label == "X509 CRL")
-            .map(|section| CertificateRevocationListDer::from(section.bytes))
-            .collect();
+        let lists = revocations(&sections(path)?);
         if lists.is_empty() {
             return Err(format!("'{}' holds no list of revoked certificates", path.display()));
         }
@@ -195,74 +187,6 @@ impl ClientCertVerifier for Lenient {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
     }
-}
-
-/// A section of a PEM file.
-pub(super) struct Section {
-    label: String,
-    bytes: Vec<u8>,
-}
-
-pub(super) fn sections(path: &Path) -> Result<Vec<Section>, String> {
-    let shown = path.display();
-    let text =
-        fs::read_to_string(path).map_err(|error| format!("cannot read '{shown}': {error}"))?;
-    let mut found = Vec::new();
-    let mut rest = text.lines().map(str::trim);
-    while let Some(line) = rest.next() {
-        let label = line.strip_prefix("-----BEGIN ").and_then(|line| line.strip_suffix("-----"));
-        let Some(label) = label else { continue };
-        let end = format!("-----END {label}-----");
-        let mut body = String::new();
-        loop {
-            match rest.next() {
-                Some(line) if line == end => break,
-                Some(line) => body.push_str(line),
-                None => return Err(format!("'{shown}' ends within its {label}")),
-            }
-        }
-        // A key in the old encrypted format has headers, which are not base64.
-        let bytes = BASE64.decode(&body).map_err(|_| {
-            format!("the {label} in '{shown}' is not base64; keys may be encrypted as PKCS#8 alone")
-        })?;
-        found.push(Section { label: label.to_owned(), bytes });
-    }
-    Ok(found)
-}
-
-pub(super) fn certificates(sections: &[Section]) -> Vec<CertificateDer<'static>> {
-    let is_certificate = |section: &&Section| section.label == "CERTIFICATE";
-    let certificates = sections.iter().filter(is_certificate);
-    certificates.map(|section| CertificateDer::from(section.bytes.clone())).collect()
-}
-
-pub(super) fn key(
-    path: &Path,
-    sections: &[Section],
-    password: Option<&str>,
-) -> Result<PrivateKeyDer<'static>, String> {
-    let shown = path.display();
-    for Section { label, bytes } in sections {
-        let bytes = bytes.clone();
-        return Ok(match label.as_str() {
-            "PRIVATE KEY" => PrivatePkcs8KeyDer::from(bytes).into(),
-            "RSA PRIVATE KEY" => PrivatePkcs1KeyDer::from(bytes).into(),
-            "EC PRIVATE KEY" => PrivateSec1KeyDer::from(bytes).into(),
-            "ENCRYPTED PRIVATE KEY" => {
-                let password = password.ok_or_else(|| {
-                    format!("the key in '{shown}' is encrypted, and no password is given")
-                })?;
-                let encrypted = pkcs8::EncryptedPrivateKeyInfoRef::try_from(bytes.as_slice())
-                    .map_err(|error| format!("the key in '{shown}' is broken: {error}"))?;
-                let decrypted = encrypted.decrypt(password).map_err(|_| {
-                    format!("the key in '{shown}' cannot be decrypted with the password given")
-                })?;
-                PrivatePkcs8KeyDer::from(decrypted.as_bytes().to_vec()).into()
-            }
-            _ => continue,
-        });
-    }
-    Err(format!("'{shown}' holds no private key"))
 }
 
 /// Returns the subject of a certificate as a user's name: RFC 2253, the last part first.

@@ -37,7 +37,8 @@ fn parse_let(
     }
     let vars = vars.ok_or_else(let_missing_vars)?;
     let body = body.ok_or_else(let_missing_in)?;
-    let Value::Document(vars) = vars else {
+    // As in mongod, an array is an object here, whose names are no names of variables.
+    let (Value::Document(vars) | Value::Array(vars)) = vars else {
         return Err(vars_not_object());
     };
     // The variables do not see each other, so all values are parsed before the first is bound.
