@@ -81,14 +81,15 @@ pub(super) const ROWS: &[Accepted] = &[
         words: "mongod counts the parts of an index's path modulo 256",
         applies: |case, difference| {
             let theirs = &messages(difference)[1];
-            let parts = theirs.split([' ', ',']).map(|word| word.matches('.').count() + 1);
+            let parts_of = |path: &str| path.matches('.').count() + 1;
+            let parts = theirs.split([' ', ',']).map(parts_of);
             let is_refused = difference.class == "code 0 for 67"
                 && theirs.contains("Index keys cannot be an empty field")
                 && parts.max().is_some_and(|parts| parts >= 256);
             // The index of a list, or one that later commands use, is missing.
             let mut of_indexes = case.indexes.iter().flat_map(|index| key_of(index).fields());
             let is_missing = difference.class == "results"
-                && of_indexes.any(|(path, _)| (path.matches('.').count() + 1) % 256 == 0);
+                && of_indexes.any(|(path, _)| parts_of(path) % 256 == 0);
             is_refused || is_missing
         },
     },
@@ -149,7 +150,7 @@ pub(super) const ROWS: &[Accepted] = &[
             difference.class == "results"
                 && case.indexes.iter().any(is_wildcard)
                 && (mentions(case, "$meta") || mentions(case, "returnKey"))
-                && holds_wildcard_path(&difference.replies[0])
+                && count(&difference.replies[0], &|name| name == "$_path") > 0
         },
     },
     Accepted {
@@ -356,11 +357,6 @@ fn is_part(reply: &Tree) -> bool {
     reply.get("cursor").is_some_and(|cursor| {
         cursor.get("nextBatch").is_some() || cursor.get("id") != Some(&Tree::of(0_i64))
     })
-}
-
-/// Returns whether a document of a reply shows the key of a wildcard index.
-fn holds_wildcard_path(reply: &Tree) -> bool {
-    count(reply, &|name| name == "$_path") > 0
 }
 
 /// Returns whether a value of a document is an array.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use marula_bson::{Doc, DocWriter, ObjectId, Type, Value};
 use marula_error::{Result, errors};
-use marula_query::update::EmptyTimestamps;
+use marula_query::update::{DEPTH_MAX, EmptyTimestamps, is_deeper};
 
 /// The maximum size of a document. Source: manual "MongoDB Limits and Thresholds": 16 MiB.
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -24,21 +24,6 @@ static INSERTS_WITH_DOLLARS: AtomicU64 = AtomicU64::new(0);
 /// The number of inserted documents with a top-level field name that begins with a dollar sign.
 pub fn inserts_with_dollars() -> u64 {
     INSERTS_WITH_DOLLARS.load(Ordering::Relaxed)
-}
-
-/// The maximum number of parts of a path in an inserted document; replies and the oplog need
-/// additional levels around it.
-const DEPTH_MAX: u32 = 180;
-
-/// Returns whether `doc` has a path of more than `parts` parts.
-fn is_deeper(doc: Doc<'_>, parts: u32) -> bool {
-    if parts == 0 {
-        return !doc.is_empty();
-    }
-    doc.iter().any(|element| match element.value.get() {
-        Value::Document(inner) | Value::Array(inner) => is_deeper(inner, parts - 1),
-        _ => false,
-    })
 }
 
 /// The source of a document to insert.

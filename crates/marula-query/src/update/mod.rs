@@ -32,6 +32,7 @@ use marula_error::{Result, errors};
 use crate::context::Context;
 use crate::filter::Filter;
 
+pub use stored::{DEPTH_MAX, is_deeper};
 pub use touched::Touched;
 
 use array_filter::ArrayFilter;

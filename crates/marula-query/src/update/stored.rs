@@ -6,7 +6,7 @@ use marula_error::{Result, errors};
 
 /// The maximum number of parts of the path to a value of a stored document. Source: mongod 6.0,
 /// whose limit for stored documents is 20 below that for messages.
-pub(super) const DEPTH_MAX: usize = 180;
+pub const DEPTH_MAX: usize = 180;
 /// The maximum depth of what a pipeline gives, before it is checked as a document to store.
 const RESULT_DEPTH_MAX: usize = 200;
 /// The maximum number of parts of an operator's path. A document of that depth cannot be stored;
@@ -124,19 +124,13 @@ pub(super) fn check_dollar_names(doc: Doc<'_>) -> Result<()> {
 
 /// Checks the depth of a whole document.
 pub(super) fn check_depth(doc: Doc<'_>) -> Result<()> {
-    if depth_of(doc) > DEPTH_MAX {
-        return Err(too_deep());
-    }
-    Ok(())
+    if is_deeper(doc, DEPTH_MAX) { Err(too_deep()) } else { Ok(()) }
 }
 
 /// Checks the depth of what a pipeline makes of a document.
 pub(super) fn check_result_depth(doc: Doc<'_>) -> Result<()> {
-    match depth_of(doc) {
-        depth if depth > RESULT_DEPTH_MAX => Err(too_deep_result()),
-        depth if depth > DEPTH_MAX => Err(too_deep()),
-        _ => Ok(()),
-    }
+    check_depth(doc)
+        .map_err(|error| if is_deeper(doc, RESULT_DEPTH_MAX) { too_deep_result() } else { error })
 }
 
 /// Checks the names of an `_id`'s fields: those with a dollar sign are the parts of a DBRef.
@@ -178,6 +172,17 @@ pub(super) fn inner_depth(value: RawValue<'_>) -> usize {
     }
 }
 
+/// Returns whether a document has a path of more than `parts` parts.
+pub fn is_deeper(doc: Doc<'_>, parts: usize) -> bool {
+    if parts == 0 {
+        return !doc.is_empty();
+    }
+    doc.iter().any(|element| match element.value.get() {
+        Value::Document(inner) | Value::Array(inner) => is_deeper(inner, parts - 1),
+        _ => false,
+    })
+}
+
 /// Returns the number of parts of the longest path in a document.
 fn depth_of(doc: Doc<'_>) -> usize {
     /// Messages nest less; this bounds the recursion on bytes that are not from a message.
@@ -210,6 +215,9 @@ mod tests {
             (doc! { "a": [{ "b": [] }], "c": 1 }, 3),
         ] {
             assert_eq!(depth_of(built.as_doc()), expected, "{built:?}");
+            for parts in 0..4 {
+                assert_eq!(is_deeper(built.as_doc(), parts), expected > parts, "{built:?}");
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use cbc::cipher::block_padding::Pkcs7;
-use cbc::cipher::{BlockModeDecrypt, KeyIvInit};
+use cbc::cipher::{BlockModeDecrypt, KeyIvInit, KeySizeUser};
 use md5::{Digest, Md5};
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer,
@@ -103,7 +103,7 @@ pub(super) fn key(
             Some(encryption) => {
                 let (cipher, start) = Cipher::parse(encryption)
                     .map_err(|reason| format!("the key in '{shown}' {reason}"))?;
-                cipher.decrypt(password()?, &start, bytes).ok_or_else(wrong)
+                cipher.decrypt_key(password()?, &start, bytes).ok_or_else(wrong)
             }
         };
         return Ok(match label.as_str() {
@@ -123,58 +123,39 @@ pub(super) fn key(
 }
 
 /// A cipher of the older encrypted form.
-#[derive(Clone, Copy)]
-enum Cipher {
-    Aes128,
-    Aes192,
-    Aes256,
-    TripleDes,
+struct Cipher {
+    /// Its name in `DEK-Info`.
+    name: &'static str,
+    /// The number of bytes of the start value.
+    start_len: usize,
+    /// Decrypts bytes with a password and a start value; `None` if the password is wrong.
+    decrypt: fn(&str, &[u8], &[u8]) -> Option<Vec<u8>>,
 }
+
+const CIPHERS: &[Cipher] = &[
+    Cipher { name: "AES-128-CBC", start_len: 16, decrypt: decrypt::<aes::Aes128> },
+    Cipher { name: "AES-192-CBC", start_len: 16, decrypt: decrypt::<aes::Aes192> },
+    Cipher { name: "AES-256-CBC", start_len: 16, decrypt: decrypt::<aes::Aes256> },
+    Cipher { name: "DES-EDE3-CBC", start_len: 8, decrypt: decrypt::<des::TdesEde3> },
+];
 
 impl Cipher {
     /// Reads the value of `DEK-Info`: the cipher, and its start value in hexadecimal digits.
-    fn parse(encryption: &str) -> Result<(Cipher, Vec<u8>), String> {
+    fn parse(encryption: &str) -> Result<(&'static Cipher, Vec<u8>), String> {
         let (name, digits) = encryption.split_once(',').unwrap_or((encryption, ""));
-        let cipher = match name {
-            "AES-128-CBC" => Cipher::Aes128,
-            "AES-192-CBC" => Cipher::Aes192,
-            "AES-256-CBC" => Cipher::Aes256,
-            "DES-EDE3-CBC" => Cipher::TripleDes,
-            other => {
-                return Err(format!(
-                    "is encrypted with {other}, which is not supported; `openssl pkcs8 -topk8` converts it"
-                ));
-            }
-        };
+        let cipher = CIPHERS.iter().find(|cipher| cipher.name == name).ok_or_else(|| {
+            format!("is encrypted with {name}, which is not supported; `openssl pkcs8 -topk8` converts it")
+        })?;
         let start = hex(digits.trim())
-            .filter(|start| start.len() == cipher.start_len())
+            .filter(|start| start.len() == cipher.start_len)
             .ok_or("is broken: its DEK-Info has no start value")?;
         Ok((cipher, start))
     }
 
-    fn start_len(self) -> usize {
-        if matches!(self, Cipher::TripleDes) { 8 } else { 16 }
-    }
-
-    fn key_len(self) -> usize {
-        match self {
-            Cipher::Aes128 => 16,
-            Cipher::Aes192 | Cipher::TripleDes => 24,
-            Cipher::Aes256 => 32,
-        }
-    }
-
     /// Decrypts a key; `None` if the password is wrong.
-    fn decrypt(self, password: &str, start: &[u8], bytes: &[u8]) -> Option<Vec<u8>> {
-        let key = derived_key(password, &start[..8], self.key_len());
-        let decrypted = match self {
-            Cipher::Aes128 => decrypt::<aes::Aes128>(&key, start, bytes),
-            Cipher::Aes192 => decrypt::<aes::Aes192>(&key, start, bytes),
-            Cipher::Aes256 => decrypt::<aes::Aes256>(&key, start, bytes),
-            Cipher::TripleDes => decrypt::<des::TdesEde3>(&key, start, bytes),
-        };
+    fn decrypt_key(&self, password: &str, start: &[u8], bytes: &[u8]) -> Option<Vec<u8>> {
         // One of 256 wrong passwords gives a valid padding.
-        decrypted.filter(|key| is_sequence(key))
+        (self.decrypt)(password, start, bytes).filter(|key| is_sequence(key))
     }
 }
 
@@ -191,12 +172,14 @@ fn is_sequence(bytes: &[u8]) -> bool {
     }
 }
 
-fn decrypt<C>(key: &[u8], start: &[u8], bytes: &[u8]) -> Option<Vec<u8>>
+fn decrypt<C>(password: &str, start: &[u8], bytes: &[u8]) -> Option<Vec<u8>>
 where
     cbc::Decryptor<C>: KeyIvInit + BlockModeDecrypt,
     C: cbc::cipher::BlockCipherDecrypt,
 {
-    let decryptor = cbc::Decryptor::<C>::new_from_slices(key, start).ok()?;
+    // The salt is the front of the start value.
+    let key = derived_key(password, &start[..8], cbc::Decryptor::<C>::key_size());
+    let decryptor = cbc::Decryptor::<C>::new_from_slices(&key, start).ok()?;
     decryptor.decrypt_padded_vec::<Pkcs7>(bytes).ok()
 }
 
@@ -248,8 +231,9 @@ mod tests {
     fn what_is_no_key_is_refused() {
         let start = [7; 16];
         for bytes in [&[][..], &[1; 15], &[2; 16], &[3; 4096]] {
-            assert!(Cipher::Aes256.decrypt("p", &start, bytes).is_none());
-            assert!(Cipher::TripleDes.decrypt("p", &start[..8], bytes).is_none());
+            for cipher in CIPHERS {
+                assert!(cipher.decrypt_key("p", &start[..cipher.start_len], bytes).is_none());
+            }
         }
     }
 }

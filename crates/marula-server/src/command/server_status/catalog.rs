@@ -2,9 +2,7 @@
 
 use marula_bson::{DocWriter, doc_fields};
 use marula_db::build::Phase;
-use marula_db::index::kind::IndexKind;
-use marula_db::index::place::Geography;
-use marula_db::index::spec::IndexSpec;
+use marula_db::index::{Geography, IndexKind, IndexSpec};
 
 use super::{Section, int, long};
 
@@ -78,10 +76,8 @@ type Feature = (&'static str, fn(&IndexSpec) -> bool);
 
 /// The features by which indexes are counted. One on `_id` has only that.
 const FEATURES: &[Feature] = &[
-    ("2d", |spec| is_of_places(spec, |geography| matches!(geography, Geography::Flat(_)))),
-    ("2dsphere", |spec| {
-        is_of_places(spec, |geography| matches!(geography, Geography::Sphere { .. }))
-    }),
+    ("2d", |spec| matches!(spec.kind, IndexKind::Places(Geography::Flat(_)))),
+    ("2dsphere", |spec| matches!(spec.kind, IndexKind::Places(Geography::Sphere { .. }))),
     // Places in measurements have no index here.
     ("2dsphere_bucket", |_| false),
     ("collation", |spec| spec.collation.is_some()),
@@ -98,10 +94,6 @@ const FEATURES: &[Feature] = &[
     ("unique", |spec| spec.unique),
     ("wildcard", |spec| matches!(spec.kind, IndexKind::Wildcard(_))),
 ];
-
-fn is_of_places(spec: &IndexSpec, is_wanted: fn(&Geography) -> bool) -> bool {
-    matches!(&spec.kind, IndexKind::Places(geography) if is_wanted(geography))
-}
 
 /// The number of fields of an index. All texts of a text index are one, which its key shows as two.
 fn field_count(spec: &IndexSpec) -> usize {
