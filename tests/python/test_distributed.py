@@ -115,7 +115,12 @@ def test_options_of_clusters_are_checked(tmp_path):
         (["--storage-engine", "etcd"], "needs --endpoints"),
         (["--storage-engine", "sim", "--repair"], "--repair is for data folders"),
         (["--storage-engine", "etcd", "--endpoints", "nonsense"], "is not of the form http://host:port"),
-        (["--storage-engine", "etcd", "--endpoints", "https://127.0.0.1:1"], "TLS to etcd is not supported"),
+        (["--storage-engine", "etcd", "--endpoints", "http://u@127.0.0.1:1"], "is not of the form http://user:<password>@host:port"),
+        (["--storage-engine", "etcd", "--endpoints", "http://127.0.0.1:1", "--endpoints-ca-file", "ca.pem"],
+         "TLS to etcd needs endpoints of the form https://host:port"),
+        (["--storage-engine", "etcd", "--endpoints", "https://127.0.0.1:1", "--endpoints-ca-file", str(tmp_path / "none")],
+         "none'"),
+        (["--endpoints-ca-file", "ca.pem"], "--endpoints is for --storage-engine etcd"),
     ]:
         assert message in refusal(*options, dbpath=str(tmp_path))
 
@@ -169,7 +174,7 @@ def test_a_snapshot_of_etcd_is_a_backup(tmp_path):
         client.test.c.insert_one({"_id": "later", "u": -2})
         client.test.c.delete_many({"_id": {"$lt": 100}})
         client.test.late.insert_one({})
-    with etcd_cluster.start(file) as etcd, server.Server(*etcd.options(), "--shared", wait=60.0) as own, \
+    with etcd_cluster.start(snapshot=file) as etcd, server.Server(*etcd.options(), "--shared", wait=60.0) as own, \
             pymongo.MongoClient(own.uri) as client:
         assert sorted(client.test.list_collection_names()) == ["bank", "c"]
         by_u = lambda doc: doc["u"]

@@ -4,7 +4,7 @@
 //! panics when the store breaks it. A backend's tests make a `#[test]` of each with
 //! [`for_each_kv_promise!`](crate::for_each_kv_promise).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use marula_storage::{Direction, KeyRange, Stamp, store};
@@ -18,8 +18,8 @@ macro_rules! for_each_kv_promise {
         $callback! {
             reads_are_of_their_version ranges_come_in_blocks conflicts_are_found
             conflicts_of_what_is_not_there writes_alone_conflict_with_nothing
-            mutations_are_made_in_order additions_commute commits_have_limits
-            watches_end estimates_are_near random_commits_match_a_model
+            mutations_are_made_in_order additions_commute
+            additions_are_of_their_commits commits_have_limits watches_end estimates_are_near random_commits_match_a_model
         }
     };
 }
@@ -253,6 +253,50 @@ pub fn additions_commute(scope: &Scope<'_>) {
         i64::from_le_bytes(value.try_into().expect("8 bytes"))
     };
     assert_eq!([number("count"), number("sum"), number("wraps")], [100, -150, i64::MIN + 1]);
+}
+
+/// Commits that add to one counter at the same time, and guard and set a register each: each that
+/// succeeds has its own stamp, and has changed the register that it has read.
+pub fn additions_are_of_their_commits(scope: &Scope<'_>) {
+    const REGISTERS: usize = 3;
+    let number = |value: Option<Vec<u8>>| {
+        value.map_or(0, |value| i64::from_le_bytes(value.try_into().expect("8 bytes")))
+    };
+    let register = |number: usize| scope.key(format!("register {number}"));
+    let increment = |place: usize| {
+        loop {
+            let at = scope.version();
+            let key = register(place);
+            let value = number(scope.kv.get(at, &key).expect("it reads"));
+            let outcome = scope.kv.commit(&Commit {
+                read_version: Some(at),
+                reads: vec![Conflict::Key(key.clone())],
+                writes: Vec::new(),
+                mutations: vec![
+                    Mutation::Set(key, (value + 1).to_le_bytes().to_vec()),
+                    Mutation::Add(scope.key("total"), 1),
+                ],
+            });
+            match outcome {
+                Err(KvError::Conflict) => {}
+                outcome => return outcome.expect("a commit succeeds"),
+            }
+        }
+    };
+    let increment = &increment;
+    let stamps: Vec<Stamp> = std::thread::scope(|threads| {
+        let each =
+            |thread: usize| (0..20).map(move |round| increment((thread + round) % REGISTERS));
+        let running: Vec<_> =
+            (0..8).map(|thread| threads.spawn(move || each(thread).collect::<Vec<_>>())).collect();
+        running.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect()
+    });
+    let at = scope.version();
+    let sum: i64 = (0..REGISTERS).map(|n| number(scope.get(at, &format!("register {n}")))).sum();
+    assert_eq!([number(scope.get(at, "total")), sum], [160, 160]);
+    let different: HashSet<Stamp> = stamps.iter().copied().collect();
+    assert_eq!(different.len(), stamps.len(), "no two commits have one stamp");
+    assert!(stamps.iter().all(|stamp| stamp.version <= at));
 }
 
 /// A commit over a limit is refused and changes nothing; one at the limit is taken.

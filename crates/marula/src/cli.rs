@@ -71,9 +71,19 @@ pub(crate) struct ClusterStatusArgs {
     #[arg(long, visible_alias = "storageEngine", value_name = "ENGINE")]
     pub(crate) storage_engine: Option<String>,
 
-    /// The servers of the etcd cluster, such as http://10.0.0.1:2379, separated by commas
+    /// The servers of the etcd cluster, such as http://10.0.0.1:2379, separated by commas; https for
+    /// TLS, and user:password@ in front of the host where etcd asks for a user
     #[arg(long, value_name = "URLS")]
     pub(crate) endpoints: Option<String>,
+
+    /// The certificates of the authorities that vouch for the servers of https endpoints [default:
+    /// those of the system]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) endpoints_ca_file: Option<PathBuf>,
+
+    /// The certificate and key, in one PEM file, that https endpoints ask for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) endpoints_certificate_key_file: Option<PathBuf>,
 
     /// The file that names the FoundationDB cluster with the data [default: FoundationDB's own]
     #[arg(long, value_name = "FILE")]
@@ -129,9 +139,19 @@ pub(crate) struct ServeArgs {
     #[arg(long, visible_alias = "storageEngine", value_name = "ENGINE")]
     pub(crate) storage_engine: Option<String>,
 
-    /// The servers of the etcd cluster, such as http://10.0.0.1:2379, separated by commas
+    /// The servers of the etcd cluster, such as http://10.0.0.1:2379, separated by commas; https for
+    /// TLS, and user:password@ in front of the host where etcd asks for a user
     #[arg(long, value_name = "URLS")]
     pub(crate) endpoints: Option<String>,
+
+    /// The certificates of the authorities that vouch for the servers of https endpoints [default:
+    /// those of the system]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) endpoints_ca_file: Option<PathBuf>,
+
+    /// The certificate and key, in one PEM file, that https endpoints ask for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) endpoints_certificate_key_file: Option<PathBuf>,
 
     /// The file that names the FoundationDB cluster with the data [default: FoundationDB's own]
     #[arg(long, value_name = "FILE")]

@@ -10,6 +10,7 @@ use marula_distributed::sim::{Faults, Sim, SystemClock};
 use marula_distributed::{Distributed, LeaseOptions};
 #[cfg(feature = "rocksdb")]
 use marula_embedded::Embedded;
+use marula_server::network::client_config;
 use marula_storage::Store;
 use marula_storage::memory::Memory;
 
@@ -55,7 +56,10 @@ pub(crate) fn open(
     purpose: Purpose,
     host: String,
 ) -> Result<Opened, Failure> {
-    if settings.engine != EngineKind::Etcd && !settings.endpoints.is_empty() {
+    let has_endpoints = !settings.endpoints.is_empty()
+        || settings.endpoints_ca_file.is_some()
+        || settings.endpoints_certificate_key_file.is_some();
+    if settings.engine != EngineKind::Etcd && has_endpoints {
         return Err("--endpoints is for --storage-engine etcd".to_owned());
     }
     if settings.engine != EngineKind::Fdb && settings.cluster_file.is_some() {
@@ -90,7 +94,7 @@ pub(crate) fn cluster(settings: &Settings) -> Result<Arc<dyn Kv>, Failure> {
         EngineKind::Etcd if settings.endpoints.is_empty() => {
             Err("--storage-engine etcd needs --endpoints".to_owned())
         }
-        EngineKind::Etcd => Ok(Arc::new(etcd(&settings.endpoints)?)),
+        EngineKind::Etcd => Ok(Arc::new(etcd(settings)?)),
         EngineKind::Fdb => Ok(Arc::new(Fdb::open(settings.cluster_file.as_deref(), None)?)),
         EngineKind::Sim | EngineKind::Memory | EngineKind::RocksDb => {
             Err("--storage-engine names no cluster of servers: say etcd or fdb".to_owned())
@@ -99,8 +103,15 @@ pub(crate) fn cluster(settings: &Settings) -> Result<Arc<dyn Kv>, Failure> {
 }
 
 /// Opens an etcd cluster. Its errors quote endpoints, which may have passwords.
-fn etcd(endpoints: &[String]) -> Result<Etcd, Failure> {
-    Etcd::new(endpoints).map_err(|error| urls_without_passwords(&error))
+fn etcd(settings: &Settings) -> Result<Etcd, Failure> {
+    let Settings { endpoints, endpoints_ca_file, endpoints_certificate_key_file, .. } = settings;
+    let is_secure = endpoints.iter().any(|endpoint| endpoint.starts_with("https://"));
+    let files = (endpoints_ca_file.as_deref(), endpoints_certificate_key_file.as_deref());
+    if !is_secure && files != (None, None) {
+        return Err("TLS to etcd needs endpoints of the form https://host:port".to_owned());
+    }
+    let tls = is_secure.then(|| client_config(files.0, files.1)).transpose()?;
+    Etcd::new(endpoints, tls).map_err(|error| urls_without_passwords(&error))
 }
 
 /// Opens a store over a distributed one, which this process serves alone, or as one of several.

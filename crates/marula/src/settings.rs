@@ -77,6 +77,10 @@ pub(crate) struct Settings {
     pub(crate) engine: EngineKind,
     /// Servers of a distributed store.
     pub(crate) endpoints: Vec<String>,
+    /// The authorities of their certificates; those of the system without it.
+    pub(crate) endpoints_ca_file: Option<PathBuf>,
+    /// The certificate and key with which this server presents itself to them.
+    pub(crate) endpoints_certificate_key_file: Option<PathBuf>,
     /// The file that names a FoundationDB cluster.
     pub(crate) cluster_file: Option<PathBuf>,
     /// Whether other processes may serve the store too.
@@ -130,6 +134,8 @@ impl Default for Settings {
             metrics_listen: None,
             engine: EngineKind::RocksDb,
             endpoints: Vec::new(),
+            endpoints_ca_file: None,
+            endpoints_certificate_key_file: None,
             cluster_file: None,
             is_shared: false,
             memory_limit: None,
@@ -193,6 +199,11 @@ impl Settings {
             ("net.compression.compressors", args.compressors.clone()),
             ("storage.engine", args.storage_engine.clone()),
             ("storage.endpoints", args.endpoints.clone()),
+            ("storage.endpointsCAFile", args.endpoints_ca_file.as_ref().map(path_text)),
+            (
+                "storage.endpointsCertificateKeyFile",
+                args.endpoints_certificate_key_file.as_ref().map(path_text),
+            ),
             ("storage.clusterFile", args.cluster_file.as_ref().map(path_text)),
             ("storage.shared", args.shared.then(|| "true".to_owned())),
             ("storage.wiredTiger.engineConfig.cacheSizeGB", args.wired_tiger_cache_size_gb.clone()),
@@ -268,6 +279,10 @@ impl Settings {
             "storage.endpoints" => {
                 self.endpoints = value.split(',').map(|url| url.trim().to_owned()).collect();
                 shown = ValueBuf::from(urls_without_passwords(value).as_str());
+            }
+            "storage.endpointsCAFile" => self.endpoints_ca_file = Some(PathBuf::from(value)),
+            "storage.endpointsCertificateKeyFile" => {
+                self.endpoints_certificate_key_file = Some(PathBuf::from(value));
             }
             "storage.shared" => self.is_shared = parse_flag(name, value)?,
             "storage.memoryLimit" => self.memory_limit = Some(parse_bytes(name, value)?),

@@ -1,16 +1,19 @@
 //! The little of HTTP/1.1 that etcd's JSON gateway needs: POST a body, read a body, over
-//! connections that are kept.
+//! connections that are kept, in plain text or over TLS.
 //!
 //! A failure says whether the request may have reached the server: a connection that
 //! could not be made has sent nothing.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use marula_storage::cluster::Connections;
 use parking_lot::Mutex;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 /// The timeout for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,9 +37,51 @@ const BODY_BYTES_MAX: usize = 512 << 20;
 /// A server that requests are posted to.
 pub(super) struct Endpoint {
     address: String,
-    idle: Mutex<Vec<BufReader<TcpStream>>>,
+    /// How TLS is spoken, and the name that the server's certificate must have.
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    idle: Mutex<Vec<BufReader<Stream>>>,
     in_use: AtomicU64,
     created: AtomicU64,
+}
+
+/// A connection.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(stream) => stream.get_ref(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(socket) => socket.read(out),
+            Stream::Tls(stream) => stream.read(out),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(socket) => socket.write(bytes),
+            Stream::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(socket) => socket.flush(),
+            Stream::Tls(stream) => stream.flush(),
+        }
+    }
 }
 
 /// Why there is no reply.
@@ -55,22 +100,40 @@ pub(super) struct Reply {
 }
 
 impl Endpoint {
-    /// The server at an address such as `http://127.0.0.1:2379` or `127.0.0.1:2379`.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-        let port = address.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-        match port {
-            _ if text.starts_with("https://") => {
-                Err(format!("etcd endpoint '{text}': TLS to etcd is not supported yet"))
-            }
-            Some(Ok(_)) if !address.contains('/') => Ok(Endpoint {
-                address: address.to_owned(),
-                idle: Mutex::default(),
-                in_use: AtomicU64::new(0),
-                created: AtomicU64::new(0),
-            }),
-            _ => Err(format!("etcd endpoint '{text}' is not of the form http://host:port")),
+    /// The server at an address such as `http://127.0.0.1:2379`, `https://etcd:2379` or
+    /// `127.0.0.1:2379`; `tls` is for those with `https`.
+    pub(super) fn parse(text: &str, tls: Option<&Arc<ClientConfig>>) -> Result<Self, String> {
+        let wrong = || format!("etcd endpoint '{text}' is not of the form http://host:port");
+        let (is_secure, address) = match text.strip_prefix("https://") {
+            Some(address) => (true, address),
+            None => (false, text.strip_prefix("http://").unwrap_or(text)),
+        };
+        let address = address.trim_end_matches('/');
+        let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+        if port.parse::<u16>().is_err() || address.contains(['/', '@']) {
+            return Err(wrong());
         }
+        let tls = match (is_secure, tls) {
+            (false, _) => None,
+            (true, None) => return Err(format!("etcd endpoint '{text}' needs settings of TLS")),
+            (true, Some(tls)) => {
+                let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                Some((tls.clone(), ServerName::try_from(name).map_err(|_| wrong())?))
+            }
+        };
+        Ok(Endpoint {
+            address: address.to_owned(),
+            tls,
+            idle: Mutex::default(),
+            in_use: AtomicU64::new(0),
+            created: AtomicU64::new(0),
+        })
+    }
+
+    /// The address as [`Endpoint::parse`] reads it.
+    pub(super) fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     pub(super) fn address(&self) -> &str {
@@ -86,15 +149,20 @@ impl Endpoint {
         }
     }
 
-    /// Posts a body to a path.
-    pub(super) fn post(&self, path: &str, body: &[u8]) -> Result<Reply, Failure> {
+    /// Posts a body to a path, with the token of a user if there is one.
+    pub(super) fn post(
+        &self,
+        path: &str,
+        body: &[u8],
+        token: Option<&str>,
+    ) -> Result<Reply, Failure> {
         // A connection that was kept may have been closed by the server meanwhile. That shows
         // before anything of a reply has come, and need not mean that the request was not read, so
         // that it is looked at before: what is idle and readable has ended.
         let kept = loop {
             match self.idle.lock().pop() {
                 None => break None,
-                Some(kept) if is_quiet(kept.get_ref()) => break Some(kept),
+                Some(kept) if is_quiet(kept.get_ref().socket()) => break Some(kept),
                 Some(_) => {}
             }
         };
@@ -105,7 +173,7 @@ impl Endpoint {
                 BufReader::new(made.map_err(Failure::NotSent)?)
             }
         };
-        let (reply, is_kept) = self.exchange(&mut connection, path, body)?;
+        let (reply, is_kept) = self.exchange(&mut connection, path, body, token)?;
         if is_kept {
             let mut idle = self.idle.lock();
             if idle.len() < IDLE_MAX {
@@ -121,43 +189,49 @@ impl Endpoint {
         &self,
         path: &str,
         body: &[u8],
+        token: Option<&str>,
         timeout: Duration,
     ) -> Result<Reply, Failure> {
         let made = self.connect(timeout, timeout).map_err(Failure::NotSent)?;
-        self.exchange(&mut BufReader::new(made), path, body).map(|(reply, _)| reply)
+        self.exchange(&mut BufReader::new(made), path, body, token).map(|(reply, _)| reply)
     }
 
     /// Sends a request and reads its reply; returns whether the connection can be kept.
     fn exchange(
         &self,
-        connection: &mut BufReader<TcpStream>,
+        connection: &mut BufReader<Stream>,
         path: &str,
         body: &[u8],
+        token: Option<&str>,
     ) -> Result<(Reply, bool), Failure> {
         self.in_use.fetch_add(1, Ordering::Relaxed);
-        let outcome = self.send(connection, path, body);
+        let outcome = self.send(connection, path, body, token);
         self.in_use.fetch_sub(1, Ordering::Relaxed);
         outcome.map_err(Failure::Lost)
     }
 
     fn send(
         &self,
-        connection: &mut BufReader<TcpStream>,
+        connection: &mut BufReader<Stream>,
         path: &str,
         body: &[u8],
+        token: Option<&str>,
     ) -> io::Result<(Reply, bool)> {
+        let token = token.map_or(String::new(), |token| format!("Authorization: {token}\r\n"));
         let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nHost: {}\r\n{token}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             self.address,
             body.len()
         );
         let mut request = head.into_bytes();
         request.extend_from_slice(body);
         connection.get_mut().write_all(&request)?;
+        connection.get_mut().flush()?;
         read_reply(connection)
     }
 
-    fn connect(&self, timeout: Duration, answer: Duration) -> io::Result<TcpStream> {
+    /// Makes a connection, over which nothing of a request has gone yet.
+    fn connect(&self, timeout: Duration, answer: Duration) -> io::Result<Stream> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in self.address.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, timeout) {
@@ -166,12 +240,22 @@ impl Endpoint {
                     stream.set_nodelay(true)?;
                     stream.set_read_timeout(Some(answer))?;
                     stream.set_write_timeout(Some(answer))?;
-                    return Ok(stream);
+                    return self.secure(stream);
                 }
                 Err(error) => last = error,
             }
         }
         Err(last)
+    }
+
+    fn secure(&self, mut socket: TcpStream) -> io::Result<Stream> {
+        let Some((config, name)) = &self.tls else { return Ok(Stream::Plain(socket)) };
+        let connection = ClientConnection::new(config.clone(), name.clone());
+        let mut connection = connection.map_err(io::Error::other)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut socket)?;
+        }
+        Ok(Stream::Tls(Box::new(StreamOwned::new(connection, socket))))
     }
 }
 
@@ -187,7 +271,7 @@ fn wrong(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-fn read_line(from: &mut BufReader<TcpStream>) -> io::Result<String> {
+fn read_line(from: &mut BufReader<Stream>) -> io::Result<String> {
     let mut line = Vec::new();
     from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
     if line.pop() != Some(b'\n') {
@@ -197,11 +281,7 @@ fn read_line(from: &mut BufReader<TcpStream>) -> io::Result<String> {
     Ok(text.trim_end_matches('\r').to_owned())
 }
 
-fn read_exactly(
-    from: &mut BufReader<TcpStream>,
-    length: usize,
-    out: &mut Vec<u8>,
-) -> io::Result<()> {
+fn read_exactly(from: &mut BufReader<Stream>, length: usize, out: &mut Vec<u8>) -> io::Result<()> {
     if out.len().saturating_add(length) > BODY_BYTES_MAX {
         return Err(wrong("the reply is too long"));
     }
@@ -211,7 +291,7 @@ fn read_exactly(
 }
 
 /// Reads a reply; answers whether the connection can be used again.
-fn read_reply(from: &mut BufReader<TcpStream>) -> io::Result<(Reply, bool)> {
+fn read_reply(from: &mut BufReader<Stream>) -> io::Result<(Reply, bool)> {
     let status_line = read_line(from)?;
     let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.filter(|_| status_line.starts_with("HTTP/1."));
@@ -254,7 +334,7 @@ fn read_reply(from: &mut BufReader<TcpStream>) -> io::Result<(Reply, bool)> {
 }
 
 /// Reads past what follows the last chunk.
-fn read_trailers(from: &mut BufReader<TcpStream>) -> io::Result<()> {
+fn read_trailers(from: &mut BufReader<Stream>) -> io::Result<()> {
     for _ in 0..LINES_MAX {
         if read_line(from)?.is_empty() {
             return Ok(());
@@ -273,7 +353,8 @@ mod tests {
     /// The result of a request to a server that sends this reply.
     fn answered(reply: &'static [u8]) -> Result<Reply, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let endpoint = Endpoint::parse(&listener.local_addr().expect("it has one").to_string());
+        let endpoint =
+            Endpoint::parse(&listener.local_addr().expect("it has one").to_string(), None);
         thread::scope(|scope| {
             scope.spawn(move || {
                 let (mut stream, _) = listener.accept().expect("a connection comes");
@@ -282,7 +363,7 @@ mod tests {
                 assert!(read[..length].ends_with(b"\r\n\r\n{}"));
                 stream.write_all(reply).expect("it is read");
             });
-            endpoint.expect("an address").post("/v3/kv/range", b"{}")
+            endpoint.expect("an address").post("/v3/kv/range", b"{}", None)
         })
     }
 
@@ -319,10 +400,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it has one").to_string();
         drop(listener);
-        let endpoint = Endpoint::parse(&format!("http://{address}/")).expect("an address");
-        assert!(matches!(endpoint.post("/", b"{}"), Err(Failure::NotSent(_))));
-        for wrong in ["https://a:1", "a", "http://a:b", "http://a:1/path", "a:70000"] {
-            assert!(Endpoint::parse(wrong).is_err(), "{wrong}");
+        let endpoint = Endpoint::parse(&format!("http://{address}/"), None).expect("an address");
+        assert!(matches!(endpoint.post("/", b"{}", None), Err(Failure::NotSent(_))));
+        let wrong =
+            ["https://a:1", "a", "http://a:b", "http://a:1/path", "a:70000", "http://u@a:1"];
+        for wrong in wrong {
+            assert!(Endpoint::parse(wrong, None).is_err(), "{wrong}");
         }
     }
 }

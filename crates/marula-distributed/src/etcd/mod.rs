@@ -5,16 +5,20 @@
 //! there and was deleted since has no revision; so it is compared with what it was, which takes a
 //! round trip unless this process has read the key at that version, or written it last.
 //!
-//! etcd has no additions: counters are read and compared in the same transaction, and one commit
-//! with counters is in progress at a time.
+//! etcd has no additions: counters are compared in the transaction that sets them, and commits that
+//! add to counters at the same time share one ([`commit`]).
 
+mod commit;
+mod gather;
 mod http;
+mod login;
 mod plan;
 mod status;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,12 +27,15 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use marula_storage::cluster::Connections;
 use marula_storage::{ClusterStatus, Direction, KeyRange, Stamp};
 use parking_lot::Mutex;
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 
+use self::commit::Proposal;
+use self::gather::Gather;
 use self::http::{Endpoint, Failure};
-use self::plan::{Final, Plan};
+use self::login::Login;
 use crate::kv::{
-    Block, BlockLimit, Commit, Conflict, Estimate, Kv, KvError, Limits, Mutation, Result, Version,
+    Block, BlockLimit, Commit, Estimate, Kv, KvError, Limits, Mutation, Result, Version,
 };
 
 /// The time for which revisions are kept: the store is compacted to the revision of that time ago.
@@ -48,8 +55,8 @@ const MUTATIONS_MAX: usize = 20_000;
 /// Keys whose revisions are known from reads, at most.
 const KNOWN_MAX: usize = 10_000;
 
-/// The number of times that a commit is tried again whose counters have changed.
-const COUNTER_TRIES_MAX: usize = 50;
+/// Reads of keys that are in progress at a time.
+const READ_LANES: usize = 8;
 
 /// A watch asks again after so long.
 const WATCH_STEP: Duration = Duration::from_millis(50);
@@ -57,6 +64,8 @@ const WATCH_STEP: Duration = Duration::from_millis(50);
 /// A cluster of etcd servers.
 pub struct Etcd {
     endpoints: Vec<Endpoint>,
+    tls: Option<Arc<ClientConfig>>,
+    login: Login,
     current: AtomicUsize,
     limits: Limits,
     known: Mutex<Known>,
@@ -64,6 +73,10 @@ pub struct Etcd {
     own: Mutex<HashMap<Vec<u8>, u64>>,
     /// The counters as the last commit of this process left them: value and revision.
     counters: Mutex<HashMap<Vec<u8>, (i64, u64)>>,
+    reads: Gather<Read, Seen>,
+    commits: Gather<Proposal, Stamp>,
+    /// Of commits that add to counters.
+    additions: Gather<Proposal, Stamp>,
     compaction: Mutex<VecDeque<(Instant, Version)>>,
 }
 
@@ -87,15 +100,35 @@ impl Known {
     }
 }
 
-/// The revision that a key had at a version.
-#[derive(Clone, Copy)]
-struct Guess {
-    revision: u64,
-    /// Whether it was read so.
-    is_sure: bool,
+/// Keys that are to be read at once, at a version or as they are now.
+struct Read {
+    at: Option<Version>,
+    keys: Vec<Vec<u8>>,
+}
+
+/// The keys of a [`Read`], and the revision that the store has.
+#[derive(Clone)]
+struct Seen {
+    version: Version,
+    entries: Vec<Option<Entry>>,
+}
+
+/// As many as one reply may have.
+fn choose_reads(waiting: &mut dyn Iterator<Item = &Read>) -> Vec<bool> {
+    let mut count = 0;
+    let has_room = |read: &Read| {
+        let sum = count + read.keys.len();
+        let has_room = sum <= ENTRIES_MAX;
+        if has_room {
+            count = sum;
+        }
+        has_room
+    };
+    waiting.map(has_room).collect()
 }
 
 /// A key as etcd shows it.
+#[derive(Clone)]
 struct Entry {
     key: Vec<u8>,
     value: Vec<u8>,
@@ -112,15 +145,19 @@ enum Effect {
 }
 
 impl Etcd {
-    /// The cluster that these servers are of. Nothing is sent yet.
-    pub fn new(endpoints: &[String]) -> Result<Self, String> {
+    /// The cluster that these servers are of. Nothing is sent yet. An endpoint is of the form
+    /// `http://host:port`; with `https`, requests go over TLS as `tls` has it, and with
+    /// `user:password@` in front of the host they are made as that user, percent-encoded.
+    pub fn new(endpoints: &[String], tls: Option<Arc<ClientConfig>>) -> Result<Self, String> {
         if endpoints.is_empty() {
             return Err("no endpoint of etcd is given".to_owned());
         }
-        let endpoints =
-            endpoints.iter().map(|text| Endpoint::parse(text)).collect::<Result<_, _>>();
+        let (login, endpoints) = Login::of(endpoints)?;
+        let endpoints = endpoints.iter().map(|text| Endpoint::parse(text, tls.as_ref()));
         Ok(Etcd {
-            endpoints: endpoints?,
+            endpoints: endpoints.collect::<Result<_, _>>()?,
+            tls,
+            login,
             current: AtomicUsize::new(0),
             limits: Limits {
                 // etcd has no limit of its own; this one keeps requests small.
@@ -133,18 +170,41 @@ impl Etcd {
             known: Mutex::default(),
             own: Mutex::default(),
             counters: Mutex::default(),
+            reads: Gather::new(READ_LANES, choose_reads),
+            commits: Gather::new(commit::LANES, commit::choose),
+            additions: Gather::new(1, commit::choose),
             compaction: Mutex::default(),
         })
     }
 
-    /// Sends a request to a server that can be reached.
+    /// A server of the cluster at another address.
+    fn endpoint(&self, url: &str) -> Result<Endpoint, String> {
+        Endpoint::parse(url, self.tls.as_ref())
+    }
+
+    /// Sends a request, as the user of the endpoints.
     fn call(&self, path: &str, request: &Value, effect: Effect) -> Result<Value> {
         let body = request.to_string();
+        if !self.login.has_user() {
+            return self.send(path, &body, effect, None);
+        }
+        let token = self.token(None)?;
+        match self.send(path, &body, effect, token.as_deref()) {
+            Err(KvError::Unavailable(what)) if login::is_refused(&what) => {
+                let token = self.token(Some(token.as_deref().unwrap_or_default()))?;
+                self.send(path, &body, effect, token.as_deref())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Sends a request to a server that can be reached.
+    fn send(&self, path: &str, body: &str, effect: Effect, token: Option<&str>) -> Result<Value> {
         let mut last = String::new();
         for _ in 0..self.endpoints.len() {
             let number = self.current.load(Ordering::Relaxed) % self.endpoints.len();
             let endpoint = &self.endpoints[number];
-            let outcome = endpoint.post(path, body.as_bytes());
+            let outcome = endpoint.post(path, body.as_bytes(), token);
             let next = || {
                 let _ = self.current.compare_exchange(
                     number,
@@ -161,7 +221,8 @@ impl Etcd {
                 Ok(reply) => {
                     let text = String::from_utf8_lossy(&reply.body).into_owned();
                     let error = refusal(&text, effect);
-                    if !matches!(error, KvError::Unavailable(_)) {
+                    let is_elsewhere = matches!(error, KvError::Unavailable(_));
+                    if !is_elsewhere || login::is_refused(&text) {
                         return Err(error);
                     }
                     last = format!("{}: {text}", endpoint.address());
@@ -189,82 +250,38 @@ impl Etcd {
         Ok((entries_of(&reply)?, reply["more"].as_bool().unwrap_or(false)))
     }
 
-    /// Several keys at once, by one transaction that only reads.
+    /// Several keys at once.
     fn read_keys(&self, at: Option<Version>, keys: &[Vec<u8>]) -> Result<Vec<Option<Entry>>> {
-        self.read_keys_and_version(at, keys).map(|(_, entries)| entries)
+        self.read_keys_and_version(at, keys).map(|seen| seen.entries)
     }
 
     /// The same, and the revision that the store has.
-    fn read_keys_and_version(
-        &self,
-        at: Option<Version>,
-        keys: &[Vec<u8>],
-    ) -> Result<(Version, Vec<Option<Entry>>)> {
-        let reads: Vec<Value> = keys.iter().map(|key| get_operation(key, at)).collect();
-        let reply = self.call("/v3/kv/txn", &json!({ "success": reads }), Effect::Reads)?;
-        Ok((revision_of(&reply["header"])?, entries_of_responses(&reply, keys.len())?))
+    fn read_keys_and_version(&self, at: Option<Version>, keys: &[Vec<u8>]) -> Result<Seen> {
+        self.reads.pass(Read { at, keys: keys.to_vec() }, |reads| self.send_reads(&reads))
     }
 
-    /// The modification revisions that keys had at a version; zero where there was none. Those that
-    /// this process has written itself are guessed to be as it left them.
-    fn revisions_at(&self, at: Version, keys: &[&Vec<u8>]) -> Result<Vec<Guess>> {
-        let mut guesses: Vec<Option<Guess>> = {
-            let (known, own) = (self.known.lock(), self.own.lock());
-            let guess = |key: &&Vec<u8>| {
-                let seen = known.revisions.get(&(at, key.to_vec()));
-                let own = own.get(*key).filter(|revision| **revision <= at);
-                match (seen, own) {
-                    (Some(revision), _) => Some(Guess { revision: *revision, is_sure: true }),
-                    (None, Some(revision)) => Some(Guess { revision: *revision, is_sure: false }),
-                    (None, None) => None,
-                }
-            };
-            keys.iter().map(guess).collect()
-        };
-        let is_missing = |(_, guess): &(&&Vec<u8>, &Option<Guess>)| guess.is_none();
-        let missing: Vec<Vec<u8>> =
-            keys.iter().zip(&guesses).filter(is_missing).map(|(key, _)| key.to_vec()).collect();
-        if !missing.is_empty() {
-            let mut found = self.read_keys(Some(at), &missing)?.into_iter();
-            for guess in guesses.iter_mut().filter(|guess| guess.is_none()) {
-                let entry = found.next().flatten();
-                let revision = entry.map_or(0, |entry| entry.revision);
-                *guess = Some(Guess { revision, is_sure: true });
+    /// One transaction that only reads, for all that is to be read.
+    fn send_reads(&self, reads: &[Read]) -> Vec<Result<Seen>> {
+        let gets =
+            reads.iter().flat_map(|read| read.keys.iter().map(|key| get_operation(key, read.at)));
+        let gets: Vec<Value> = gets.collect();
+        let count = gets.len();
+        let outcome = self.call("/v3/kv/txn", &json!({ "success": gets }), Effect::Reads);
+        let seen = outcome.and_then(|reply| {
+            Ok((revision_of(&reply["header"])?, entries_of_responses(&reply, count)?))
+        });
+        match seen {
+            Ok((version, entries)) => {
+                let mut entries = entries.into_iter();
+                let mut each = |read: &Read| entries.by_ref().take(read.keys.len()).collect();
+                reads.iter().map(|read| Ok(Seen { version, entries: each(read) })).collect()
             }
+            // It may be so for one of them alone.
+            Err(KvError::TooOld | KvError::TooLarge) if reads.len() > 1 => {
+                reads.chunks(1).flat_map(|read| self.send_reads(read)).collect()
+            }
+            Err(error) => vec![Err(error); reads.len()],
         }
-        Ok(guesses.into_iter().flatten().collect())
-    }
-
-    /// Looks at what guarded keys are now, where a commit did not find them as guessed. Corrects
-    /// guesses that were wrong from the start.
-    ///
-    /// Errors: [`KvError::Conflict`] where a key has changed since `at`.
-    fn judge(
-        &self,
-        at: Version,
-        keys: &[&Vec<u8>],
-        guesses: &mut [Guess],
-        found: &[Option<Entry>],
-    ) -> Result<()> {
-        for ((key, guess), found) in keys.iter().zip(guesses).zip(found) {
-            let now = found.as_ref().map_or(0, |entry| entry.revision);
-            if now == guess.revision {
-                continue;
-            }
-            if guess.is_sure || now > at {
-                return Err(KvError::Conflict);
-            }
-            let then = match now {
-                // It may have been deleted before or since.
-                0 => self.read_keys(Some(at), &[key.to_vec()])?.into_iter().next().flatten(),
-                _ => None,
-            };
-            if then.is_some() {
-                return Err(KvError::Conflict);
-            }
-            *guess = Guess { revision: now, is_sure: true };
-        }
-        Ok(())
     }
 
     /// Compacts to the revision that was new some time ago, now and then.
@@ -290,110 +307,6 @@ impl Etcd {
         if let Err(error) = self.call("/v3/kv/compaction", &request, Effect::Reads) {
             tracing::debug!(%error, "a compaction of etcd has failed");
         }
-    }
-
-    /// Notes the revision of keys that a commit has both guarded and set, as it does with the keys
-    /// by which the adapter finds out how commits ended: the next one guards them too.
-    fn note_own(&self, guards: &[&Vec<u8>], plan: &Plan, revision: Version) {
-        let mut own = self.own.lock();
-        if own.len() > KNOWN_MAX {
-            own.clear();
-        }
-        for key in guards.iter().filter(|key| plan.sets(key)) {
-            own.insert(key.to_vec(), revision);
-        }
-    }
-
-    /// One transaction of etcd.
-    fn try_commit(&self, commit: &Commit, plan: &Plan) -> Result<Stamp> {
-        let guards: Vec<&Vec<u8>> = commit
-            .reads
-            .iter()
-            .map(|read| match read {
-                Conflict::Key(key) => Ok(key),
-                Conflict::Range(_) => {
-                    Err(KvError::Unavailable("etcd cannot guard a range of keys".to_owned()))
-                }
-            })
-            .collect::<Result<_>>()?;
-        let at = commit.read_version.unwrap_or(0);
-        let mut guarded = self.revisions_at(at, &guards)?;
-        let added: Vec<&Vec<u8>> = plan.added();
-        // Held until the commit ends: two at once would only make each other try again.
-        let mut counters = (!added.is_empty()).then(|| self.counters.lock());
-        if let Some(counters) = &mut counters {
-            if counters.len() > KNOWN_MAX {
-                counters.clear();
-            }
-            let unknown: Vec<Vec<u8>> = added
-                .iter()
-                .filter(|key| !counters.contains_key(**key))
-                .map(|k| k.to_vec())
-                .collect();
-            if !unknown.is_empty() {
-                let entries = self.read_keys(None, &unknown)?;
-                for (key, entry) in unknown.iter().zip(entries) {
-                    counters.insert(key.clone(), counter_of(entry.as_ref()));
-                }
-            }
-        }
-        for _ in 0..COUNTER_TRIES_MAX {
-            let base = |key: &[u8]| {
-                counters
-                    .as_ref()
-                    .and_then(|counters| counters.get(key))
-                    .map_or(0, |(value, _)| *value)
-            };
-            let mut compares: Vec<Value> = guards
-                .iter()
-                .zip(&guarded)
-                .map(|(key, guess)| compare(key, guess.revision))
-                .collect();
-            let mut otherwise: Vec<Value> =
-                guards.iter().map(|key| get_operation(key, None)).collect();
-            for key in &added {
-                let (_, revision) = counters.as_ref().expect("they are locked")[*key];
-                compares.push(compare(key, revision));
-                otherwise.push(get_operation(key, None));
-            }
-            let request = json!({
-                "compare": compares,
-                "success": plan.operations(&base),
-                "failure": otherwise,
-            });
-            let reply = match self.call("/v3/kv/txn", &request, Effect::Writes) {
-                Ok(reply) => reply,
-                Err(error) => {
-                    if let Some(counters) = &mut counters {
-                        for key in &added {
-                            counters.remove(*key);
-                        }
-                    }
-                    return Err(error);
-                }
-            };
-            let revision = revision_of(&reply["header"])?;
-            if reply["succeeded"].as_bool() == Some(true) {
-                let values: Vec<i64> =
-                    added.iter().map(|key| plan.value_of(key, &base).unwrap_or(0)).collect();
-                if let Some(counters) = &mut counters {
-                    for (key, value) in added.iter().zip(values) {
-                        counters.insert(key.to_vec(), (value, revision));
-                    }
-                }
-                self.note_own(&guards, plan, revision);
-                return Ok(Stamp::of_version(revision));
-            }
-            let found = entries_of_responses(&reply, otherwise.len())?;
-            let (of_guards, of_counters) = found.split_at(guards.len());
-            self.judge(at, &guards, &mut guarded, of_guards)?;
-            if let Some(counters) = &mut counters {
-                for (key, entry) in added.iter().zip(of_counters) {
-                    counters.insert(key.to_vec(), counter_of(entry.as_ref()));
-                }
-            }
-        }
-        Err(KvError::Conflict)
     }
 }
 
@@ -421,7 +334,7 @@ impl Kv for Etcd {
 
     fn read_newest(&self, keys: &[Vec<u8>]) -> Result<(Version, Vec<Option<Vec<u8>>>)> {
         assert!(keys.len() <= ENTRIES_MAX, "they are read at once");
-        let (version, entries) = self.read_keys_and_version(None, keys)?;
+        let Seen { version, entries } = self.read_keys_and_version(None, keys)?;
         let mut known = self.known.lock();
         let mut values = Vec::with_capacity(keys.len());
         for (key, entry) in keys.iter().zip(entries) {
@@ -434,8 +347,7 @@ impl Kv for Etcd {
     }
 
     fn get(&self, at: Version, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let request = json!({ "key": BASE64.encode(key), "revision": at.to_string() });
-        let entry = self.read(request)?.0.into_iter().next();
+        let entry = self.read_keys(Some(at), &[key.to_vec()])?.into_iter().next().flatten();
         let revision = entry.as_ref().map_or(0, |entry| entry.revision);
         self.known.lock().note(at, key, revision);
         Ok(entry.map(|entry| entry.value))
@@ -501,7 +413,7 @@ impl Kv for Etcd {
                 return Err(KvError::TooLarge);
             }
         }
-        self.try_commit(commit, &Plan::of(&commit.mutations))
+        self.make(commit)
     }
 
     fn watch(&self, key: &[u8], seen: Option<&[u8]>, timeout: Duration) -> Result<bool> {
@@ -568,6 +480,10 @@ fn refusal(text: &str, effect: Effect) -> KvError {
         KvError::Unavailable("etcd is full (database space exceeded)".to_owned())
     } else if says("duplicate key given") || says("is not provided") {
         KvError::Corrupt(format!("etcd does not take a request: {text}"))
+    } else if login::is_refused(text) || says("permission denied") {
+        // Decided before anything is changed, also where it is decided after the request was
+        // accepted.
+        KvError::Unavailable(format!("etcd answers: {text}"))
     } else if effect == Effect::Writes && !says("no leader") && !says("too many requests") {
         KvError::Unknown
     } else {
@@ -659,30 +575,5 @@ fn operation_of(key: &[u8], value: Option<&[u8]>) -> Value {
             json!({ "request_put": { "key": BASE64.encode(key), "value": BASE64.encode(value) } })
         }
         None => json!({ "request_delete_range": { "key": BASE64.encode(key) } }),
-    }
-}
-
-impl Plan {
-    /// The operations, where `base` returns the present values of counters.
-    fn operations(&self, base: &dyn Fn(&[u8]) -> i64) -> Vec<Value> {
-        let mut operations: Vec<Value> = self
-            .cleared()
-            .iter()
-            .map(|range| {
-                json!({ "request_delete_range": {
-                    "key": BASE64.encode(&range.start),
-                    "range_end": BASE64.encode(&range.end),
-                } })
-            })
-            .collect();
-        operations.extend(self.keys().map(|(key, end)| match end {
-            Final::Set(value) => operation_of(key, Some(value)),
-            Final::Clear => operation_of(key, None),
-            Final::Add { .. } => {
-                let value = self.value_of(key, base).expect("it is a counter");
-                operation_of(key, Some(&value.to_le_bytes()))
-            }
-        }));
-        operations
     }
 }

@@ -3,8 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use marula_storage::KeyRange;
+use serde_json::{Value, json};
 
+use super::operation_of;
 use crate::kv::Mutation;
 
 /// The end of a commit's changes.
@@ -67,9 +71,9 @@ impl Plan {
         self.set(key, end);
     }
 
-    /// The final change of each key, except for keys that only a cleared range removes.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (&Vec<u8>, &Final)> {
-        self.keys.iter()
+    /// The number of operations that the changes take, about.
+    pub(super) fn len(&self) -> usize {
+        self.keys.len() + self.cleared.len()
     }
 
     /// Whether a key has a new value in the end.
@@ -77,23 +81,46 @@ impl Plan {
         matches!(self.keys.get(key), Some(Final::Set(_)))
     }
 
-    /// The counters whose present value must be known.
-    pub(super) fn added(&self) -> Vec<&Vec<u8>> {
-        let is_added = |end: &Final| matches!(end, Final::Add { from_zero: false, .. });
-        self.keys.iter().filter(|(_, end)| is_added(end)).map(|(key, _)| key).collect()
+    /// The counters whose present value must be known, and what is added to them.
+    pub(super) fn added(&self) -> impl Iterator<Item = (&Vec<u8>, i64)> {
+        self.keys.iter().filter_map(|(key, end)| match end {
+            Final::Add { delta, from_zero: false } => Some((key, *delta)),
+            _ => None,
+        })
     }
 
-    /// The new value of a counter.
-    pub(super) fn value_of(&self, key: &[u8], base: &dyn Fn(&[u8]) -> i64) -> Option<i64> {
-        match self.keys.get(key)? {
-            Final::Add { delta, from_zero: true } => Some(*delta),
-            Final::Add { delta, from_zero: false } => Some(base(key).wrapping_add(*delta)),
-            _ => None,
-        }
+    /// The other keys that get a new value, or lose theirs by themselves.
+    pub(super) fn changed(&self) -> impl Iterator<Item = &Vec<u8>> {
+        let is_added = |end: &Final| matches!(end, Final::Add { from_zero: false, .. });
+        self.keys.iter().filter(move |(_, end)| !is_added(end)).map(|(key, _)| key)
+    }
+
+    /// The cleared ranges, as they were given.
+    pub(super) fn cleared(&self) -> &[KeyRange] {
+        &self.cleared
+    }
+
+    /// The operations of etcd, but for those on the counters of [`Plan::added`].
+    pub(super) fn operations(&self) -> impl Iterator<Item = Value> {
+        let cleared = self.cleared_alone().into_iter().map(|range| {
+            json!({ "request_delete_range": {
+                "key": BASE64.encode(&range.start),
+                "range_end": BASE64.encode(&range.end),
+            } })
+        });
+        let keys = self.keys.iter().filter_map(|(key, end)| match end {
+            Final::Set(value) => Some(operation_of(key, Some(value))),
+            Final::Clear => Some(operation_of(key, None)),
+            Final::Add { delta, from_zero: true } => {
+                Some(operation_of(key, Some(&delta.to_le_bytes())))
+            }
+            Final::Add { from_zero: false, .. } => None,
+        });
+        cleared.chain(keys)
     }
 
     /// The cleared ranges without the keys that are set after them.
-    pub(super) fn cleared(&self) -> Vec<KeyRange> {
+    fn cleared_alone(&self) -> Vec<KeyRange> {
         let mut pieces = Vec::new();
         for range in &self.cleared {
             let mut start = range.start.clone();
@@ -131,8 +158,11 @@ mod tests {
             Mutation::Clear(b"r".to_vec()),
             Mutation::Add(b"r".to_vec(), 1),
         ]);
-        let ends: Vec<(&str, &Final)> =
-            plan.keys().map(|(key, end)| (std::str::from_utf8(key).expect("text"), end)).collect();
+        let ends: Vec<(&str, &Final)> = plan
+            .keys
+            .iter()
+            .map(|(key, end)| (std::str::from_utf8(key).expect("text"), end))
+            .collect();
         assert_eq!(
             ends,
             [
@@ -143,9 +173,8 @@ mod tests {
                 ("r", &Final::Add { delta: 1, from_zero: true }),
             ]
         );
-        assert_eq!(plan.added(), [b"q"]);
-        assert_eq!(plan.value_of(b"q", &|_| 10), Some(15));
-        assert_eq!(plan.value_of(b"o", &|_| 10), Some(5));
-        assert_eq!(plan.cleared(), [range("l", "n"), range("n\0", "o"), range("o\0", "p")]);
+        assert_eq!(plan.added().collect::<Vec<_>>(), [(&b"q".to_vec(), 5)]);
+        assert_eq!(plan.changed().collect::<Vec<_>>(), [b"a", b"n", b"o", b"r"]);
+        assert_eq!(plan.cleared_alone(), [range("l", "n"), range("n\0", "o"), range("o\0", "p")]);
     }
 }

@@ -40,7 +40,8 @@ pub(super) fn read(etcd: &Etcd) -> ClusterStatus {
     listed.truncate(MEMBERS_MAX);
     listed.sort_by(|one, other| one.name.cmp(&other.name));
     let reports: Vec<Result<Report, String>> = thread::scope(|scope| {
-        let asked: Vec<_> = listed.iter().map(|member| scope.spawn(|| status_of(member))).collect();
+        let asked: Vec<_> =
+            listed.iter().map(|member| scope.spawn(|| status_of(etcd, member))).collect();
         let report = |asked: thread::ScopedJoinHandle<'_, _>| {
             asked.join().unwrap_or_else(|_| Err("the request has failed".to_owned()))
         };
@@ -66,30 +67,38 @@ fn members(etcd: &Etcd) -> Vec<Listed> {
     let reply = etcd.call("/v3/cluster/member/list", &json!({}), Effect::Reads);
     let listed = reply.ok().and_then(|reply| reply["members"].as_array().cloned());
     match listed {
-        Some(listed) if !listed.is_empty() => listed.iter().map(listed_member).collect(),
+        Some(listed) if !listed.is_empty() => {
+            listed.iter().map(|member| listed_member(etcd, member)).collect()
+        }
         _ => etcd
             .endpoints
             .iter()
             .map(|endpoint| {
                 let address = endpoint.address().to_owned();
-                Listed { name: address.clone(), endpoint: Endpoint::parse(&address).ok(), address }
+                Listed {
+                    name: address.clone(),
+                    endpoint: etcd.endpoint(&endpoint.url()).ok(),
+                    address,
+                }
             })
             .collect(),
     }
 }
 
-fn listed_member(member: &Value) -> Listed {
+fn listed_member(etcd: &Etcd, member: &Value) -> Listed {
     let url = member["clientURLs"].get(0).and_then(Value::as_str).unwrap_or_default();
-    let endpoint = Endpoint::parse(url).ok();
+    let endpoint = etcd.endpoint(url).ok();
     let address = endpoint.as_ref().map_or(url, Endpoint::address).to_owned();
     // A member that has been added and not been started yet has no name.
     let name = member["name"].as_str().unwrap_or(&address).to_owned();
     Listed { name, address, endpoint }
 }
 
-fn status_of(member: &Listed) -> Result<Report, String> {
+fn status_of(etcd: &Etcd, member: &Listed) -> Result<Report, String> {
     let endpoint = member.endpoint.as_ref().ok_or("it has no address that can be used")?;
-    let reply = endpoint.post_once("/v3/maintenance/status", b"{}", STATUS_TIMEOUT);
+    let token = etcd.login.token();
+    let path = "/v3/maintenance/status";
+    let reply = endpoint.post_once(path, b"{}", token.as_deref(), STATUS_TIMEOUT);
     let reply =
         reply.map_err(|(Failure::NotSent(error) | Failure::Lost(error))| error.to_string())?;
     let text = || String::from_utf8_lossy(&reply.body).into_owned();

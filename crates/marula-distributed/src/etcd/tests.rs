@@ -74,7 +74,7 @@ impl Cluster {
     }
 
     fn client(&self) -> Etcd {
-        Etcd::new(&self.endpoints).expect("the endpoints are addresses")
+        Etcd::new(&self.endpoints, None).expect("the endpoints are addresses")
     }
 
     fn open(
@@ -205,9 +205,9 @@ fn members_report_themselves() {
 
 #[test]
 fn addresses_are_checked() {
-    assert!(Etcd::new(&[]).is_err());
-    assert!(Etcd::new(&["nonsense".to_owned()]).is_err());
-    let nobody = Etcd::new(&["http://127.0.0.1:1".to_owned()]).expect("an address");
+    assert!(Etcd::new(&[], None).is_err());
+    assert!(Etcd::new(&["nonsense".to_owned()], None).is_err());
+    let nobody = Etcd::new(&["http://127.0.0.1:1".to_owned()], None).expect("an address");
     assert!(matches!(nobody.read_version(), Err(KvError::Unavailable(_))));
 }
 
@@ -220,5 +220,7 @@ fn refusals_are_told_apart() {
     assert_eq!(writes("etcdserver: request timed out"), KvError::Unknown);
     assert_eq!(writes("etcdserver: leader changed"), KvError::Unknown);
     assert!(is_unavailable(writes("etcdserver: no leader")));
+    assert!(is_unavailable(writes("etcdserver: invalid auth token")));
+    assert!(is_unavailable(writes("etcdserver: permission denied")));
     assert!(is_unavailable(refusal("etcdserver: request timed out", Effect::Reads)));
 }
