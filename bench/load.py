@@ -58,14 +58,16 @@ def connect(port, context, login):
     return stream
 
 
-def drive(told, port, connections, make, seconds, ca=None, login=None):
-    """Sends the messages that `make(connection, number)` returns, for `seconds` after a warm-up. Reports the start of the
-    measurement, and then the operations and the seconds."""
+def drive(told, ports, connections, make, seconds, ca=None, login=None):
+    """Sends the messages that `make(connection, number)` returns, for `seconds` after a warm-up, over connections to each of
+    `ports` in turn. Reports the start of the measurement, and then its seconds and, for each operation, when its reply came
+    and after how long, both in seconds."""
     context = ssl.create_default_context(cafile=ca) if ca else None
-    streams = [connect(port, context, login) for _ in range(connections)]
+    streams = [connect(ports[number % len(ports)], context, login) for number in range(connections)]
     waiting = select.epoll()
     by_number = {stream.fileno(): (number, stream) for number, stream in enumerate(streams)}
     replies = {}
+    began = [time.monotonic()] * connections
     for descriptor in by_number:
         waiting.register(descriptor, select.EPOLLIN)
     sent = 0
@@ -77,9 +79,9 @@ def drive(told, port, connections, make, seconds, ca=None, login=None):
         now = time.monotonic()
         if done is None and now - begin >= WARM_UP_S:
             told.send(None)
-            begin, done = now, 0
+            begin, done = now, []
         elif done is not None and now - begin >= seconds:
-            told.send((done, now - begin))
+            told.send((now - begin, done))
             return
         for descriptor, _ in waiting.poll(1):
             number, stream = by_number[descriptor]
@@ -94,7 +96,9 @@ def drive(told, port, connections, make, seconds, ca=None, login=None):
                 continue
             # The field `ok` with the double 1.0: every reply is a success.
             assert b"\x01ok\0\0\0\0\0\0\0\xf0\x3f" in reply, bson.decode(reply[21:])
+            now = time.monotonic()
             if done is not None:
-                done += 1
+                done.append((now - begin, now - began[number]))
+            began[number] = now
             stream.sendall(make(number, sent))
             sent += 1

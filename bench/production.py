@@ -108,11 +108,12 @@ def load(client, data_bytes, names=("c0",)):
 def loaded(side, connections, make, seconds, **options):
     """Puts a load on a server from a process of its own; returns operations per second and the server's CPU of each."""
     receiver, sender = multiprocessing.Pipe(False)
-    worker = multiprocessing.Process(target=drive, args=(sender, side.port, connections, make, seconds), kwargs=options)
+    worker = multiprocessing.Process(target=drive, args=(sender, [side.port], connections, make, seconds), kwargs=options)
     worker.start()
     receiver.recv()
     before = side.cpu_s()
-    operations, elapsed = receiver.recv()
+    elapsed, done = receiver.recv()
+    operations = len(done)
     cpu_s = side.cpu_s() - before
     worker.join()
     return operations / elapsed, cpu_s / max(operations, 1) * 1e6

@@ -167,3 +167,14 @@ def test_what_production_costs_is_measured(tmp_path):
                  "a scrape of /metrics", "from the start to the first answer", "dump of ", "restore CPU of "):
         assert part in done.stdout, done.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_several_processes_are_measured():
+    """bench/nodes.py runs to its end with tiny inputs, where there is an etcd: its loads get right answers."""
+    if subprocess.run([os.path.join(server.ROOT, "tools", "setup"), "etcd"], capture_output=True).returncode != 0:
+        pytest.skip("there is no etcd here")
+    command = [sys.executable, os.path.join(server.ROOT, "bench", "nodes.py"), "--smoke", "--marula", server.serve_command()[0]]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in ("insert, 16 connections, 3 processes", "find by _id, 16 connections, 1 processes", "loss of etcd's leader"):
+        assert part in done.stdout, done.stdout
