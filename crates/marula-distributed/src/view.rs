@@ -32,7 +32,7 @@ pub(crate) struct TxnView<'s> {
     pub(crate) at: Option<Version>,
     /// Guarded keys that have not been read.
     unread: Mutex<Vec<(Space, Vec<u8>)>>,
-    read: Mutex<HashMap<(Space, Vec<u8>), Option<Vec<u8>>>>,
+    read: Mutex<HashMap<(Space, Vec<u8>), Option<Arc<[u8]>>>>,
 }
 
 impl<'s> TxnView<'s> {
@@ -63,7 +63,7 @@ impl<'s> TxnView<'s> {
         let mut read = self.read.lock();
         for (place, key) in wanted.into_iter().enumerate() {
             match found.get(place) {
-                Looked::Found(value) => drop(read.insert(key, Some(value.to_vec()))),
+                Looked::Found(value) => drop(read.insert(key, Some(value.into()))),
                 Looked::Absent => drop(read.insert(key, None)),
                 Looked::Unread => {}
             }
@@ -123,7 +123,9 @@ impl View for TxnView<'_> {
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         if let Some(at) = self.at {
             self.read_guarded(at, space, key).map_err(store_error).map_err(again)?;
-            if let Some(known) = self.read.lock().get(&(space, key.to_vec())) {
+            // Visited without the lock: the visit may read this view too.
+            let known = self.read.lock().get(&(space, key.to_vec())).cloned();
+            if let Some(known) = known {
                 known.iter().for_each(|value| visit(value));
                 return Ok(known.is_some());
             }

@@ -222,7 +222,7 @@ pub trait View: Send + Sync {
         self.is_fixed().then(|| self.moment())
     }
 
-    /// Visits the value of `key`; returns whether the key exists.
+    /// Visits the value of `key`; returns whether the key exists. The visit may read this view too.
     fn get(&self, space: Space, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// Reads several keys at once and holds their values, indexed as `keys`.

@@ -46,7 +46,7 @@ struct Guess {
     is_sure: bool,
 }
 
-/// What the commits of a transaction do, for the choice of further ones.
+/// The effects of the commits of a transaction, for the choice of further ones.
 #[derive(Default)]
 struct Together<'p> {
     guards: HashMap<&'p [u8], u64>,

@@ -1,9 +1,10 @@
 //! Requests of many threads that travel together.
 //!
-//! A request to etcd costs far more than what it asks for, and one transaction may ask for much. So
-//! a few are in progress at a time, in *lanes*. A request that finds a lane free is sent at once,
-//! by itself. What arrives while all lanes are busy waits; when a lane becomes free, the first of
-//! those that wait leads: its thread sends one request for itself and for those that can go with it.
+//! A request to etcd costs far more than its contents, and one transaction may have many. So a few
+//! are in progress at a time, in *lanes*. A request that finds a lane free is sent at once, by
+//! itself. Those that arrive while all lanes are busy wait; when a lane becomes free, the first of
+//! those that wait leads: its thread sends one request for itself and for those that can go with
+//! it.
 
 use std::collections::VecDeque;
 use std::mem;

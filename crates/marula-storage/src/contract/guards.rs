@@ -166,6 +166,35 @@ pub fn guards_in_opposite_orders_end(open: Open) {
     });
 }
 
+/// While a value is visited the same view can be read, in a transaction too: an update decides by
+/// other keys whether it may be made.
+pub fn a_visit_may_read_more(open: Open) {
+    let store = Fixture::new(open);
+    commit(&*store, |txn| {
+        txn.put(Space::Records, b"a", b"1");
+        txn.put(Space::Indexes, b"b", b"2");
+    });
+    let read_both = |view: &dyn View| {
+        let mut inner = None;
+        let found = view.get(Space::Records, b"a", &mut |outer| {
+            inner = Some((
+                outer.to_vec(),
+                get(view, Space::Indexes, b"b"),
+                get(view, Space::Records, b"a"),
+            ));
+        });
+        assert!(found.expect("a read succeeds"));
+        inner.expect("it was visited")
+    };
+    let expected = (b"1".to_vec(), Some(b"2".to_vec()), Some(b"1".to_vec()));
+    assert_eq!(read_both(&*store), expected);
+    assert_eq!(read_both(&*store.view()), expected);
+    let mut txn = store.begin();
+    assert_eq!(read_both(txn.view()), expected);
+    txn.guard(&[(Space::Records, b"a"), (Space::Indexes, b"b")]).expect("free keys are guarded");
+    assert_eq!(read_both(txn.view()), expected);
+}
+
 /// Guarded keys do not change in a transaction's view until its end, for values of all sizes and
 /// for missing keys; of two writers of such a key one is rejected.
 pub fn guarded_keys_stay_in_the_view(open: Open) {

@@ -30,9 +30,10 @@ pub use durability::{
     close_ends_it, commits_survive_reopening, on_sync_calls_back, stamps_ascend, sync_returns,
 };
 pub use guards::{
-    counters_commute, guarded_keys_stay_in_the_view, guards_exclude, guards_in_opposite_orders_end,
-    guards_of_one_key_starve_nobody, guards_release, guards_show_the_newest,
-    guards_since_a_view_conflict_on_changed_keys, guards_without_timeout_conflict_at_once,
+    a_visit_may_read_more, counters_commute, guarded_keys_stay_in_the_view, guards_exclude,
+    guards_in_opposite_orders_end, guards_of_one_key_starve_nobody, guards_release,
+    guards_show_the_newest, guards_since_a_view_conflict_on_changed_keys,
+    guards_without_timeout_conflict_at_once,
 };
 pub use model::random_writes_match_a_model;
 pub use reads::{
@@ -64,7 +65,8 @@ macro_rules! for_each_promise {
             empty_keys_and_values_are_kept large_values_are_kept write_sizes_add_up
             guards_exclude guards_release guards_show_the_newest guards_in_opposite_orders_end
             guards_of_one_key_starve_nobody guards_without_timeout_conflict_at_once
-            guards_since_a_view_conflict_on_changed_keys guarded_keys_stay_in_the_view counters_commute
+            guards_since_a_view_conflict_on_changed_keys guarded_keys_stay_in_the_view
+            a_visit_may_read_more counters_commute
             stamps_ascend sync_returns on_sync_calls_back commits_survive_reopening close_ends_it
             ingested_keys_are_there dropped_ranges_are_gone
             dropped_ranges_stay_in_older_views compaction_keeps_the_data compaction_stops_on_request ranges_are_estimated split_points_cut_a_range
