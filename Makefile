@@ -12,7 +12,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 marula := $(target)/release/marula
 export MARULA_BIN := $(abspath $(marula))
 
-.PHONY: help serve test build unit tidy probe sweep python unified node java rust crash writes updates bench diff fuzz lint setup package
+.PHONY: help serve test build unit tidy probe sweep python unified node java rust sim crash writes updates bench diff fuzz lint setup package
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -22,7 +22,7 @@ serve: program ## build and start Marula on 127.0.0.1:27017 with its data in ./d
 
 # One suite that fails does not hide the others.
 test: build ## every test
-	@$(MAKE) --keep-going unit tidy probe sweep python unified node java rust bench-smoke diff-smoke
+	@$(MAKE) --keep-going unit tidy probe sweep python unified node java rust bench-smoke diff-smoke sim-smoke
 	@echo "make test: everything passed"
 
 # On a terminal cargo shows how many crates of how many are compiled; elsewhere it only reports errors.
@@ -68,6 +68,17 @@ node: build ## black box through the Node driver and mongosh
 
 rust: build ## black box through the official Rust driver
 	@cargo test --quiet --manifest-path tests/rust/Cargo.toml --target-dir $(abspath $(target))/driver $(ARGS)
+
+# Over the simulated distributed store, with its limits; what needs data in a folder is left out.
+sim: export MARULA_SERVE = $(abspath $(marula)) serve --storage-engine sim
+sim: build ## probe, sweep, python, unified and node over the simulated distributed store
+	@$(MAKE) --keep-going probe sweep unified node
+	@"$$(tools/setup python)" -m pytest -q tests/python $(ARGS)
+
+.PHONY: sim-smoke
+sim-smoke: export MARULA_SERVE = $(abspath $(marula)) serve --storage-engine sim
+sim-smoke: build
+	@$(MAKE) probe
 
 crash: build ## kill -9 under load, ROUNDS=100 times
 	@MARULA_CRASH_ROUNDS=$(or $(ROUNDS),100) "$$(tools/setup python)" -m pytest -q -s tests/crash $(ARGS)

@@ -10,6 +10,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import server  # noqa: E402
 
 
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("data_folder") and server.keeps_no_folder():
+        pytest.skip("the data is in no folder here")
+
+
 @pytest.fixture(scope="session")
 def uri():
     """The address under test: $MARULA_TEST_URI, or a server of our own."""

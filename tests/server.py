@@ -29,6 +29,11 @@ def is_mongod():
     return "mongod" in os.path.basename(serve_command()[0])
 
 
+def keeps_no_folder():
+    """Whether Marula's data is in none: under `$MARULA_SERVE` with `--storage-engine sim`, for example."""
+    return not is_mongod() and "--storage-engine" in serve_command()
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -64,7 +69,12 @@ class Server:
         return "mongodb://127.0.0.1:%d/?directConnection=true" % self.port
 
     def command(self):
-        return serve_command() + ["--dbpath", self.dbpath, "--port", str(self.port), "--bind_ip", "127.0.0.1",
+        words = serve_command()
+        if "--storage-engine" in self.args and "--storage-engine" in words:
+            # A test that chooses an engine has its own.
+            place = words.index("--storage-engine")
+            del words[place:place + 2]
+        return words + ["--dbpath", self.dbpath, "--port", str(self.port), "--bind_ip", "127.0.0.1",
                                   *self.args]
 
     def start(self, wait=20.0):

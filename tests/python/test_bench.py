@@ -20,7 +20,7 @@ TINY = ["--scale", "0.00005", "--seconds", "0.02", "--runs", "1"]
 
 
 def bench(*words, timeout=300):
-    command = server.serve_command()[:-1] + ["bench", *map(str, words)]
+    command = [server.serve_command()[0], "bench", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
@@ -109,7 +109,7 @@ def test_a_wrong_answer_ends_the_run(tmp_path, truth, lie, complaint):
 def test_ctrl_c_leaves_a_report_and_no_server(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
-    command = server.serve_command()[:-1] + ["bench", "run", "stock", "--seconds", "1", "--out", str(tmp_path / "out"),
+    command = [server.serve_command()[0], "bench", "run", "stock", "--seconds", "1", "--out", str(tmp_path / "out"),
                                              "--folder", str(folder)]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     deadline = time.monotonic() + 60

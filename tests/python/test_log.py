@@ -65,6 +65,7 @@ def test_lines_are_json_with_mongods_fields_in_its_order(own, client):
     assert not [line for line in raw if "Some(" in line or "None" in line], raw
 
 
+@pytest.mark.data_folder
 def test_the_banner_says_what_was_started(own):
     start = found(own, 4615611)[0]
     assert (start["c"], start["ctx"]) == ("CONTROL", "initandlisten")
@@ -280,6 +281,7 @@ def test_a_clean_end_is_told():
         assert found(own, 4695400, force=False)
 
 
+@pytest.mark.data_folder
 @ours
 def test_an_unclean_end_is_told_at_the_next_start(tmp_path):
     with server.Server(dbpath=str(tmp_path / "d")) as own:

@@ -13,7 +13,8 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError, NotPrimaryError, Op
 from test_nodes import EXPIRY, check_valid, nodes_of, pytestmark, tells_of_end  # noqa: F401
 
 NODES = 3
-# What a cut request may cost: etcd holds it for seven seconds, and a node turns to the next server after four.
+# A request into a cut may take long: etcd holds it for seven seconds, and a node turns to the
+# next server after four.
 PATIENCE = 90
 
 
