@@ -11,8 +11,8 @@ import server  # noqa: E402
 
 
 def pytest_runtest_setup(item):
-    if item.get_closest_marker("data_folder") and server.keeps_no_folder():
-        pytest.skip("the data is in no folder here")
+    if item.get_closest_marker("embedded") and server.keeps_no_folder():
+        pytest.skip("of the embedded engine")
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from backups import PROGRAM, at, backup, ids, now_us, refusal, restored, state, 
 from object_stores import STORES
 from pymongo.errors import OperationFailure
 
-pytestmark = [pytest.mark.skipif(server.is_mongod(), reason="backups are Marula's own"), pytest.mark.data_folder]
+pytestmark = [pytest.mark.skipif(server.is_mongod(), reason="backups are Marula's own"), pytest.mark.embedded]
 
 
 @pytest.fixture

@@ -430,7 +430,7 @@ def test_the_oplog_can_be_read_and_tailed(rs):
             refused()
 
 
-@pytest.mark.data_folder
+@pytest.mark.embedded
 def test_a_stream_goes_on_after_the_server_was_killed():
     """A driver resumes by itself: no event is lost or repeated."""
     with server.Server("--replSet", "rs0") as own:

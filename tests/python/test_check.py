@@ -6,7 +6,7 @@ import pymongo
 import pytest
 import server
 
-pytestmark = [pytest.mark.skipif(server.is_mongod(), reason="a command of Marula's own"), pytest.mark.data_folder]
+pytestmark = [pytest.mark.skipif(server.is_mongod(), reason="a command of Marula's own"), pytest.mark.embedded]
 
 
 def check(dbpath):

@@ -43,7 +43,7 @@ def refused(code, c, key, **options):
     return raised.value.details["errmsg"]
 
 
-@pytest.mark.data_folder
+@pytest.mark.embedded
 def test_6_0_refuses_them_and_goes_on_with_those_there_are(client, c):
     c.create_index([("tenant", 1), ("custom.$**", 1)])
     client.admin.command("setFeatureCompatibilityVersion", "6.0", confirm=True)

@@ -322,7 +322,7 @@ def test_a_key_file_implies_access_control(tmp_path):
         pass
 
 
-@pytest.mark.data_folder
+@pytest.mark.embedded
 def test_a_running_system_changes_to_authentication(tmp_path):
     """As a mongod: in the transition clients may log in and need not, and nobody is restricted; a wrong password and an
     address that is not allowed are refused all the same. Asked of mongod 6.0 by hand."""

@@ -12,7 +12,7 @@ import pytest
 import server
 from pymongo.errors import OperationFailure
 
-pytestmark = [pytest.mark.skipif(server.is_mongod(), reason="the files are Marula's"), pytest.mark.data_folder]
+pytestmark = [pytest.mark.skipif(server.is_mongod(), reason="the files are Marula's"), pytest.mark.embedded]
 
 COUNT = 6000
 CORRUPT = 8000001

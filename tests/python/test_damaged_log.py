@@ -12,7 +12,7 @@ import pymongo
 import pytest
 import server
 
-pytestmark = [pytest.mark.skipif(server.is_mongod(), reason="the files are Marula's"), pytest.mark.data_folder]
+pytestmark = [pytest.mark.skipif(server.is_mongod(), reason="the files are Marula's"), pytest.mark.embedded]
 
 DOCUMENTS = 300
 

@@ -236,7 +236,7 @@ def check_is_6_0(client):
     assert client.server_info()["version"].startswith("6.0.")
 
 
-@pytest.mark.data_folder
+@pytest.mark.embedded
 def test_a_version_is_set_kept_and_set_back(own):
     with connect(own) as client:
         assert version(client) == {"version": "6.0"}
@@ -276,7 +276,7 @@ def test_7_0_has_no_8_0(own):
         refused(40415, c.database.command, "update", c.name, updates=[{"q": {}, "u": {"$set": {"a": 1}}, "sort": {}}])
 
 
-@pytest.mark.data_folder
+@pytest.mark.embedded
 def test_validators_and_views_of_a_later_version_stay(own):
     with connect(own) as client:
         set_version(client, "8.0")

@@ -75,7 +75,7 @@ def test_a_unique_index_sees_elements_made_beside_its_path(c):
         c.update_one({"_id": 2}, {"$set": {"a.1.c": 0}})
 
 
-@pytest.mark.data_folder
+@pytest.mark.embedded
 def test_a_mark_of_a_write_that_failed_is_stored_by_the_next():
     with server.Server() as own:
         with pymongo.MongoClient(own.uri) as client:

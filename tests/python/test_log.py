@@ -65,7 +65,7 @@ def test_lines_are_json_with_mongods_fields_in_its_order(own, client):
     assert not [line for line in raw if "Some(" in line or "None" in line], raw
 
 
-@pytest.mark.data_folder
+@pytest.mark.embedded
 def test_the_banner_says_what_was_started(own):
     start = found(own, 4615611)[0]
     assert (start["c"], start["ctx"]) == ("CONTROL", "initandlisten")
@@ -281,7 +281,7 @@ def test_a_clean_end_is_told():
         assert found(own, 4695400, force=False)
 
 
-@pytest.mark.data_folder
+@pytest.mark.embedded
 @ours
 def test_an_unclean_end_is_told_at_the_next_start(tmp_path):
     with server.Server(dbpath=str(tmp_path / "d")) as own:
@@ -329,7 +329,7 @@ def test_the_own_form_is_an_option_and_what_a_terminal_gets():
                          text, re.M), text
     pty = pytest.importorskip("pty")
     master, slave = pty.openpty()
-    process = subprocess.Popen(server.serve_command() + ["--storage-engine", "memory", "--port", "0"], stdout=slave,
+    process = subprocess.Popen([server.serve_command()[0], "serve", "--storage-engine", "memory", "--port", "0"], stdout=slave,
                                stderr=slave, stdin=subprocess.DEVNULL)
     os.close(slave)
     try:

@@ -78,7 +78,7 @@ def test_many_long_operations_lock_nobody_out(own, admin):
 
 
 @pytest.mark.skipif(server.is_mongod(), reason="mongod has a thread for each connection")
-@pytest.mark.skipif(server.keeps_no_folder(), reason="over a distributed store a short read needs a thread, too")
+@pytest.mark.embedded
 def test_more_long_operations_than_threads_lock_no_operator_out(own, admin):
     """All places for long operations are taken: further ones wait, no longer than they may, and operators do not."""
     threads, more = 1024, 40

@@ -8,7 +8,7 @@ import raw
 import server
 from pymongo.errors import OperationFailure
 
-pytestmark = pytest.mark.skipif(server.is_mongod(), reason="mongod has no such option")
+pytestmark = [pytest.mark.skipif(server.is_mongod(), reason="mongod has no such option"), pytest.mark.embedded]
 
 LIMIT_MB = 512
 COUNT = 60_000

@@ -173,6 +173,7 @@ def test_counts_are_those_of_server_status(own, db):
         assert samples['marula_operations_total{type="%s"}' % kind] == status["opcounters"][kind]
 
 
+@pytest.mark.embedded
 def test_the_engine_is_measured(own, db):
     before = own.samples()
     db.get_collection("c", write_concern=pymongo.WriteConcern(j=True)).insert_one({})
@@ -193,6 +194,7 @@ def documented():
     return dict(rows)
 
 
+@pytest.mark.embedded
 def test_names_are_those_that_are_documented(own, db, tmp_path):
     work(db)
     _, text = own.get("/metrics")
@@ -207,6 +209,7 @@ def panels():
     return [(panel["title"], target["expr"]) for panel in dashboard["panels"] for target in panel.get("targets", [])]
 
 
+@pytest.mark.embedded
 def test_the_dashboard_asks_for_what_is_exposed(own, db):
     work(db)
     _, text = own.get("/metrics")
@@ -411,6 +414,7 @@ def test_latches_and_locks_are_counted(own, db):
     assert db.c.find_one({"_id": 1})["n"] == 2
 
 
+@pytest.mark.embedded
 def test_a_worker_that_is_delayed_is_logged_and_counted(tmp_path):
     """By its write to the audit log: here that is a pipe that nobody reads."""
     path = tmp_path / "audit"

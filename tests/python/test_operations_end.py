@@ -42,9 +42,10 @@ WORK = {
 #: In seconds, for what ends later than the rest: `compact` ends between its steps, and this
 #: collection is one step.
 BOUNDS = {"compact": 2.0}
-if server.is_mongod():
-    # It finds nothing to rewrite in files that are new.
+if server.is_mongod() or server.keeps_no_folder():
+    # It finds nothing to rewrite in files that are new, or where there are none.
     del WORK["compact"]
+if server.is_mongod():
     # It ends, and then takes as long as it has worked.
     BOUNDS = {"convertToCapped": 10.0}
 

@@ -376,6 +376,7 @@ def test_a_set_is_reconfigured(own):
     refused(None, client.admin, "replSetReconfig", 1)
 
 
+@pytest.mark.embedded
 def test_default_concerns(own):
     own, client = own
     initiate(own, client)
@@ -415,6 +416,7 @@ def test_default_concerns(own):
     assert "writeConcernError" not in client.ops.command("insert", "c", documents=[{}], writeConcern={"w": 1})
 
 
+@pytest.mark.embedded
 def test_settings_outlive_a_restart():
     with server.Server("--replSet", "rs0") as own:
         with pymongo.MongoClient(own.uri) as client:

@@ -92,6 +92,7 @@ def test_the_index_gives_an_order_that_a_sort_refuses(c):
     assert [d["_id"] for d in c.find(hint="a_1_b_-1").sort([("a", -1), ("b", 1)])] == list(range(39, -1, -1))
 
 
+@pytest.mark.embedded
 def test_it_is_there_after_a_restart():
     with server.Server() as own:
         c = pymongo.MongoClient(own.uri, serverSelectionTimeoutMS=10_000).test.c

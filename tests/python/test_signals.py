@@ -95,6 +95,7 @@ def test_a_log_file_of_an_earlier_run_is_kept(tmp_path):
         assert len(rotated(log)) == 1
 
 
+@pytest.mark.embedded
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGXCPU"])
 def test_what_ends_the_server_ends_it_cleanly(name):
     with server.Server() as own:
@@ -217,6 +218,7 @@ def test_all_that_runs_ends_with_the_server():
         assert server.is_mongod() or "did not end in time" not in own.tail(1 << 20)
 
 
+@pytest.mark.embedded
 @own_ways
 @pytest.mark.parametrize("second", ["SIGTERM", "SIGINT"])
 def test_a_second_signal_ends_at_once_what_the_first_waits_for(second):

@@ -130,6 +130,7 @@ def test_explain_tells_of_the_disk(client, full):
         assert sort()["usedDisk"] and sort()["spills"] >= 3 and sort()["memLimit"] == 1_000_000
 
 
+@pytest.mark.embedded
 def test_nothing_is_left_in_the_folder(client, full):
     parsed = client.admin.command("getCmdLineOpts")["parsed"]
     dbpath = parsed.get("storage", {}).get("dbPath")

@@ -61,6 +61,7 @@ def test_a_mistake_in_an_option(tmp_path, words, said):
     assert said in refused(tmp_path, "--dbpath", str(tmp_path), *words)
 
 
+@pytest.mark.embedded
 @own_ways
 def test_a_cache_larger_than_the_memory_is_limited_and_told():
     with server.Server("--cache-size", "9999GB") as own, pymongo.MongoClient(own.uri) as client:
@@ -77,6 +78,7 @@ def test_a_port_in_use(tmp_path):
         assert port in refused(tmp_path, "--dbpath", str(tmp_path), "--port", port)
 
 
+@pytest.mark.embedded
 @own_ways
 def test_a_folder_with_foreign_files(tmp_path):
     (tmp_path / "letter.txt").write_text("dear diary")
@@ -85,6 +87,7 @@ def test_a_folder_with_foreign_files(tmp_path):
     assert str(tmp_path) in said
 
 
+@pytest.mark.embedded
 @own_ways
 def test_a_file_instead_of_a_folder(tmp_path):
     path = tmp_path / "file"
@@ -92,6 +95,7 @@ def test_a_file_instead_of_a_folder(tmp_path):
     refused(tmp_path, "--dbpath", str(path), "--port", str(server.free_port()))
 
 
+@pytest.mark.embedded
 @own_ways
 def test_a_folder_that_another_server_has_open(tmp_path):
     with server.Server() as first:
@@ -101,6 +105,7 @@ def test_a_folder_that_another_server_has_open(tmp_path):
             client.t.c.insert_one({"_id": 1})
 
 
+@pytest.mark.embedded
 def test_sigterm_ends_cleanly_and_the_data_is_there_again():
     with server.Server() as own:
         with pymongo.MongoClient(own.uri) as client:

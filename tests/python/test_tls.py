@@ -324,6 +324,7 @@ def test_mistakes_stop_the_start(files, tmp_path, words, said):
     assert said in done.stderr
 
 
+@pytest.mark.embedded
 @own_ways
 def test_backups_are_asked_for_over_tls(files, tmp_path):
     """By a user with a password and by one with a certificate; not of a server that another authority vouches for."""

@@ -463,6 +463,7 @@ def test_a_commit_is_answered_again(rs):
     assert c.count_documents({}) == 1
 
 
+@pytest.mark.embedded
 def test_a_commit_is_answered_again_after_a_restart():
     from bson import Binary, Int64
 
@@ -528,6 +529,7 @@ def test_many_open_transactions_harm_nobody(rs):
     assert rs.tx.command("validate", "c")["valid"]
 
 
+@pytest.mark.embedded
 def test_a_large_transaction(rs):
     """A hundred thousand documents, 68 MB."""
     c = rs.tx.c

@@ -13,6 +13,7 @@ import os
 import random
 
 import pymongo
+import pytest
 import server
 from bson import DBRef, MaxKey, MinKey
 from pymongo import ReturnDocument
@@ -170,6 +171,7 @@ def below(value, names):
     return below(value[names[0]], names[1:]) if isinstance(value, dict) and names[0] in value else []
 
 
+@pytest.mark.embedded
 def test_every_update_leaves_valid_indexes():
     seed = int(os.environ.get("MARULA_RANDOM_SEED", random.randrange(2**32)))
     print("repeat with MARULA_RANDOM_SEED=%d MARULA_VALIDATED_UPDATES=%d" % (seed, UPDATES))

@@ -2,7 +2,7 @@
 //!
 //! etcd has no additions. A counter is compared in the transaction that sets it, so that of two
 //! transactions that add to one counter at the same time one fails. For that reason there is one
-//! lane ([`Gather`]) for commits that add: those that arrive while one is in progress are made
+//! lane (see `gather`) for commits that add: those that arrive while one is in progress are made
 //! together by the next transaction, as long as they have nothing else in common. Other commits
 //! have several lanes.
 

@@ -6,7 +6,8 @@
 //! round trip unless this process has read the key at that version, or written it last.
 //!
 //! etcd has no additions: counters are compared in the transaction that sets them, and commits that
-//! add to counters at the same time share one ([`commit`]).
+//! add to counters at the same time share one (see `commit`). Reads of keys share requests in the
+//! same way (see `gather`).
 
 mod commit;
 mod gather;
