@@ -1,7 +1,7 @@
 """Networks that can be cut: TCP connections on loopback pass through here, and are held where a cut is.
 
-What is sent into a cut is neither lost nor answered with a reset, as between machines: it arrives when the cut has healed, if the
-connection still lives then. Connections can be made, and stay silent.
+What is sent into a cut is neither lost nor answered with a reset: it arrives when the cut has healed, also if its sender has given up
+meanwhile. Connections can be made, and stay silent.
 """
 import re
 import socket
