@@ -252,6 +252,7 @@ def test_a_slow_reader_gets_all(files):
                 assert bson.decode(bytes(received[21:]))["cursor"]["firstBatch"][0]["data"] == b"x" * 8_000_000
 
 
+@pytest.mark.embedded
 def test_idle_and_half_open_connections_hold_nobody_up(files):
     trusting = ssl.create_default_context(cafile=files.path("ca.pem"))
     with serving(files, "preferTLS", OPTIONAL) as running, contextlib.ExitStack() as stack:
