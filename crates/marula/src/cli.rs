@@ -65,12 +65,9 @@ pub(crate) enum ClusterCommand {
     Status(ClusterStatusArgs),
 }
 
-#[derive(Args, Debug)]
-pub(crate) struct ClusterStatusArgs {
-    /// The storage engine of the servers: etcd or fdb
-    #[arg(long, visible_alias = "storageEngine", value_name = "ENGINE")]
-    pub(crate) storage_engine: Option<String>,
-
+/// A cluster of servers with the data.
+#[derive(Args, Debug, Default)]
+pub(crate) struct ClusterArgs {
     /// The servers of the etcd cluster, such as http://10.0.0.1:2379, separated by commas; https for
     /// TLS, and user:password@ in front of the host where etcd asks for a user
     #[arg(long, value_name = "URLS")]
@@ -88,6 +85,16 @@ pub(crate) struct ClusterStatusArgs {
     /// The file that names the FoundationDB cluster with the data [default: FoundationDB's own]
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster_file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ClusterStatusArgs {
+    /// The storage engine of the servers: etcd or fdb
+    #[arg(long, visible_alias = "storageEngine", value_name = "ENGINE")]
+    pub(crate) storage_engine: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 
     /// A configuration file in the form of mongod.conf; command-line options override it
     #[arg(short = 'f', long, value_name = "FILE")]
@@ -139,23 +146,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, visible_alias = "storageEngine", value_name = "ENGINE")]
     pub(crate) storage_engine: Option<String>,
 
-    /// The servers of the etcd cluster, such as http://10.0.0.1:2379, separated by commas; https for
-    /// TLS, and user:password@ in front of the host where etcd asks for a user
-    #[arg(long, value_name = "URLS")]
-    pub(crate) endpoints: Option<String>,
-
-    /// The certificates of the authorities that vouch for the servers of https endpoints [default:
-    /// those of the system]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) endpoints_ca_file: Option<PathBuf>,
-
-    /// The certificate and key, in one PEM file, that https endpoints ask for
-    #[arg(long, value_name = "FILE")]
-    pub(crate) endpoints_certificate_key_file: Option<PathBuf>,
-
-    /// The file that names the FoundationDB cluster with the data [default: FoundationDB's own]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) cluster_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 
     /// Let other Marula processes serve the store of --storage-engine etcd or fdb at the same time
     #[arg(long)]

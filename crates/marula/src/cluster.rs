@@ -20,24 +20,8 @@ pub(crate) fn run(command: ClusterCommand) -> Result<ExitCode, Failure> {
 }
 
 fn status(args: ClusterStatusArgs) -> Result<ExitCode, Failure> {
-    let ClusterStatusArgs {
-        storage_engine,
-        endpoints,
-        endpoints_ca_file,
-        endpoints_certificate_key_file,
-        cluster_file,
-        config,
-        json,
-    } = args;
-    let of_serve = ServeArgs {
-        storage_engine,
-        endpoints,
-        endpoints_ca_file,
-        endpoints_certificate_key_file,
-        cluster_file,
-        config,
-        ..ServeArgs::default()
-    };
+    let ClusterStatusArgs { storage_engine, cluster, config, json } = args;
+    let of_serve = ServeArgs { storage_engine, cluster, config, ..ServeArgs::default() };
     let settings = Settings::gather(&of_serve)?;
     let kv = engine::cluster(&settings)?;
     let name = kv.name();
