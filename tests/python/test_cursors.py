@@ -140,6 +140,47 @@ def test_a_time_limit_ends_a_scan(c):
     assert c.find_one({"_id": 1}, max_time_ms=10_000)
 
 
+# A tenth of a second for each document.
+SLOW = {"$expr": {"$function": {
+    "body": "function() { const end = Date.now() + 100; while (Date.now() < end) {} return true }", "args": [], "lang": "js"}}}
+
+
+@pytest.mark.parametrize("opening", [
+    {"find": "c", "filter": SLOW, "batchSize": 0},
+    {"find": "c", "filter": SLOW, "batchSize": 2},
+    {"find": "view", "filter": SLOW, "batchSize": 2},
+    {"find": "log", "filter": SLOW, "batchSize": 2, "tailable": True},
+    {"aggregate": "c", "pipeline": [{"$match": SLOW}], "cursor": {"batchSize": 2}},
+])
+def test_the_time_limit_of_a_cursor_is_for_all_of_its_batches(db, opening):
+    db.create_collection("log", capped=True, size=100_000)
+    db.command("create", "view", viewOn="c", pipeline=[])
+    for c in (db.c, db.log):
+        c.insert_many([{"_id": i} for i in range(50)])
+    name = opening.get("find") or opening["aggregate"]
+    cursor = db.command({**opening, "maxTimeMS": 2000})["cursor"]
+    more = {"getMore": cursor["id"], "collection": name, "batchSize": 2}
+    # The time between the batches does not count.
+    time.sleep(2)
+    assert len(db.command(more)["cursor"]["nextBatch"]) == 2
+    with pytest.raises(ExecutionTimeout) as error:
+        # 48 documents take more than twice the time.
+        for _ in range(24):
+            assert db.command(more)["cursor"]["id"] == cursor["id"]
+    assert error.value.details["errmsg"].endswith("operation exceeded time limit")
+    with pytest.raises(CursorNotFound):
+        db.command(more)
+
+
+def test_a_cursor_that_waits_for_data_has_its_time_limit_for_the_first_batch_alone(db):
+    db.create_collection("log", capped=True, size=100_000)
+    db.log.insert_many([{"_id": i} for i in range(20)])
+    find = {"find": "log", "filter": SLOW, "batchSize": 2, "tailable": True, "awaitData": True, "maxTimeMS": 1000}
+    cursor = db.command(find)["cursor"]
+    more = {"getMore": cursor["id"], "collection": "log", "batchSize": 15}
+    assert len(db.command(more)["cursor"]["nextBatch"]) == 15
+
+
 def test_a_tail_of_a_capped_collection_waits_for_data(db):
     db.create_collection("log", capped=True, size=100_000)
     db.log.insert_many([{"_id": i} for i in range(3)])

@@ -236,6 +236,16 @@ def test_whatever_has_a_limit_of_time_runs_out_of_it(raw):
     assert raw.command("fp", find="c")["ok"] == 1
 
 
+def test_a_cursor_with_a_limit_of_time_runs_out_of_it_in_its_next_batch(raw):
+    raw.command("fp", insert="many", documents=[{}] * 5)
+    limited, free = (raw.command("fp", find="many", batchSize=2, **limit)["cursor"]["id"] for limit in ({"maxTimeMS": 10_000}, {}))
+    configure(raw, "alwaysOn", "maxTimeAlwaysTimeOut")
+    assert raw.command("fp", getMore=free, collection="many")["ok"] == 1
+    assert raw.command("fp", getMore=limited, collection="many")["code"] == 50
+    configure(raw, "off", "maxTimeAlwaysTimeOut")
+    assert raw.command("fp", getMore=limited, collection="many")["code"] == 43
+
+
 @pytest.mark.parametrize("data, is_done", [({}, True), ({"failBeforeCommitExceptionCode": 1}, False)])
 def test_the_connection_of_a_retryable_write_is_closed(own, raw, data, is_done):
     raw.command("fp", insert="w", documents=[{"_id": 1}])

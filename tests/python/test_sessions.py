@@ -97,6 +97,31 @@ def test_write_concerns(rs):
     assert wait_for(lambda: rs.sessions.c.find_one({"_id": "w0"}))
 
 
+@pytest.mark.parametrize("concern, is_told", [
+    ({"w": 0}, False), ({"w": 0, "j": False}, False), ({"w": 0, "wtimeout": 5}, False),
+    ({"w": 0, "j": True}, True), ({"w": 0, "fsync": True}, True), ({"w": 1}, True)])
+def test_a_write_whose_result_is_not_wanted_is_answered_without_one(rs, concern, is_told):
+    db = rs.sessions
+    db.c.insert_one({"_id": 1})
+
+    def told(*command, **fields):
+        reply = db.command(*command, writeConcern=concern, check=False, **fields)
+        return {name: reply[name] for name in reply if name not in ("operationTime", "$clusterTime", "electionId", "opTime")}
+
+    inserted = told("insert", "c", documents=[{"_id": 2}, {"_id": 1}])
+    updated = told("update", "c", updates=[{"q": {"_id": 1}, "u": {"$set": {"a": 1}}}, {"q": {}, "u": {"$bad": 1}}])
+    deleted = told("delete", "c", deletes=[{"q": {"_id": 1}, "limit": 1}])
+    if is_told:
+        assert inserted["n"] == 1 and inserted["writeErrors"][0]["code"] == 11000
+        assert (updated["n"], updated["nModified"]) == (1, 1) and updated["writeErrors"][0]["code"] == 9
+        assert deleted == {"n": 1, "ok": 1}
+    else:
+        assert (inserted, updated, deleted) == ({"n": 0, "ok": 1}, {"n": 0, "nModified": 0, "ok": 1}, {"n": 0, "ok": 1})
+    # They are done in either case, and what fails before the first statement is told.
+    assert [d["_id"] for d in db.c.find()] == [2]
+    assert told("insert", "c", documents=[])["code"] == 16
+
+
 def test_read_concerns_and_preferences(rs):
     c = rs.sessions.c
     c.with_options(write_concern=pymongo.WriteConcern("majority")).insert_one({"_id": 1})

@@ -256,7 +256,7 @@ impl WriteConcern {
         self.j || matches!(self.w, W::Majority)
     }
 
-    /// Returns whether the client does not wait for the result: the reply then has no counts.
+    /// Returns whether the client does not want to know the result: `{ w: 0 }` without `j`.
     pub fn is_unacknowledged(&self) -> bool {
         !self.j && matches!(self.w, W::Nodes(0))
     }

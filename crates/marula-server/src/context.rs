@@ -1,7 +1,7 @@
 //! The context of a command, in addition to its request.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use marula_bson::{ByteSlice, DocBuf, DocWriter, ObjectId, Value};
 use marula_db::{Db, Transaction, Unit};
@@ -25,7 +25,8 @@ use crate::stored_code;
 use crate::transactions::Entered;
 
 errors! {
-    time_limit() = MaxTimeMSExpired, "operation exceeded time limit";
+    /// The deadline of an operation has passed.
+    pub(crate) time_limit() = MaxTimeMSExpired, "operation exceeded time limit";
     disconnected() = 279, "operation was interrupted because a client disconnected";
 }
 
@@ -83,6 +84,11 @@ impl Context<'_> {
         let Context { statements, origin, needs, .. } = inner;
         (self.statements, self.origin, self.needs) = (statements, origin, needs);
         done
+    }
+
+    /// Returns the time that the command has until its deadline, if it has one.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Fails once the command must end: it was killed, its time is over, its client has

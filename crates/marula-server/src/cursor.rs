@@ -20,11 +20,12 @@ mod life;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use marula_bson::{ArrayWriter, DocBuf};
 use marula_db::Namespace;
 use marula_error::{Error, Result, errors};
-use marula_operation::documents::FindDocuments;
+use marula_operation::documents::{FindDocuments, Tail};
 use parking_lot::Mutex;
 
 use crate::auth::check::Need;
@@ -73,6 +74,11 @@ pub trait Source: Send {
         None
     }
 
+    /// Returns whether it waits for further documents at its end.
+    fn tail(&self) -> Tail {
+        Tail::No
+    }
+
     /// For callers that know the concrete type.
     fn as_any(&mut self) -> &mut dyn std::any::Any;
 }
@@ -90,6 +96,10 @@ impl Source for FindDocuments {
 
     fn plan_summary(&self) -> Option<String> {
         Some(self.execution().plan().summary())
+    }
+
+    fn tail(&self) -> Tail {
+        FindDocuments::tail(self)
     }
 
     fn as_any(&mut self) -> &mut dyn std::any::Any {
@@ -153,6 +163,8 @@ pub struct Parked {
     pub lsid: Option<Lsid>,
     /// The moment that it reads at.
     pub snapshot: Option<Snapshot>,
+    /// The rest of its `maxTimeMS`, of which only commands take: not the time between them.
+    pub time_left: Option<Duration>,
     /// The number of the transaction it was opened in.
     pub transaction: Option<i64>,
     /// Whether it has no timeout.
@@ -178,11 +190,14 @@ impl Parked {
         origin: DocBuf,
         count: usize,
     ) -> Self {
+        // The `maxTimeMS` of a cursor that waits for data limits its first batch only.
+        let time_left = ctx.time_left().filter(|_| source.tail() != Tail::AwaitData);
         Parked {
             source,
             namespace,
             lsid,
             snapshot: ctx.snapshot.cloned(),
+            time_left,
             transaction: ctx.entered.map(|entered| entered.number),
             no_timeout: false,
             origin,
@@ -191,6 +206,15 @@ impl Parked {
             history: History::begin(ctx, count),
         }
     }
+}
+
+/// What the `getMore`s of a cursor have from the command that opened it.
+#[derive(Default)]
+pub(crate) struct Inherited {
+    /// The moment that they read at.
+    pub(crate) snapshot: Option<Snapshot>,
+    /// The time that they have together.
+    pub(crate) time_left: Option<Duration>,
 }
 
 /// The owner of a cursor.
@@ -347,11 +371,13 @@ impl Cursors {
         }
     }
 
-    /// Returns the moment that a cursor reads at, if it has one.
-    pub fn snapshot_of(&self, id: i64) -> Option<Snapshot> {
+    /// Returns what a `getMore` of this cursor inherits; nothing if the cursor is not to be had.
+    pub(crate) fn inherited(&self, id: i64) -> Inherited {
         match self.shard(id).lock().get(&id) {
-            Some(Entry::Idle { cursor, .. }) => cursor.snapshot.clone(),
-            _ => None,
+            Some(Entry::Idle { cursor, .. }) => {
+                Inherited { snapshot: cursor.snapshot.clone(), time_left: cursor.time_left }
+            }
+            _ => Inherited::default(),
         }
     }
 
@@ -514,6 +540,7 @@ mod tests {
             namespace: Namespace::new("d", "c").unwrap(),
             lsid,
             snapshot: None,
+            time_left: None,
             transaction: None,
             no_timeout: false,
             origin: DocBuf::new(),

@@ -8,6 +8,7 @@ use marula_db::write::UserWrites;
 use marula_db::{CollectionOptions, Db, Namespace};
 use marula_error::Result;
 use marula_operation::aggregate::Prepared;
+use marula_operation::documents::Tail;
 use marula_operation::pipeline::{self, PipelineDocuments, PipelineHost, Work as _};
 use marula_query::context::Interrupt;
 use marula_query::stage::{ChangeStream, Pipeline, Report};
@@ -52,6 +53,10 @@ impl PipelineSource {
 }
 
 impl cursor::Source for PipelineSource {
+    fn tail(&self) -> Tail {
+        self.followed().map_or(Tail::No, |_| Tail::AwaitData)
+    }
+
     fn fill(
         &mut self,
         ctx: &Context<'_>,

@@ -598,6 +598,11 @@ impl<'a> Request<'a> {
         matches!(&**last.name, b"$out" | b"$merge").then_some(concern)
     }
 
+    /// Returns whether the client does not want to know the result of a write.
+    pub fn is_unacknowledged(&self) -> bool {
+        self.write_concern.as_ref().is_some_and(WriteConcern::is_unacknowledged)
+    }
+
     /// Looks up the collection of a UUID that replaces its name.
     pub fn resolve(&mut self, db: &Db) {
         if !self.named.may_be_uuid {

@@ -91,6 +91,10 @@ fn run<'r>(
     counters.delete.add(batch.statements.len() as u64);
     counters.deletes_of_many.add_all_of(&of_many);
     counters.documents_deleted.add(deleted.unsigned_abs());
+    if request.is_unacknowledged() {
+        reply.append("n", 0);
+        return Ok(Outcome::Done);
+    }
     reply.append("n", clamp(deleted));
     ctx.append_op_time(reply);
     write_reply::write_errors(&report.errors, reply);

@@ -16,10 +16,10 @@ use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
 use crate::auth::access::Access;
 use crate::auth::check;
 use crate::cluster_fields;
-use crate::context::Context;
+use crate::context::{Context, time_limit};
 use crate::cursor::{self, Filled, Parked};
 use crate::error_labels;
-use crate::fail_point::FAIL_GET_MORE;
+use crate::fail_point::{FAIL_GET_MORE, TIME_OUT};
 use crate::net::service::{Arm, Reason};
 use crate::pipeline_source::PipelineSource;
 use crate::request::Request;
@@ -113,12 +113,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             .tally
             .set_detail(Detail::stages(|name| cursor.origin.as_doc().get(name)));
     }
-    if let Some(error) = failing(ctx.server) {
+    if let Some(error) = failing(ctx.server, &cursor) {
         let is_stream = followed(&mut *cursor.source).is_some();
         cursors.finish(id);
         return Err(labelled(error, is_stream));
     }
-    let tail = tail_of(&mut cursor);
+    let tail = cursor.source.tail();
     if request.names_max_time && tail != Tail::AwaitData {
         cursors.park(id, cursor, ctx.now_ms);
         return Err(max_time_not_awaiting());
@@ -165,6 +165,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let stays_open = match filled {
         Filled::More => {
             cursor.history.add_batch(count);
+            cursor.time_left = ctx.time_left();
             cursors.park(id, cursor, ctx.now_ms)
         }
         Filled::Exhausted => {
@@ -183,10 +184,15 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
 }
 
 /// Returns the error that an active fail point specifies.
-fn failing(server: &Server) -> Option<Error> {
-    server.fail_points.enter(FAIL_GET_MORE, |data| {
+fn failing(server: &Server, cursor: &Parked) -> Option<Error> {
+    let points = &server.fail_points;
+    let has_hit = points.enter(FAIL_GET_MORE, |data| {
         let code = i32::try_from(data.get("errorCode")?.as_exact_i64()?).ok()?;
         Some(hit(Code::from_number(code)))
+    });
+    has_hit.or_else(|| {
+        let is_late = cursor.time_left.is_some() && points.enter(TIME_OUT, |_| Some(())).is_some();
+        is_late.then(|| time_limit().caused_by(EXECUTING))
     })
 }
 
@@ -208,14 +214,6 @@ fn check_owner(id: i64, access: &Access, cursor: &Parked) -> Result<()> {
         Some(_) => Ok(()),
         None => Err(not_its_user(id)),
     }
-}
-
-fn tail_of(cursor: &mut Parked) -> Tail {
-    if followed(&mut *cursor.source).is_some() {
-        return Tail::AwaitData;
-    }
-    let source: Option<&mut FindDocuments> = cursor.source.as_any().downcast_mut();
-    source.map_or(Tail::No, |source| source.tail())
 }
 
 /// Returns whether the cursor's documents come directly from a query, not from stages of a

@@ -55,6 +55,10 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let Inserted { report, counted } = insert.run(&ctx.env(), ns, &mut op)?;
     ctx.server.counters.insert.add(documents.len() as u64);
     ctx.server.counters.documents_inserted.add(report.inserted as u64);
+    if request.is_unacknowledged() {
+        reply.append("n", 0);
+        return Ok(Outcome::Done);
+    }
     reply.append("n", i32::try_from(counted).expect("a batch has at most 100,000 documents"));
     ctx.append_op_time(reply);
     write_reply::write_errors(&report.errors, reply);

@@ -219,6 +219,10 @@ fn run<'r>(
     counters.update.add(batch.statements.len() as u64);
     counters.update_forms.add(&forms);
     counters.documents_updated.add(modified.unsigned_abs());
+    if request.is_unacknowledged() {
+        reply.append("n", 0).append("nModified", 0);
+        return Ok(Outcome::Done);
+    }
     reply.append("n", clamp(matched));
     ctx.append_op_time(reply);
     write_reply::write_errors(&report.errors, reply);

@@ -1,5 +1,7 @@
 //! A request enters its transaction, or the moment that it reads at, and leaves the transaction.
 
+use std::time::{Duration, Instant};
+
 use marula_bson::Value;
 use marula_db::nodes::Moment;
 use marula_error::Result;
@@ -72,20 +74,23 @@ pub(super) fn enter(
     Ok(Some(entrance))
 }
 
-/// Returns the moment that a request reads at outside transactions: its own, or that of the command
-/// that opened its cursor.
+/// Returns the moment that a request reads at outside transactions, and the time by which it must
+/// end: its own, or for a `getMore` those of the command that opened its cursor.
 ///
 /// Errors: as of [`Snapshots::of`](crate::snapshots::Snapshots::of).
-pub(super) fn snapshot_of(
+pub(super) fn bounds_of(
     server: &Server,
     request: &Request<'_>,
+    call: &Call,
     now_ms: i64,
-) -> Result<Option<Snapshot>> {
+) -> Result<(Option<Snapshot>, Option<Instant>)> {
+    let by = |time: Duration| call.arrived + time;
     if request.command.kind == Kind::GetMore {
         let id = request.first.value.get().as_exact_i64();
-        return Ok(id.and_then(|id| server.cursors.snapshot_of(id)));
+        let inherited = id.map(|id| server.cursors.inherited(id)).unwrap_or_default();
+        return Ok((inherited.snapshot, inherited.time_left.map(by)));
     }
-    server.snapshots.of(&server.db, request, now_ms)
+    Ok((server.snapshots.of(&server.db, request, now_ms)?, request.max_time.map(by)))
 }
 
 /// Returns the result with which a request leaves its transaction: an error of any statement ends

@@ -13,7 +13,7 @@ use marula_query::meter;
 use marula_wire::{Form, ReplyBuffer};
 
 use super::counts::{count_read, detail, note_latency};
-use super::entry::{enter, leaving, snapshot_of};
+use super::entry::{bounds_of, enter, leaving};
 use super::lane::{lane, order};
 use super::reply::{answer_error, append_cluster_time, append_tail, finish, retried};
 use super::wait::{BUSY_STEP, after, pause, until_released};
@@ -63,8 +63,8 @@ pub(super) fn run(
         return Step::Reply;
     }
     let entered = enter(server, connection, request, now_ms)
-        .and_then(|entered| Ok((entered, snapshot_of(server, request, now_ms)?)));
-    let (entered, snapshot) = match entered {
+        .and_then(|entered| Ok((entered, bounds_of(server, request, call, now_ms)?)));
+    let (entered, (snapshot, deadline)) = match entered {
         Ok(entered) => entered,
         Err(error) => {
             server.counters.of(request.index).failed.add(1);
@@ -89,7 +89,6 @@ pub(super) fn run(
     if on_pool {
         describe(connection, request);
     }
-    let deadline = request.max_time.filter(|_| !command.own_max_time).map(|max| call.arrived + max);
     let stamp_before = command.takes_write_concern.then(|| server.db.moment());
     let operation = connection.operation.clone();
     // The time of a call after a wait is measured from here.
