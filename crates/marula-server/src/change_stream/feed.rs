@@ -235,6 +235,23 @@ mod tests {
         }
     }
 
+    /// Otherwise they would ask again and again until something is logged.
+    #[test]
+    fn streams_that_begin_at_the_end_are_at_the_end() {
+        let (db, feeds) = (open(), Feeds::default());
+        let (mut first, mut second) = (stream(&db, now(&db)), stream(&db, now(&db)));
+        let feed = feeds.join(&first).expect("a feed");
+        let _joined = feeds.join(&second).expect("a feed");
+        for reading in [&mut first, &mut second] {
+            let (events, is_at_end) = feed.follow(reading).expect("no events");
+            assert!(events.is_empty() && is_at_end);
+        }
+        insert(&db, 1..2, "");
+        for reading in [&mut first, &mut second] {
+            assert_eq!(feed.follow(reading).expect("an event").0.len(), 1);
+        }
+    }
+
     #[test]
     fn a_stream_before_or_after_the_window_reads_by_itself() {
         let (db, feeds) = (open(), Feeds::default());

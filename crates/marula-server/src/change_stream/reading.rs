@@ -121,6 +121,7 @@ impl Reading {
             end: newest.saturating_add(1).to_be_bytes().to_vec(),
         };
         if range.start >= range.end {
+            self.read_to = newest;
             return Ok(true);
         }
         let mut cursor = collection.scan_between(&*view, &range, Direction::Forward)?;
