@@ -3,6 +3,7 @@ import time
 
 import pymongo
 import pytest
+import server
 from bson import Binary, Int64
 from pymongo import ReadPreference
 from pymongo.errors import OperationFailure
@@ -21,6 +22,29 @@ def test_a_replica_set_of_one(rs):
     hello = rs.admin.command("hello")
     assert hello["setName"] == "rs0" and hello["isWritablePrimary"] is True
     assert rs.primary is not None and hello["hosts"] == ["%s:%d" % rs.primary]
+
+
+@pytest.mark.parametrize("command, code", [
+    ({"replSetStepDown": -1}, 2),
+    ({"replSetStepDown": -1, "force": True}, 2),
+    ({"replSetStepDown": 2}, 2),
+    ({"replSetStepDown": 2, "force": True, "secondaryCatchUpPeriodSecs": 3}, 2),
+    ({"replSetStepDown": 2, "secondaryCatchUpPeriodSecs": -1}, 2),
+    ({"replSetStepDown": 2, "secondaryCatchUpPeriodSecs": "1"}, 14),
+    ({"replSetStepDown": 2, "secondaryCatchUpPeriodSecs": 0}, 262),
+    ({"replSetStepDown": 0, "secondaryCatchUpPeriodSecs": 0}, 262),
+    ({"replSetStepDown": "a", "secondaryCatchUpPeriodSecs": 1}, 262),
+])
+def test_the_only_member_does_not_step_down(rs, command, code):
+    assert rs.admin.command(command, check=False)["code"] == code
+    assert rs.admin.command("hello")["isWritablePrimary"] is True
+
+
+@pytest.mark.skipif(server.is_mongod(), reason="a mongod steps down, and takes no writes for a while")
+def test_not_by_force_either(rs):
+    reply = rs.admin.command("replSetStepDown", 2, force=True, check=False)
+    assert reply["code"] == 262 and "only member" in reply["errmsg"]
+    assert rs.sessions.c.insert_one({}).inserted_id
 
 
 def test_a_session_lives_and_ends(rs):

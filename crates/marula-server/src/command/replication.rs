@@ -26,6 +26,10 @@ errors! {
     no_maintenance() = NotSecondary, "primaries can't modify maintenance mode";
     no_sync_from() = NotSecondary, "primaries don't sync";
     negative_period() = BadValue, "stepdown period must be a positive integer";
+    catch_up_type(kind: &str) = TypeMismatch, "Expected field \"secondaryCatchUpPeriodSecs\" to have numeric type, but found {kind}";
+    negative_catch_up() = BadValue, "secondaryCatchUpPeriodSecs period must be a positive or absent";
+    period_too_short() = BadValue, "stepdown period must be longer than secondaryCatchUpPeriodSecs";
+    only_member() = ExceededTimeLimit, "This server is the only member of its replica set and stays the primary, with {{force: true}} too";
     no_other_member() = ExceededTimeLimit, "No electable secondaries caught up. Please use the replSetStepDown command with the argument {{force: true}} to force node to step down.";
 }
 
@@ -117,10 +121,7 @@ pub(super) static SYNC_FROM: Command = Command {
 pub(super) static STEP_DOWN: Command = Command {
     name: "replSetStepDown",
     help: "Steps a primary down if another member can take over; here none can.",
-    run: |context, request, _| {
-        let period = request.first.value.get().as_f64().unwrap_or_default();
-        refuse(context, if period < 0.0 { negative_period() } else { no_other_member() })
-    },
+    run: |context, request, _| refuse(context, not_stepping_down(request)),
     auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };
@@ -135,6 +136,27 @@ pub(super) static STEP_UP: Command = Command {
     auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };
+
+/// Returns the reason for which this primary does not step down, at once: mongod waits for members
+/// to catch up, but there are none.
+fn not_stepping_down(request: &Request<'_>) -> Error {
+    let is_forced = request.flag("force");
+    let seconds = |value: Value<'_>| value.as_f64().map(f64::trunc);
+    // Zero, and what is not a number, stands for the default, a minute.
+    let period = seconds(request.first.value.get()).filter(|seconds| *seconds != 0.0);
+    let catch_up = match request.body.get("secondaryCatchUpPeriodSecs") {
+        None => Ok(if is_forced { 0.0 } else { 10.0 }),
+        Some(given) => seconds(given).ok_or_else(|| catch_up_type(given.kind().alias())),
+    };
+    match (period.unwrap_or(60.0), catch_up) {
+        (period, _) if period < 0.0 => negative_period(),
+        (_, Err(error)) => error,
+        (_, Ok(catch_up)) if catch_up < 0.0 => negative_catch_up(),
+        (period, Ok(catch_up)) if period < catch_up => period_too_short(),
+        _ if is_forced => only_member(),
+        _ => no_other_member(),
+    }
+}
 
 fn initiate(
     ctx: &mut Context<'_>,
