@@ -23,7 +23,8 @@ use crate::held_files::{self, Files};
 use crate::log_cut::{self, ReadablePart};
 use crate::log_follower;
 use crate::log_scan::{self, Synced};
-use crate::loss::Loss;
+use crate::loss::{self, Loss};
+use crate::manifest::{self, ListKeeper};
 use crate::many;
 use crate::opened::Opened;
 use crate::options::EmbeddedOptions;
@@ -71,6 +72,8 @@ pub(crate) struct Engine {
     pub(crate) loss: Loss,
     /// The record of the last sync; `None` for a read-only store.
     pub(crate) synced: Option<Synced>,
+    /// The record of the list of tables; `None` for a read-only store.
+    pub(crate) list: Option<ListKeeper>,
 }
 
 impl Embedded {
@@ -83,8 +86,9 @@ impl Embedded {
             true => Folder::open_to_read(&options.path)?,
             false => Folder::open(&options.path)?,
         };
-        crate::manifest::check(&folder.store())?;
-        let loss = crate::loss::look(&folder, &options)?;
+        let fault = manifest::check(&folder)?;
+        let mut loss = loss::look(&folder, &options)?;
+        loss.faults.extend(fault);
         let run = match (options.is_read_only, options.keeps_log) {
             (true, _) => None,
             (false, true) => Some(log_follower::continue_run(folder.path())?),
@@ -130,6 +134,8 @@ impl Embedded {
                 Some(synced)
             }
         };
+        let list = synced.is_some().then(|| ListKeeper::open(&folder)).transpose()?;
+        list.iter().try_for_each(ListKeeper::note)?;
         let spaces = Space::ALL.map(|space| options.ingested(space, &cache));
         let engine = Arc::new(Engine {
             db,
@@ -147,6 +153,7 @@ impl Embedded {
             folder,
             loss,
             synced,
+            list,
         });
         // A read-only store has nothing to sync.
         let synced = if options.is_read_only { engine.db.latest_sequence_number() } else { 0 };
@@ -356,6 +363,9 @@ impl Store for Embedded {
         self.is_closed.store(true, Ordering::SeqCst);
         self.release_files()?;
         self.sync.stop()?;
+        if let Some(Err(cause)) = self.engine.list.as_ref().map(ListKeeper::note) {
+            tracing::debug!(error = %cause, "the list of tables cannot be noted");
+        }
         // A read-only store has not created the file.
         if self.engine.synced.is_some() {
             self.engine.folder.note_clean_end();

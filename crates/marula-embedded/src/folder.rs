@@ -5,6 +5,7 @@
 //! <folder>/store/    RocksDB's files
 //! <folder>/RUNNING   there while a store is open to be written; a clean end removes it
 //! <folder>/SYNCED    the sequence number of the last sync: `log_scan.rs`
+//! <folder>/LISTED    the list of tables and its size: `manifest.rs`
 //! <folder>/ingest/   sorted files before they are ingested; emptied at each open
 //! <folder>/backup/   checkpoints that a backup is made of; emptied at each open
 //! <folder>/FOLLOWED  the run of a log that is followed: `log_follower.rs`

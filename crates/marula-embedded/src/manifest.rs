@@ -3,34 +3,164 @@
 //! RocksDB treats an unreadable entry as the end of a list that a crash cut short, continues with
 //! fewer tables and removes the others; some damage makes its open loop forever. Each entry has a
 //! checksum, in the format of the log ([`log_scan`](crate::log_scan)): only the last one may be cut
-//! short.
+//! short, and the list may not be shorter than it has been ([`Listed`]).
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use marula_storage::{Error, Result};
+use parking_lot::Mutex;
+use tracing::warn;
 
+use crate::folder::Folder;
 use crate::log_scan::{BLOCK_BYTES, HEADER_BYTES, LAST, WHOLE, record};
 
-/// Checks the list of tables that a store uses, if there is one.
+/// Checks the list of tables that a store uses, if there is one. Returns the fault of a record that
+/// cannot be read, so that it is not known how long the list was.
 ///
-/// Errors: `Corrupt` when an entry is damaged; `Io`.
-pub(crate) fn check(store: &Path) -> Result<()> {
-    let Ok(current) = fs::read(store.join("CURRENT")) else { return Ok(()) };
-    let name = String::from_utf8_lossy(&current);
-    let path = store.join(name.trim_end());
-    let is_named = name.starts_with("MANIFEST-") && name.ends_with('\n');
-    if !is_named || !path.is_file() {
-        let path = store.join("CURRENT");
-        let text = format!("'{}' names no list of tables: it is damaged", path.display());
-        return Err(Error::Corrupt(text));
+/// Errors: `Corrupt` when an entry is damaged, or entries are missing; `Io`.
+pub(crate) fn check(folder: &Folder) -> Result<Option<String>> {
+    let store = folder.store();
+    let Ok(current) = fs::read(store.join(CURRENT)) else { return Ok(None) };
+    let Some(name) = list_named_by(&current) else { return Err(names_none(&store)) };
+    let path = store.join(&name);
+    if !path.is_file() {
+        return Err(names_none(&store));
     }
-    match damage(&fs::read(&path)?) {
-        None => Ok(()),
-        Some(at) => Err(Error::Corrupt(format!(
+    let list = fs::read(&path)?;
+    if let Some(at) = damage(&list) {
+        return Err(Error::Corrupt(format!(
             "the list of tables '{}' is damaged at byte {at}. Restore a backup",
             path.display()
-        ))),
+        )));
+    }
+    let listed = match Listed::read(folder.path()) {
+        Ok(Some(listed)) => listed,
+        Ok(None) => return Ok(None),
+        Err(cause) => {
+            let path = folder.path().join(LISTED);
+            warn!(path = %path.display(), error = %cause, "a file cannot be read, so it is not known how long the list of tables was");
+            return Ok(Some(format!("'{}' cannot be read: {cause}", path.display())));
+        }
+    };
+    if number(&name) < number(&listed.name) {
+        return Err(Error::Corrupt(format!(
+            "'{}' names an earlier list of tables than '{}', which was in use. Restore a backup",
+            store.join(CURRENT).display(),
+            listed.name
+        )));
+    }
+    if name == listed.name && (list.len() as u64) < listed.bytes {
+        return Err(Error::Corrupt(format!(
+            "the list of tables '{}' was cut off: it has {} bytes and had {}. Restore a backup",
+            path.display(),
+            list.len(),
+            listed.bytes
+        )));
+    }
+    Ok(None)
+}
+
+/// The file that names the list.
+const CURRENT: &str = "CURRENT";
+
+/// Returns the name of the list in the content of `CURRENT`; `None` if it is damaged.
+fn list_named_by(current: &[u8]) -> Option<String> {
+    let name = std::str::from_utf8(current).ok()?.strip_suffix('\n')?;
+    number(name).map(|_| name.to_owned())
+}
+
+fn names_none(store: &Path) -> Error {
+    let path = store.join(CURRENT);
+    Error::Corrupt(format!("'{}' names no list of tables: it is damaged", path.display()))
+}
+
+/// The number of a list; a newer one has a greater one.
+fn number(name: &str) -> Option<u64> {
+    name.strip_prefix("MANIFEST-")?.parse().ok()
+}
+
+/// The name of the file of [`Listed`].
+const LISTED: &str = "LISTED";
+
+/// The list of tables and its size, which only grows.
+///
+/// ```text
+/// <folder>/LISTED   "listed MANIFEST-000005 00000000000000001234 7f3a9c01\n": name, bytes, their CRC-32C
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Listed {
+    name: String,
+    bytes: u64,
+}
+
+impl Listed {
+    /// The list that is in use.
+    fn now(store: &Path) -> io::Result<Listed> {
+        let name = list_named_by(&fs::read(store.join(CURRENT))?);
+        let name = name.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        let bytes = fs::metadata(store.join(&name))?.len();
+        Ok(Listed { name, bytes })
+    }
+
+    /// Returns the record of a folder; `None` when there is none.
+    ///
+    /// Errors: the file cannot be read, or its checksum is wrong.
+    fn read(folder: &Path) -> io::Result<Option<Listed>> {
+        let text = match fs::read(folder.join(LISTED)) {
+            Ok(text) if text.is_empty() => return Ok(None),
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let listed = std::str::from_utf8(&text).ok().and_then(|text| {
+            let mut words = text.split(' ').skip(1);
+            let (name, bytes) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+            let listed = Listed { name, bytes };
+            (listed.line() == text).then_some(listed)
+        });
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "its checksum is wrong");
+        listed.map(Some).ok_or_else(wrong)
+    }
+
+    fn line(&self) -> String {
+        let text = format!("{} {:020}", self.name, self.bytes);
+        let checksum = crc32c::crc32c(text.as_bytes());
+        format!("listed {text} {checksum:08x}\n")
+    }
+}
+
+/// Keeps the record of the list of tables of an open store. As that of the last sync it is not
+/// synced itself: RocksDB syncs each entry of the list, so that the list is never shorter.
+#[derive(Debug)]
+pub(crate) struct ListKeeper {
+    store: PathBuf,
+    file: File,
+    noted: Mutex<Option<Listed>>,
+}
+
+impl ListKeeper {
+    /// Opens or creates the record.
+    pub(crate) fn open(folder: &Folder) -> io::Result<ListKeeper> {
+        let mut options = File::options();
+        let file =
+            options.write(true).create(true).truncate(false).open(folder.path().join(LISTED))?;
+        Ok(ListKeeper { store: folder.store(), file, noted: Mutex::default() })
+    }
+
+    /// Records how long the list is now.
+    pub(crate) fn note(&self) -> io::Result<()> {
+        let listed = Some(Listed::now(&self.store)?);
+        let mut noted = self.noted.lock();
+        if *noted != listed {
+            let line = listed.as_ref().map(Listed::line).unwrap_or_default();
+            self.file.write_all_at(line.as_bytes(), 0)?;
+            self.file.set_len(line.len() as u64)?;
+            *noted = listed;
+        }
+        Ok(())
     }
 }
 
@@ -84,7 +214,69 @@ fn is_cut_short(rest: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use marula_storage::contract::Folder as TestFolder;
+
     use super::*;
+
+    const FIRST: &str = "MANIFEST-000004";
+    const SECOND: &str = "MANIFEST-000009";
+
+    fn use_list(folder: &Folder, name: &str, list: &[u8]) {
+        fs::create_dir_all(folder.store()).expect("a folder");
+        fs::write(folder.store().join(name), list).expect("a list");
+        fs::write(folder.store().join(CURRENT), format!("{name}\n")).expect("its name");
+    }
+
+    fn told(folder: &Folder) -> String {
+        let error = check(folder).expect_err("it is refused").to_string();
+        assert!(error.contains(folder.path().to_str().expect("a path")), "{error}");
+        error
+    }
+
+    #[test]
+    fn a_list_that_was_longer_is_cut_off() {
+        let test_folder = TestFolder::new();
+        let folder = Folder::open(test_folder.path()).expect("a folder");
+        let (one, two) = (entry_of(b"one"), [entry_of(b"one"), entry_of(b"two")].concat());
+        use_list(&folder, FIRST, &one);
+        assert_eq!(check(&folder).expect("no record"), None);
+        let keeper = ListKeeper::open(&folder).expect("a record");
+        keeper.note().expect("it is noted");
+        assert_eq!(check(&folder).expect("as noted"), None);
+        use_list(&folder, FIRST, &two);
+        assert_eq!(check(&folder).expect("it has grown"), None);
+        keeper.note().expect("it is noted");
+        use_list(&folder, FIRST, &one);
+        assert!(
+            told(&folder).contains("was cut off: it has 10 bytes and had 20"),
+            "{}",
+            told(&folder)
+        );
+        // A newer list may be of any length, and afterwards the earlier one is not used again.
+        use_list(&folder, SECOND, &one);
+        assert_eq!(check(&folder).expect("a newer one"), None);
+        keeper.note().expect("it is noted");
+        use_list(&folder, FIRST, &two);
+        assert!(told(&folder).contains("names an earlier list"), "{}", told(&folder));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_a_fault() {
+        let test_folder = TestFolder::new();
+        let folder = Folder::open(test_folder.path()).expect("a folder");
+        use_list(&folder, FIRST, &entry_of(b"one"));
+        ListKeeper::open(&folder).expect("a record").note().expect("it is noted");
+        let path = folder.path().join(LISTED);
+        let record = fs::read(&path).expect("the record");
+        for at in 0..record.len() {
+            let mut damaged = record.clone();
+            damaged[at] ^= 1;
+            fs::write(&path, damaged).expect("a record");
+            assert!(check(&folder).expect("it opens").is_some(), "byte {at}");
+        }
+        fs::write(&path, b"").expect("a record");
+        assert_eq!(check(&folder).expect("it opens"), None);
+    }
 
     fn entry_of(payload: &[u8]) -> Vec<u8> {
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&[WHOLE]), payload);

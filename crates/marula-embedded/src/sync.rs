@@ -12,6 +12,7 @@
 //! One sync serves all callers that waited when it started. The same thread tries to resume writes
 //! after a background error, such as a full disk, and flushes memtables that have settled.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -25,6 +26,7 @@ use tracing::{debug, error};
 
 use crate::engine::Engine;
 use crate::error::{closed, from_rocksdb, is_full};
+use crate::manifest::ListKeeper;
 use crate::settle::Settle;
 
 /// Called with the result when the sync of a waiter has ended.
@@ -170,8 +172,7 @@ impl Shared {
         // A copy of held files may have been made of the log as it was when they were held.
         if outcome.is_ok()
             && self.engine.files.try_change().is_some()
-            && let Some(synced) = &self.engine.synced
-            && let Err(cause) = synced.note(newest)
+            && let Err(cause) = self.note(newest)
         {
             debug!(error = %cause, "the sync cannot be noted");
         }
@@ -188,6 +189,12 @@ impl Shared {
         for done in waiters {
             done(outcome.clone().map_err(from_rocksdb));
         }
+    }
+
+    /// Records the end of the log, and of the list of tables, that are on disk.
+    fn note(&self, newest: u64) -> io::Result<()> {
+        self.engine.synced.iter().try_for_each(|synced| synced.note(newest))?;
+        self.engine.list.iter().try_for_each(ListKeeper::note)
     }
 
     fn resume(&self) {
