@@ -241,7 +241,7 @@ def test_the_debian_package_is_whole(unpacked):
 def test_the_image_copies_what_is_made(packages):
     with open(os.path.join(server.ROOT, "packaging/docker/Dockerfile"), encoding="utf-8") as file:
         text = file.read()
-    # The context is target/package: a build that sends the whole checkout would send its build cache along.
+    # The context is target/package, not the whole checkout with its build cache.
     assert re.search(r"^#   docker build .* target/package$", text, re.M)
     copied = re.search(r"^COPY (\S+) ", text, re.M).group(1)
     assert copied in os.listdir(packages)

@@ -25,8 +25,7 @@ use crate::stored_code;
 use crate::transactions::Entered;
 
 errors! {
-    /// The deadline of an operation has passed.
-    pub(crate) time_limit() = MaxTimeMSExpired, "operation exceeded time limit";
+    time_limit() = MaxTimeMSExpired, "operation exceeded time limit";
     disconnected() = 279, "operation was interrupted because a client disconnected";
 }
 

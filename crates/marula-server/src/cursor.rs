@@ -208,7 +208,7 @@ impl Parked {
     }
 }
 
-/// What the `getMore`s of a cursor have from the command that opened it.
+/// The bounds that the `getMore`s of a cursor have from the command that opened it.
 #[derive(Default)]
 pub(crate) struct Inherited {
     /// The moment that they read at.
@@ -371,7 +371,7 @@ impl Cursors {
         }
     }
 
-    /// Returns what a `getMore` of this cursor inherits; nothing if the cursor is not to be had.
+    /// Returns the bounds that a `getMore` of this cursor inherits; none if it is not idle.
     pub(crate) fn inherited(&self, id: i64) -> Inherited {
         match self.shard(id).lock().get(&id) {
             Some(Entry::Idle { cursor, .. }) => {

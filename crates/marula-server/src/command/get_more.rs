@@ -16,10 +16,10 @@ use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
 use crate::auth::access::Access;
 use crate::auth::check;
 use crate::cluster_fields;
-use crate::context::{Context, time_limit};
+use crate::context::Context;
 use crate::cursor::{self, Filled, Parked};
 use crate::error_labels;
-use crate::fail_point::{FAIL_GET_MORE, TIME_OUT};
+use crate::fail_point::{FAIL_GET_MORE, TIME_OUT, out_of_time};
 use crate::net::service::{Arm, Reason};
 use crate::pipeline_source::PipelineSource;
 use crate::request::Request;
@@ -192,7 +192,7 @@ fn failing(server: &Server, cursor: &Parked) -> Option<Error> {
     });
     has_hit.or_else(|| {
         let is_late = cursor.time_left.is_some() && points.enter(TIME_OUT, |_| Some(())).is_some();
-        is_late.then(|| time_limit().caused_by(EXECUTING))
+        is_late.then(|| out_of_time().caused_by(EXECUTING))
     })
 }
 

@@ -142,7 +142,7 @@ pub(super) static STEP_UP: Command = Command {
 fn not_stepping_down(request: &Request<'_>) -> Error {
     let is_forced = request.flag("force");
     let seconds = |value: Value<'_>| value.as_f64().map(f64::trunc);
-    // Zero, and what is not a number, stands for the default, a minute.
+    // Zero, and what is not a number, means the default, a minute.
     let period = seconds(request.first.value.get()).filter(|seconds| *seconds != 0.0);
     let catch_up = match request.body.get("secondaryCatchUpPeriodSecs") {
         None => Ok(if is_forced { 0.0 } else { 10.0 }),

@@ -8,10 +8,11 @@ use marula_error::{Error, errors};
 
 use super::{FAIL_COMMAND, FailPoints, RETRYABLE_WRITE, TIME_OUT};
 use crate::connection::Connection;
-use crate::context::time_limit;
 use crate::request::Request;
 
 errors! {
+    /// An operation has a time limit while `maxTimeAlwaysTimeOut` is active.
+    pub(crate) out_of_time() = MaxTimeMSExpired, "operation exceeded time limit";
     no_block_time() = InvalidOptions, "must specify 'blockTimeMS' when 'blockConnection' is true";
     block_time_negative() = InvalidOptions, "'blockTimeMS' must be non-negative";
 }
@@ -61,7 +62,7 @@ impl Failure {
             return Some(Box::new(failure));
         }
         if request.max_time.is_some() && points.enter(TIME_OUT, |_| Some(())).is_some() {
-            return Some(Box::new(Failure::ending(Ending::Error(time_limit()))));
+            return Some(Box::new(Failure::ending(Ending::Error(out_of_time()))));
         }
         let enter =
             |data: Doc<'_>| (closes(data) && data.get(BEFORE_COMMIT).is_some()).then_some(());

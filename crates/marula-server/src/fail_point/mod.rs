@@ -16,7 +16,7 @@ use marula_bson::{Doc, DocBuf, Value, doc};
 use marula_error::{Result, errors};
 use parking_lot::Mutex;
 
-pub(crate) use failure::{Ending, Failure};
+pub(crate) use failure::{Ending, Failure, out_of_time};
 
 errors! {
     no_mode() = IllegalOperation, "When setting a failpoint, you must supply a 'mode'";
