@@ -130,5 +130,7 @@ package: program ## the program for others to install: .deb, wheel, npm package,
 lint: setup ## rustfmt and clippy without warnings, and links in comments
 	@cargo fmt --all --check
 	@cargo fmt --manifest-path tests/rust/Cargo.toml --check
+	@cargo fmt --manifest-path fuzz/Cargo.toml --check
 	@cargo clippy --workspace --all-targets --quiet -- -D warnings
+	@cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(target) --all-targets --quiet -- -D warnings
 	@cargo doc --workspace --no-deps --document-private-items --quiet

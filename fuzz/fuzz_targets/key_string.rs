@@ -36,7 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
 /// Keys keep the values: reading gives them back, or at least values that compare equal and make
 /// the same key. Each second one descends.
 fn round_trip(values: &[Value<'_>]) {
-    let ascends = |index: usize| index % 2 == 0;
+    let ascends = |index: usize| index.is_multiple_of(2);
     let mut writer = KeyStringWriter::new();
     for (index, value) in values.iter().enumerate() {
         writer.push(*value, ascends(index), None);

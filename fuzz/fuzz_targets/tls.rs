@@ -16,9 +16,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use marula_fuzz::{abort_on_panic, message, start};
-use marula_server::net::tls::{Mode, Tls};
-use marula_server::net::tls_files::{Demand, Files};
-use marula_server::net::{self, Listener};
+use marula_server::network::{self, Demand, Files, Listener, Mode, Tls};
 use marula_storage::contract::Folder;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -41,8 +39,8 @@ static SERVER: LazyLock<(SocketAddr, RootCertStore)> = LazyLock::new(|| {
     let tls = Arc::new(Tls::open(Mode::Prefer, files).expect("the certificate is read"));
     let frame = start(Some(tls.clone()));
     let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a free port");
-    let options = net::Options { tls: Some(tls), ..net::Options::for_this_machine() };
-    let handle = net::start(vec![listener], Arc::new(frame), options).expect("threads");
+    let options = network::Options { tls: Some(tls), ..network::Options::for_this_machine() };
+    let handle = network::start(vec![listener], Arc::new(frame), options).expect("threads");
     abort_on_panic();
     (handle.local_addrs()[0], trusted)
 });
@@ -63,7 +61,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         _ => drop(talk(version, rest)),
     }
-    if COUNT.fetch_add(1, Ordering::Relaxed) % CHECKED_EVERY == 0 {
+    if COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(CHECKED_EVERY) {
         assert!(talk(version, &[]), "an undamaged client is not served");
     }
 });

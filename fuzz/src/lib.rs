@@ -8,10 +8,10 @@ use std::{io, mem, panic, process};
 
 use marula_bson::{Doc, DocBuf, DocWriter};
 use marula_db::Db;
-use marula_server::log::{Format, Log, Zone};
-use marula_server::net::service::{Call, CallThread, Peer, Reason, Service, Step};
-use marula_server::net::tls::Tls;
+use marula_server::logging::{Format, Log, Zone};
+use marula_server::network::Tls;
 use marula_server::options::{Build, Memory, OplogOptions, Options};
+use marula_server::service::{Call, CallThread, Peer, Reason, Service, Step};
 use marula_server::{Frame, Server};
 use marula_storage::memory::Memory as Store;
 use marula_wire::{Compressors, Flags, Message, OwnedMessage, ReplyBuffer};

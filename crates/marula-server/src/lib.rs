@@ -72,6 +72,11 @@ pub use marula_query::javascript::disable as disable_javascript;
 pub use metrics::Endpoint as MetricsEndpoint;
 pub use server::Server;
 
+/// The calls of the network, for a client without a socket.
+pub mod service {
+    pub use crate::net::service::{Call, CallThread, Peer, Reason, Service, Step};
+}
+
 /// Backups, which the binary makes for the server.
 pub mod backup {
     pub use crate::backups::{BackupFailure, BackupMade, BackupRequest, Backups};
