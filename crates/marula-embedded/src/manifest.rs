@@ -133,7 +133,7 @@ impl Listed {
 }
 
 /// Keeps the record of the list of tables of an open store. As that of the last sync it is not
-/// synced itself: RocksDB syncs each entry of the list, so that the list is never shorter.
+/// synced itself; the list is synced before its size is noted, so that it is never shorter.
 #[derive(Debug)]
 pub(crate) struct ListKeeper {
     store: PathBuf,
@@ -152,14 +152,17 @@ impl ListKeeper {
 
     /// Records how long the list is now.
     pub(crate) fn note(&self) -> io::Result<()> {
-        let listed = Some(Listed::now(&self.store)?);
+        let listed = Listed::now(&self.store)?;
         let mut noted = self.noted.lock();
-        if *noted != listed {
-            let line = listed.as_ref().map(Listed::line).unwrap_or_default();
-            self.file.write_all_at(line.as_bytes(), 0)?;
-            self.file.set_len(line.len() as u64)?;
-            *noted = listed;
+        if noted.as_ref() == Some(&listed) {
+            return Ok(());
         }
+        // RocksDB may have written its last entry and not synced it yet.
+        File::open(self.store.join(&listed.name))?.sync_data()?;
+        let line = listed.line();
+        self.file.write_all_at(line.as_bytes(), 0)?;
+        self.file.set_len(line.len() as u64)?;
+        *noted = Some(listed);
         Ok(())
     }
 }
