@@ -7,6 +7,7 @@
 //! Start with [`engine`]; [`options`] documents how RocksDB is tuned and what was measured.
 
 mod check;
+mod checked_line;
 mod checkpoint;
 mod clock;
 mod engine;

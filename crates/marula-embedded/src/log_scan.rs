@@ -18,6 +18,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::checked_line::CheckedLine;
+
 pub(crate) const BLOCK_BYTES: usize = 32 << 10;
 pub(crate) const HEADER_BYTES: usize = 7;
 
@@ -236,52 +238,31 @@ fn last_sequence(payload: &[u8]) -> Option<u64> {
 /// <folder>/SYNCED   "synced 00000000000000000042 7f3a9c01\n": the number, its CRC-32C
 /// ```
 ///
-/// The file is written after each sync and not synced itself. So it is exact after a crash of the
-/// process. After a power failure it may be some seconds old; a loss in those seconds is not
+/// The file is written after each sync. A loss in the seconds before a power failure is not
 /// detected.
 #[derive(Debug)]
 pub(crate) struct Synced {
     file: File,
 }
 
-/// The name of the file.
-pub(crate) const SYNCED: &str = "SYNCED";
+const SYNCED: CheckedLine =
+    CheckedLine { name: "SYNCED", word: "synced", tells: "how far the log was synced" };
 
 impl Synced {
     /// Opens or creates the file.
     pub(crate) fn open(folder: &Path) -> io::Result<Synced> {
-        let mut options = File::options();
-        let file = options.write(true).create(true).truncate(false).open(folder.join(SYNCED))?;
-        Ok(Synced { file })
+        Ok(Synced { file: SYNCED.open(folder)? })
     }
 
     /// Records that all writes up to `sequence` are synced.
     pub(crate) fn note(&self, sequence: u64) -> io::Result<()> {
-        use std::os::unix::fs::FileExt;
-        self.file.write_all_at(line(sequence).as_bytes(), 0)
+        SYNCED.write(&self.file, &format!("{sequence:020}")).map(drop)
     }
 
     /// The number in the file of a folder; `None` when there is no file.
     ///
-    /// Errors: the file cannot be read, or its checksum is wrong.
-    pub(crate) fn read(folder: &Path) -> io::Result<Option<u64>> {
-        let text = match fs::read(folder.join(SYNCED)) {
-            Ok(text) if text.is_empty() => return Ok(None),
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let number = std::str::from_utf8(&text).ok().and_then(|text| {
-            let sequence = text.split(' ').nth(1)?.parse().ok()?;
-            (line(sequence) == text).then_some(sequence)
-        });
-        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "its checksum is wrong");
-        number.map(Some).ok_or_else(wrong)
+    /// Errors: as of [`CheckedLine::read`].
+    pub(crate) fn read(folder: &Path) -> Result<Option<u64>, String> {
+        SYNCED.read(folder, |text| text.parse().ok())
     }
-}
-
-fn line(sequence: u64) -> String {
-    let digits = format!("{sequence:020}");
-    let checksum = crc32c::crc32c(digits.as_bytes());
-    format!("synced {digits} {checksum:08x}\n")
 }

@@ -33,15 +33,10 @@ pub(crate) struct Loss {
 /// Errors: `Corrupt` when acknowledged writes are lost and the options do not allow that; `Io`.
 pub(crate) fn look(folder: &Folder, options: &EmbeddedOptions) -> Result<Loss> {
     let mut faults = Vec::new();
-    let synced = match Synced::read(folder.path()) {
-        Ok(synced) => synced,
-        Err(cause) => {
-            let path = folder.path().join(log_scan::SYNCED);
-            warn!(path = %path.display(), error = %cause, "a file cannot be read, so it is not known how far the log was synced");
-            faults.push(format!("'{}' cannot be read: {cause}", path.display()));
-            None
-        }
-    };
+    let synced = Synced::read(folder.path()).unwrap_or_else(|fault| {
+        faults.push(fault);
+        None
+    });
     let scan = log_scan::scan(&folder.store())?;
     let bytes = scan.damage.as_ref().map_or(0, |damage| damage.bytes);
     let is_loss = match (&scan.damage, synced) {

@@ -7,13 +7,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use marula_storage::{Error, Result};
 use parking_lot::Mutex;
-use tracing::warn;
 
+use crate::checked_line::CheckedLine;
 use crate::folder::Folder;
 use crate::log_scan::{BLOCK_BYTES, HEADER_BYTES, LAST, WHOLE, record};
 
@@ -36,14 +35,10 @@ pub(crate) fn check(folder: &Folder) -> Result<Option<String>> {
             path.display()
         )));
     }
-    let listed = match Listed::read(folder.path()) {
+    let listed = match LISTED.read(folder.path(), Listed::parse) {
         Ok(Some(listed)) => listed,
         Ok(None) => return Ok(None),
-        Err(cause) => {
-            let path = folder.path().join(LISTED);
-            warn!(path = %path.display(), error = %cause, "a file cannot be read, so it is not known how long the list of tables was");
-            return Ok(Some(format!("'{}' cannot be read: {cause}", path.display())));
-        }
+        Err(fault) => return Ok(Some(fault)),
     };
     if number(&name) < number(&listed.name) {
         return Err(Error::Corrupt(format!(
@@ -82,9 +77,6 @@ fn number(name: &str) -> Option<u64> {
     name.strip_prefix("MANIFEST-")?.parse().ok()
 }
 
-/// The name of the file of [`Listed`].
-const LISTED: &str = "LISTED";
-
 /// The list of tables and its size, which only grows.
 ///
 /// ```text
@@ -105,35 +97,17 @@ impl Listed {
         Ok(Listed { name, bytes })
     }
 
-    /// Returns the record of a folder; `None` when there is none.
-    ///
-    /// Errors: the file cannot be read, or its checksum is wrong.
-    fn read(folder: &Path) -> io::Result<Option<Listed>> {
-        let text = match fs::read(folder.join(LISTED)) {
-            Ok(text) if text.is_empty() => return Ok(None),
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let listed = std::str::from_utf8(&text).ok().and_then(|text| {
-            let mut words = text.split(' ').skip(1);
-            let (name, bytes) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
-            let listed = Listed { name, bytes };
-            (listed.line() == text).then_some(listed)
-        });
-        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "its checksum is wrong");
-        listed.map(Some).ok_or_else(wrong)
-    }
-
-    fn line(&self) -> String {
-        let text = format!("{} {:020}", self.name, self.bytes);
-        let checksum = crc32c::crc32c(text.as_bytes());
-        format!("listed {text} {checksum:08x}\n")
+    fn parse(text: &str) -> Option<Listed> {
+        let (name, bytes) = text.split_once(' ')?;
+        Some(Listed { name: name.to_owned(), bytes: bytes.parse().ok()? })
     }
 }
 
-/// Keeps the record of the list of tables of an open store. As that of the last sync it is not
-/// synced itself; the list is synced before its size is noted, so that it is never shorter.
+const LISTED: CheckedLine =
+    CheckedLine { name: "LISTED", word: "listed", tells: "how long the list of tables was" };
+
+/// Keeps the record of the list of tables of an open store. The list is synced before its size is
+/// noted, so that it is never shorter.
 #[derive(Debug)]
 pub(crate) struct ListKeeper {
     store: PathBuf,
@@ -144,9 +118,7 @@ pub(crate) struct ListKeeper {
 impl ListKeeper {
     /// Opens or creates the record.
     pub(crate) fn open(folder: &Folder) -> io::Result<ListKeeper> {
-        let mut options = File::options();
-        let file =
-            options.write(true).create(true).truncate(false).open(folder.path().join(LISTED))?;
+        let file = LISTED.open(folder.path())?;
         Ok(ListKeeper { store: folder.store(), file, noted: Mutex::default() })
     }
 
@@ -159,9 +131,8 @@ impl ListKeeper {
         }
         // RocksDB may have written its last entry and not synced it yet.
         File::open(self.store.join(&listed.name))?.sync_data()?;
-        let line = listed.line();
-        self.file.write_all_at(line.as_bytes(), 0)?;
-        self.file.set_len(line.len() as u64)?;
+        let text = format!("{} {:020}", listed.name, listed.bytes);
+        self.file.set_len(LISTED.write(&self.file, &text)?)?;
         *noted = Some(listed);
         Ok(())
     }
@@ -269,7 +240,7 @@ mod tests {
         let folder = Folder::open(test_folder.path()).expect("a folder");
         use_list(&folder, FIRST, &entry_of(b"one"));
         ListKeeper::open(&folder).expect("a record").note().expect("it is noted");
-        let path = folder.path().join(LISTED);
+        let path = folder.path().join(LISTED.name);
         let record = fs::read(&path).expect("the record");
         for at in 0..record.len() {
             let mut damaged = record.clone();
