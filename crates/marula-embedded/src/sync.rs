@@ -12,7 +12,6 @@
 //! One sync serves all callers that waited when it started. The same thread tries to resume writes
 //! after a background error, such as a full disk, and flushes memtables that have settled.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -26,7 +25,6 @@ use tracing::{debug, error};
 
 use crate::engine::Engine;
 use crate::error::{closed, from_rocksdb, is_full};
-use crate::manifest::ListKeeper;
 use crate::settle::Settle;
 
 /// Called with the result when the sync of a waiter has ended.
@@ -172,7 +170,8 @@ impl Shared {
         // A copy of held files may have been made of the log as it was when they were held.
         if outcome.is_ok()
             && self.engine.files.try_change().is_some()
-            && let Err(cause) = self.note(newest)
+            && let Some(synced) = &self.engine.synced
+            && let Err(cause) = synced.note(newest)
         {
             debug!(error = %cause, "the sync cannot be noted");
         }
@@ -189,12 +188,19 @@ impl Shared {
         for done in waiters {
             done(outcome.clone().map_err(from_rocksdb));
         }
+        if outcome.is_ok() {
+            self.note_list();
+        }
     }
 
-    /// Records the end of the log, and of the list of tables, that are on disk.
-    fn note(&self, newest: u64) -> io::Result<()> {
-        self.engine.synced.iter().try_for_each(|synced| synced.note(newest))?;
-        self.engine.list.iter().try_for_each(ListKeeper::note)
+    /// Records the list of tables, after the waiters are served: it may have to be synced.
+    fn note_list(&self) {
+        if let Some(_changing) = self.engine.files.try_change()
+            && let Some(list) = &self.engine.list
+            && let Err(cause) = list.note()
+        {
+            debug!(error = %cause, "the list of tables cannot be noted");
+        }
     }
 
     fn resume(&self) {
