@@ -105,10 +105,7 @@ def port_of(url):
 @contextlib.contextmanager
 def start(**options):
     """The servers, until the end of the block; the test is skipped where there is no etcd."""
-    found = subprocess.run([os.path.join(server.ROOT, "tools", "setup"), "etcd"], capture_output=True, text=True)
-    if found.returncode != 0:
-        pytest.skip("there is no etcd here: " + found.stderr.strip())
-    cluster = Etcd(found.stdout.strip(), **options)
+    cluster = Etcd(server.prepared("etcd"), **options)
     try:
         yield cluster
     finally:

@@ -52,6 +52,16 @@ def wait_for_port(port, process, wait):
     return False
 
 
+def prepared(name):
+    """The path that `tools/setup` prints for a program; the test is skipped where it cannot be had."""
+    # Benchmarks start servers too, and may run without pytest.
+    import pytest
+    found = subprocess.run([os.path.join(ROOT, "tools", "setup"), name], capture_output=True, text=True)
+    if found.returncode != 0:
+        pytest.skip("there is no %s here: %s" % (name, found.stderr.strip()))
+    return found.stdout.strip()
+
+
 class Server:
     """One server process. `args` are further options; `dbpath` keeps the data where the caller wants it."""
 

@@ -171,8 +171,7 @@ def test_what_production_costs_is_measured(tmp_path):
 
 def test_several_processes_are_measured():
     """bench/nodes.py runs to its end with tiny inputs, where there is an etcd: its loads get right answers."""
-    if subprocess.run([os.path.join(server.ROOT, "tools", "setup"), "etcd"], capture_output=True).returncode != 0:
-        pytest.skip("there is no etcd here")
+    server.prepared("etcd")
     command = [sys.executable, os.path.join(server.ROOT, "bench", "nodes.py"), "--smoke", "--marula", server.serve_command()[0]]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

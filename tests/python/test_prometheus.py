@@ -29,10 +29,7 @@ scrape_configs:
 @pytest.fixture(scope="module")
 def prometheus():
     """The path of the program; the tests are skipped where there is none."""
-    found = subprocess.run([os.path.join(server.ROOT, "tools", "setup"), "prometheus"], capture_output=True, text=True)
-    if found.returncode != 0:
-        pytest.skip("there is no Prometheus here: " + found.stderr.strip())
-    return found.stdout.strip()
+    return server.prepared("prometheus")
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ impl CheckedLine {
         options.write(true).create(true).truncate(false).open(folder.join(self.name))
     }
 
-    /// Writes the line; returns its size. What is behind it in the file stays there.
+    /// Writes the line; returns its size. Bytes of the file after it stay.
     pub(crate) fn write(&self, file: &File, text: &str) -> io::Result<u64> {
         let line = self.of(text);
         file.write_all_at(line.as_bytes(), 0)?;
