@@ -213,6 +213,20 @@ impl Code {
             Err(_) => Cow::Owned(format!("Location{}", self.0)),
         }
     }
+
+    /// Returns whether this is the code of an operation that was ended from outside: the whole
+    /// command fails with it, without a prefix, and not a statement of it.
+    pub fn is_interruption(self) -> bool {
+        [
+            Interrupted,
+            InterruptedAtShutdown,
+            InterruptedDueToReplStateChange,
+            MaxTimeMSExpired,
+            CursorKilled,
+            ShutdownInProgress,
+        ]
+        .contains(&self)
+    }
 }
 
 impl From<i32> for Code {

@@ -1,7 +1,7 @@
 //! The targets and the errors that all writes share.
 
 use marula_db::{Collection, WriteOp};
-use marula_error::{Code, Error, Result, codes, errors};
+use marula_error::{Code, Error, Result, errors};
 
 errors! {
     namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
@@ -30,14 +30,7 @@ pub fn mismatch(op: &WriteOp<'_>, statement: i32) -> Error {
 
 /// Returns whether an error ends the whole command rather than one statement of it.
 pub fn ends_command(error: &Error) -> bool {
-    let ends = [
-        codes::Interrupted,
-        codes::InterruptedAtShutdown,
-        codes::MaxTimeMSExpired,
-        codes::CursorKilled,
-        codes::ShutdownInProgress,
-    ];
-    error.is_postponed() || ends.contains(&error.code())
+    error.is_postponed() || error.code().is_interruption()
 }
 
 /// Codes of errors after which a client may repeat its whole transaction.

@@ -63,7 +63,7 @@ pub struct Tried {
     /// The documents that it found; `None` if they were too large to store.
     pub(crate) kept: Option<Kept>,
     /// The error that it failed with.
-    failure: Option<marula_error::Error>,
+    failure: Option<Error>,
 }
 
 impl Tried {
@@ -150,7 +150,7 @@ pub(crate) fn run(
                 Err(error) if error.code() == codes::QueryExceededMemoryLimitNoDiskUseAllowed => {
                     tried.failure = Some(error);
                 }
-                Err(error) if is_interruption(&error) => return Err(error),
+                Err(error) if error.code().is_interruption() => return Err(error),
                 Err(error) => return Err(error.caused_by(SELECTING)),
             }
         }
@@ -200,18 +200,6 @@ fn show(query: &Query, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
     }
     out.clear();
     projection.apply(doc, position, &Metadata::default(), &query.context, out)
-}
-
-/// Returns whether an error ends the operation from outside, which is reported without a prefix.
-fn is_interruption(error: &Error) -> bool {
-    [
-        codes::Interrupted,
-        codes::InterruptedAtShutdown,
-        codes::MaxTimeMSExpired,
-        codes::CursorKilled,
-        codes::ShutdownInProgress,
-    ]
-    .contains(&error.code())
 }
 
 /// Returns the score of a plan: its documents per unit of work, a small bonus for saved work, and a

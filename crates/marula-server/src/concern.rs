@@ -75,6 +75,11 @@ impl ReadLevel {
 }
 
 impl ReadConcern {
+    /// Returns whether only the primary can satisfy it.
+    pub fn is_linearizable(self) -> bool {
+        self.level == Some(ReadLevel::Linearizable)
+    }
+
     /// Reads the field `readConcern`.
     pub fn parse(value: Value<'_>) -> Result<Self> {
         let Value::Document(doc) = value else { return Err(read_concern_type()) };

@@ -28,6 +28,10 @@ pub struct Connection {
     pub metadata: Option<DocBuf>,
     /// Whether there has been a `hello`: only the first may have metadata.
     pub has_said_hello: bool,
+    /// Whether the client understands the words of `hello`, by `helloOk` in any of them.
+    pub knows_hello: bool,
+    /// The counter of the topology's version in the last reply to a `hello`.
+    pub told_topology: i64,
     /// The compressors that both ends support, in the client's order.
     pub compressors: Vec<Compressor>,
     /// The authentication that is in progress.
@@ -55,6 +59,8 @@ impl Connection {
             operation,
             metadata: None,
             has_said_hello: false,
+            knows_hello: false,
+            told_topology: 0,
             compressors: Vec::new(),
             conversation: None,
             refused: None,

@@ -16,6 +16,7 @@ mod failure;
 mod lane;
 mod reply;
 mod run;
+mod secondary;
 mod wait;
 
 use std::mem;
@@ -249,6 +250,9 @@ fn is_there(server: &Server, request: &Request<'_>) -> bool {
 fn begin(server: &Server, connection: &Connection, request: &Request<'_>) {
     let operation = &connection.operation;
     operation.begin(server.operations.next_id(), request.index, server.now_ms() * 1_000);
+    if request.command.writes {
+        operation.note_write();
+    }
 }
 
 /// Records the operation's command, unless that is done.

@@ -40,6 +40,7 @@ mod operation;
 mod oplog_keeper;
 mod parameters;
 mod pipeline_source;
+mod primacy;
 mod profiling;
 mod read_preference;
 mod repeated;

@@ -27,6 +27,7 @@ errors! {
     /// The server ends.
     pub shutting_down() = InterruptedAtShutdown, "interrupted at shutdown";
     killed() = Interrupted, "operation was interrupted";
+    stepped_down() = InterruptedDueToReplStateChange, "operation was interrupted";
     cursor_killed() = CursorKilled, "operation was interrupted because its cursor was killed";
 }
 
@@ -46,6 +47,8 @@ pub struct Operation {
     op_id: AtomicU32,
     /// The index of its command in the table.
     command: AtomicUsize,
+    /// Whether it writes.
+    is_write: AtomicBool,
     /// Whether there is a detail.
     is_described: AtomicBool,
     waits_for_lock: AtomicBool,
@@ -124,10 +127,21 @@ impl Operation {
     /// Records the start of a command, by its index in the table.
     pub fn begin(&self, op_id: u32, command: usize, started_us: i64) {
         self.end();
+        self.is_write.store(false, Ordering::Relaxed);
         self.killed.store(0, Ordering::Relaxed);
         self.command.store(command, Ordering::Relaxed);
         self.started_us.store(started_us, Ordering::Relaxed);
         self.op_id.store(op_id, Ordering::Release);
+    }
+
+    /// Records that the command writes.
+    pub fn note_write(&self) {
+        self.is_write.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns whether a command that writes has started and not ended.
+    fn writes(&self) -> bool {
+        self.has_begun() && self.is_write.load(Ordering::SeqCst)
     }
 
     /// Returns whether a command has started and not ended.
@@ -224,6 +238,7 @@ impl Operation {
             0 => None,
             code if code == codes::InterruptedAtShutdown.number() => Some(shutting_down()),
             code if code == codes::CursorKilled.number() => Some(cursor_killed()),
+            code if code == codes::InterruptedDueToReplStateChange.number() => Some(stepped_down()),
             _ => Some(killed()),
         }
     }
@@ -290,6 +305,7 @@ impl Operations {
             record_check: RecordCheck::default(),
             op_id: AtomicU32::new(0),
             command: AtomicUsize::new(0),
+            is_write: AtomicBool::new(false),
             is_described: AtomicBool::new(false),
             waits_for_lock: AtomicBool::new(false),
             api_versions: AtomicU8::new(0),
@@ -342,6 +358,15 @@ impl Operations {
             operation.kill(codes::Interrupted.number());
         }
         found.is_some()
+    }
+
+    /// Kills the operations that write, because the server is no longer the primary; returns
+    /// whether there are any.
+    pub fn kill_writes(&self) -> bool {
+        let all = self.by_connection.lock();
+        let writes = all.values().filter(|operation| operation.writes());
+        let killed = writes.map(|it| it.kill(codes::InterruptedDueToReplStateChange.number()));
+        killed.count() > 0
     }
 
     /// Kills all operations because the server ends: those that run, and those that start later.

@@ -25,6 +25,11 @@ pub struct ReadPreference {
 }
 
 impl ReadPreference {
+    /// Returns whether the client reads from secondaries too.
+    pub fn permits_secondaries(self) -> bool {
+        self.mode != 0
+    }
+
     /// Parses a request's `$readPreference`.
     ///
     /// Errors: a value that is not a read preference.

@@ -41,6 +41,9 @@ pub struct Command {
     pub admin_only: bool,
     /// Whether it changes data: it then waits while `fsync` locks writes.
     pub writes: bool,
+    /// Whether a secondary executes it; `None` if that follows from the rest, see
+    /// [`Command::on_secondary`].
+    pub secondary: Option<OnSecondary>,
     /// Whether it permits a `writeConcern`; the frame then waits accordingly.
     pub takes_write_concern: bool,
     /// Whether it permits one with this body; `None` if with any.
@@ -77,6 +80,16 @@ impl Command {
         self.takes_write_concern && self.write_concern_with.is_none_or(|permits| permits(body))
     }
 
+    /// Returns whether a secondary executes it.
+    pub fn on_secondary(&self) -> OnSecondary {
+        let reads = !matches!(self.read_concern, ReadConcernLevels::Local);
+        self.secondary.unwrap_or(match (self.writes, reads) {
+            (true, _) => OnSecondary::Never,
+            (false, true) => OnSecondary::IfPreferred,
+            (false, false) => OnSecondary::Always,
+        })
+    }
+
     /// Returns its class in `opLatencies`.
     pub fn class(&self) -> Class {
         match self.kind {
@@ -100,6 +113,7 @@ impl Command {
         kind: Kind::Command,
         admin_only: false,
         writes: false,
+        secondary: None,
         takes_write_concern: false,
         write_concern_with: None,
         write_concern_is_field: false,
@@ -116,6 +130,17 @@ impl Command {
         auth: Auth::Cluster(&["internal"]),
         run: |_, _, _| Ok(Outcome::Done),
     };
+}
+
+/// Whether a secondary of a replica set executes a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnSecondary {
+    /// Only the primary does.
+    Never,
+    /// It does for a client whose read preference permits secondaries.
+    IfPreferred,
+    /// It does.
+    Always,
 }
 
 /// The form of a collection's name in a command.

@@ -25,11 +25,11 @@ use crate::log::Log;
 use crate::log_file::LogFile;
 use crate::memory::{self, Memory};
 use crate::net::CounterReader;
-use crate::net::service::Wake;
 use crate::net::tls::Tls;
 use crate::operation::Operations;
 use crate::oplog_keeper::{OplogKeeper, OplogOptions};
 use crate::parameters::Parameters;
+use crate::primacy::Primacy;
 use crate::profiling::Profiling;
 use crate::replica_set::ReplicaSet;
 use crate::session::Sessions;
@@ -143,8 +143,8 @@ pub struct Server {
     pub network: OnceLock<CounterReader>,
     /// Makes backups, if data is on disk.
     pub backups: OnceLock<Arc<dyn Backups>>,
-    /// Clients that wait for a change of the topology, which changes only when the server ends.
-    pub topology_waiters: Mutex<Vec<Wake>>,
+    /// Whether this is the primary of the replica set.
+    pub primacy: Primacy,
 }
 
 impl Server {
@@ -191,7 +191,7 @@ impl Server {
             started: Instant::now(),
             network: OnceLock::new(),
             backups: OnceLock::new(),
-            topology_waiters: Mutex::new(Vec::new()),
+            primacy: Primacy::default(),
         }
     }
 

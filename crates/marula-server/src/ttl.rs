@@ -40,6 +40,7 @@ fn run(server: &Server) {
 
 fn may_delete(server: &Server) -> bool {
     server.parameters.flag("ttlMonitorEnabled")
+        && server.primacy.is_primary()
         && !server.write_lock.is_locked()
         && !server.user_write_block.is_on()
         && !server.shutdown.is_requested()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use marula_error::{Result, errors};
 use parking_lot::Mutex;
 
 use crate::dispatch;
@@ -11,6 +12,10 @@ use crate::net::service::Wake;
 use crate::operation::Operation;
 use crate::row::Outcome;
 use crate::server::Server;
+
+errors! {
+    no_primary() = PrimarySteppedDown, "No primary exists currently";
+}
 
 /// The interval after which a waiting write checks again, in case its wake was for another.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -52,6 +57,23 @@ impl WriteLock {
     /// Returns whether writes are locked.
     pub fn is_locked(&self) -> bool {
         self.is_locked.load(Ordering::Acquire)
+    }
+
+    /// Begins the writes of a command whose row does not say that it writes, because only some of
+    /// its forms do. Returns the outcome with which it waits while writes are locked.
+    ///
+    /// Errors: `no_primary` on a secondary.
+    pub fn enter(
+        server: &Arc<Server>,
+        operation: &Operation,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Outcome>> {
+        operation.note_write();
+        if !server.primacy.is_primary() {
+            return Err(no_primary());
+        }
+        let is_locked = server.write_lock.is_locked();
+        Ok(is_locked.then(|| WriteLock::wait(server, operation, deadline)))
     }
 
     /// Parks a write until writes are unlocked.

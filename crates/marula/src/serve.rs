@@ -242,7 +242,7 @@ impl Start {
         if nodes.is_some_and(|nodes| nodes.join().is_err()) {
             tracing::error!("the thread that watches other nodes has panicked");
         }
-        server.topology_waiters.lock().clear();
+        server.primacy.wake_waiting();
         let is_forced = server.shutdown.is_forced();
         handle.shutdown(if is_forced { Duration::ZERO } else { SHUTDOWN_GRACE });
         #[cfg(feature = "rocksdb")]

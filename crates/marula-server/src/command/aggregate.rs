@@ -91,8 +91,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     check_fields(ctx, request, &ns)?;
     let pipeline = op.prepare(&ctx.env(), &ns)?;
     check_read_concern(request, &pipeline)?;
-    if pipeline.writer().is_some() && ctx.server.write_lock.is_locked() {
-        return Ok(WriteLock::wait(ctx.server, &ctx.connection.operation, ctx.deadline));
+    if pipeline.writer().is_some()
+        && let Some(wait) = WriteLock::enter(ctx.server, &ctx.connection.operation, ctx.deadline)
+            .map_err(|error| error.caused_by(EXECUTING))?
+    {
+        return Ok(wait);
     }
     let source = PipelineSource::start(ctx, pipeline)?;
     reply_cursor(ctx, request, &ns, Box::new(source), op.batch_size, EXECUTING, reply)?;

@@ -8,7 +8,7 @@ use marula_db::{Index, Namespace};
 use marula_error::{Result, errors};
 use marula_operation::targets;
 
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, OnSecondary, Outcome};
 use crate::auth::check::Check;
 use crate::context::Context;
 use crate::request::Request;
@@ -24,6 +24,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "checkShardingIndex",
     help: "Checks whether an index of a collection can serve a shard key.",
+    secondary: Some(OnSecondary::Never),
     auth: Auth::Content(|request, check| needs_on_named(request, check, "find")),
     run,
     ..Command::DEFAULT

@@ -9,7 +9,7 @@ use marula_error::{Result, errors};
 use marula_query::expression::saturated_long;
 
 use super::fields;
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, OnSecondary, Outcome};
 use crate::context::Context;
 use crate::oplog_keeper::PARAMETER as NAME;
 use crate::request::Request;
@@ -39,6 +39,7 @@ pub(super) static SET: Command = Command {
     name: "setClusterParameter",
     help: "Changes a parameter that all members of a cluster share.",
     admin_only: true,
+    secondary: Some(OnSecondary::Never),
     fields: Fields::Strict { place: "setClusterParameter", fields: &[] },
     takes_write_concern: true,
     auth: Auth::Cluster(&["setClusterParameter"]),

@@ -5,7 +5,7 @@ use marula_bson::DocWriter;
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, OnSecondary, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -18,6 +18,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "compactStructuredEncryptionData",
     help: "Compacts the metadata of an encrypted collection. It always fails, because there are no encrypted collections.",
+    secondary: Some(OnSecondary::Never),
     fields: Fields::Strict {
         place: "compactStructuredEncryptionData",
         fields: &[Field::required("compactionTokens", Types::DOCUMENT)],

@@ -7,7 +7,7 @@ use marula_bson::{Doc, DocBuf, DocWriter};
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, CommandPlace, Fields, Outcome};
+use super::{Auth, Command, CommandPlace, Fields, OnSecondary, Outcome};
 use crate::concern::{ReadConcern, ReadLevel, W, WriteConcern};
 use crate::context::Context;
 use crate::request::Request;
@@ -40,6 +40,7 @@ pub(super) static GET: Command = Command {
 pub(super) static SET: Command = Command {
     name: "setDefaultRWConcern",
     help: "Changes the read and write concern of operations that specify none.",
+    secondary: Some(OnSecondary::Never),
     fields: Fields::Strict {
         place: "setDefaultRWConcern",
         fields: &[

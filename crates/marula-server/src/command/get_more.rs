@@ -12,7 +12,7 @@ use marula_operation::documents::{FindDocuments, Tail};
 
 use super::fields::{self, Field, Types};
 use super::find::followed;
-use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome};
+use super::{Auth, Command, CommandPlace, Fields, Kind, OnSecondary, Outcome};
 use crate::auth::access::Access;
 use crate::auth::check;
 use crate::cluster_fields;
@@ -50,6 +50,7 @@ pub(super) static COMMAND: Command = Command {
     in_transaction: true,
     read_concern: super::ReadConcernLevels::Snapshot,
     in_api_v1: true,
+    secondary: Some(OnSecondary::Always),
     fields: Fields::Strict {
         place: "getMore",
         fields: &[

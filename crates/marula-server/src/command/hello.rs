@@ -1,8 +1,8 @@
 //! `hello` and its old name `isMaster`: describe the server, and start a connection.
 //!
 //! The first `hello` of a connection carries the client's metadata and its compressors. A `hello`
-//! with `maxAwaitTimeMS` waits for a change of the topology, which a single node never has; with
-//! the flag for several replies it repeats that.
+//! with `maxAwaitTimeMS` waits for a change of the topology, which a single node has only when it
+//! steps down; with the flag for several replies it repeats that.
 //! Source: driver specifications "MongoDB Handshake", "Server Discovery and Monitoring",
 //! "OP_COMPRESSED"; errors recorded from mongod 6.0.
 
@@ -64,9 +64,6 @@ errors! {
     exhaust_without_await() = 51_756, "An exhaust hello request must specify 'maxAwaitTimeMS'";
 }
 
-/// The topology of a single node never changes.
-const TOPOLOGY_COUNTER: i64 = 0;
-
 const FIELDS: &[Field] = &[
     Field::optional("compression", Types::ARRAY),
     Field::optional("topologyVersion", Types::DOCUMENT).of(VERSION_FIELDS),
@@ -124,12 +121,14 @@ fn run(
 ) -> Result<Outcome> {
     if dispatch::is_first(context.call) {
         greet(context, request)?;
-        if let Some(wait) = awaited(context, request)? {
-            let waker = context.server.clone();
-            let arm = move |wake| waker.topology_waiters.lock().push(wake);
-            return Ok(Outcome::Retry(Box::new(arm), dispatch::after(wait)));
+        if let Some((seen, wait)) = awaited(context, request)? {
+            let server = context.server.clone();
+            let until = server.primacy.secondary_until().unwrap_or_else(|| dispatch::after(wait));
+            let arm = move |wake| server.primacy.on_change(seen, wake);
+            return Ok(Outcome::Retry(Box::new(arm), until.min(dispatch::after(wait))));
         }
     }
+    context.connection.told_topology = context.server.primacy.changes();
     write(context, request, reply, primary);
     sasl::append_to_hello(context, request, reply)?;
     let streams = request.message.exhaust_allowed() && request.arg("maxAwaitTimeMS").is_some();
@@ -141,6 +140,7 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
     if context.call.reason == Reason::Streaming {
         return Ok(());
     }
+    context.connection.knows_hello |= request.flag("helloOk");
     let mut is_new = false;
     let is_first = !std::mem::replace(&mut context.connection.has_said_hello, true);
     if let Some(client) = request.args.iter().find(|element| element.name == "client") {
@@ -270,8 +270,9 @@ fn check_await(_: FeatureVersion, wait: Value<'_>) -> Result<()> {
     }
 }
 
-/// Returns the time that the client wants to wait for a change, if it does.
-fn awaited(context: &Context<'_>, request: &Request<'_>) -> Result<Option<Duration>> {
+/// Returns the change that the client knows and the time that it wants to wait for the next one, if
+/// it does.
+fn awaited(context: &Context<'_>, request: &Request<'_>) -> Result<Option<(i64, Duration)>> {
     let version = request.arg("topologyVersion").and_then(|value| value.as_doc());
     let wait = request.arg("maxAwaitTimeMS").and_then(|value| value.as_f64());
     let (version, wait) = match (version, wait) {
@@ -292,10 +293,16 @@ fn awaited(context: &Context<'_>, request: &Request<'_>) -> Result<Option<Durati
     if version.get("processId") != Some(Value::ObjectId(context.server.process_id)) {
         return Ok(None);
     }
-    if counter > TOPOLOGY_COUNTER {
-        return Err(version_from_the_future(counter, TOPOLOGY_COUNTER));
+    // A stream of replies is one request: each waits for a change since the one before.
+    let seen = match context.call.reason {
+        Reason::Streaming => context.connection.told_topology,
+        _ => counter,
+    };
+    let changes = context.server.primacy.changes();
+    if seen > changes {
+        return Err(version_from_the_future(seen, changes));
     }
-    Ok(Some(Duration::from_millis(wait_ms_u64)))
+    Ok((seen == changes).then_some((seen, Duration::from_millis(wait_ms_u64))))
 }
 
 fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>, primary: &str) {
@@ -338,7 +345,7 @@ pub(crate) fn write_topology_version(server: &Server, reply: &mut DocWriter<'_>)
     doc_fields!(reply;
         "topologyVersion": {
             "processId": server.process_id,
-            "counter": TOPOLOGY_COUNTER,
+            "counter": server.primacy.changes(),
         },
     );
 }
@@ -353,16 +360,18 @@ pub(super) fn write_member(server: &Server, reply: &mut DocWriter<'_>, name: &st
         "setName": name,
         "setVersion": Value::whole(config.version),
     );
-    reply.append(primary, true);
-    doc_fields!(reply;
-        "secondary": false,
-        "primary": host,
-        "me": host,
-    );
+    let is_primary = server.primacy.is_primary();
+    reply.append(primary, is_primary).append("secondary", !is_primary);
+    if is_primary {
+        reply.append("primary", host);
+    }
+    reply.append("me", host);
     if !config.tags().is_empty() {
         reply.append("tags", config.tags());
     }
-    reply.append("electionId", ELECTION_ID);
+    if is_primary {
+        reply.append("electionId", ELECTION_ID);
+    }
     let newest = server.db.last_write_timestamp(server.now_ms());
     let at_ms = i64::try_from(newest >> 32).expect("a second fits 32 bits") * 1000;
     let mut last_write = reply.begin_doc("lastWrite");

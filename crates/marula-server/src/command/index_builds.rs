@@ -6,7 +6,7 @@ use marula_error::{Result, errors};
 
 use super::create_indexes;
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Fields, Named, Outcome};
+use super::{Auth, Command, Fields, Named, OnSecondary, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -31,6 +31,7 @@ pub(super) static SET_COMMIT_QUORUM: Command = Command {
     name: "setIndexCommitQuorum",
     help: "Changes the number of members that must have built an index before it is committed. It finds no build, because a build ends with its command here.",
     takes_write_concern: true,
+    secondary: Some(OnSecondary::Never),
     fields: Fields::Known {
         place: "setIndexCommitQuorum",
         fields: &[

@@ -8,7 +8,7 @@ use marula_error::Result;
 use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, CommandPlace, Fields, Outcome};
+use super::{Auth, Command, CommandPlace, Fields, OnSecondary, Outcome};
 use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::listing;
@@ -20,6 +20,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Lists the collections and views of a database with their options; a filter may select some.",
     place: CommandPlace::Reserved,
     in_api_v1: true,
+    secondary: Some(OnSecondary::IfPreferred),
     fields: Fields::Strict {
         place: "listCollections",
         fields: &[

@@ -3,7 +3,7 @@
 use marula_bson::DocWriter;
 use marula_error::Result;
 
-use super::{Auth, COMMANDS, Command, CommandPlace, Outcome, ReadConcernLevels};
+use super::{Auth, COMMANDS, Command, CommandPlace, OnSecondary, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -33,12 +33,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
                 aliases.push(*alias);
             }
         }
-        let reads = command.read_concern != ReadConcernLevels::Local;
+        let on_secondary = command.on_secondary();
         entry.append("help", command.help);
         entry.append("requiresAuth", !matches!(command.auth, Auth::Anyone));
-        entry.append("secondaryOk", !command.writes && !reads);
+        entry.append("secondaryOk", on_secondary == OnSecondary::Always);
         entry.append("adminOnly", command.admin_only);
-        if reads {
+        if on_secondary == OnSecondary::IfPreferred {
             entry.append("secondaryOverrideOk", true);
         }
         let mut versions = entry.begin_array("apiVersions");

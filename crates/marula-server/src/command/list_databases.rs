@@ -5,7 +5,7 @@ use marula_error::{Result, errors};
 use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, CommandPlace, Fields, Outcome};
+use super::{Auth, Command, CommandPlace, Fields, OnSecondary, Outcome};
 use crate::auth::check::Target;
 use crate::context::Context;
 use crate::request::Request;
@@ -21,6 +21,7 @@ pub(super) static COMMAND: Command = Command {
     place: CommandPlace::Reserved,
     admin_only: true,
     in_api_v1: true,
+    secondary: Some(OnSecondary::IfPreferred),
     fields: Fields::Strict {
         place: "listDatabases",
         fields: &[

@@ -7,7 +7,7 @@ use marula_operation::targets;
 use marula_operation::time_series::index;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, CommandPlace, Fields, Named, Outcome};
+use super::{Auth, Command, CommandPlace, Fields, Named, OnSecondary, Outcome};
 use crate::context::Context;
 use crate::listing;
 use crate::request::Request;
@@ -21,6 +21,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Lists the indexes of a collection.",
     place: CommandPlace::Reserved,
     in_api_v1: true,
+    secondary: Some(OnSecondary::IfPreferred),
     fields: Fields::Strict {
         place: "listIndexes",
         fields: &[

@@ -13,7 +13,7 @@ use marula_query::stage::map_reduce::MapReduce;
 use marula_query::stage::{Pipeline, Stage};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, OnSecondary, Outcome};
 use crate::auth::check::{Check, texts};
 use crate::auth::pipeline;
 use crate::context::Context;
@@ -59,6 +59,7 @@ pub(super) static COMMAND: Command = Command {
     takes_write_concern: true,
     write_concern_with: Some(|body| !is_inline(body)),
     help: "Aggregates values by key with functions in JavaScript. Pipelines do the same faster.",
+    secondary: Some(OnSecondary::IfPreferred),
     fields: Fields::Strict {
         place: "mapReduce",
         fields: &[
@@ -118,8 +119,11 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     if collection.as_ref().is_some_and(|it| it.state().options.view.is_some()) {
         return Err(map_reduce_on_view());
     }
-    if matches!(output, Output::To { .. }) && ctx.server.write_lock.is_locked() {
-        return Ok(WriteLock::wait(ctx.server, &ctx.connection.operation, ctx.deadline));
+    if matches!(output, Output::To { .. })
+        && let Some(wait) = WriteLock::enter(ctx.server, &ctx.connection.operation, ctx.deadline)
+            .map_err(|error| error.caused_by(EXECUTING))?
+    {
+        return Ok(wait);
     }
     let collation = request.arg("collation");
     let mut context = ctx.env().context(collection.as_deref(), collation, None)?;

@@ -96,7 +96,9 @@ pub(crate) use sasl::MECHANISMS;
 pub(crate) use table::find;
 
 pub(crate) use crate::fields::{self, Field, Fields, Types};
-pub(crate) use crate::row::{Auth, Command, CommandPlace, Kind, Named, Outcome, ReadConcernLevels};
+pub(crate) use crate::row::{
+    Auth, Command, CommandPlace, Kind, Named, OnSecondary, Outcome, ReadConcernLevels,
+};
 
 /// All commands, in the order of their names.
 pub(crate) static COMMANDS: &[&Command] = &[

@@ -16,7 +16,7 @@ use marula_plan::cache;
 use marula_plan::shape::query_shape;
 use marula_plan::{Shown, Wording, planner};
 
-use super::{Auth, Command, Named, Outcome};
+use super::{Auth, Command, Named, OnSecondary, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -40,6 +40,7 @@ pub(super) static CLEAR: Command = Command {
     name: "planCacheClear",
     help: "Removes the plan cache entries of a collection, or of one query shape.",
     named: Named::OLD_BY_NAME,
+    secondary: Some(OnSecondary::IfPreferred),
     auth: Auth::Collection(&["planCacheWrite"]),
     run: clear_plans,
     ..Command::DEFAULT
@@ -49,6 +50,7 @@ pub(super) static LIST_FILTERS: Command = Command {
     name: "planCacheListFilters",
     help: "Lists the index filters of a collection.",
     named: Named::OLD_BY_NAME,
+    secondary: Some(OnSecondary::IfPreferred),
     auth: WRITE,
     run: list_filters,
     ..Command::DEFAULT
@@ -58,6 +60,7 @@ pub(super) static SET_FILTER: Command = Command {
     name: "planCacheSetFilter",
     help: "Sets the indexes that queries of one shape may use.",
     named: Named::OLD_BY_NAME,
+    secondary: Some(OnSecondary::IfPreferred),
     auth: WRITE,
     run: set_filter,
     ..Command::DEFAULT
@@ -67,6 +70,7 @@ pub(super) static CLEAR_FILTERS: Command = Command {
     name: "planCacheClearFilters",
     help: "Removes the index filters of a collection, or of one query shape.",
     named: Named::OLD_BY_NAME,
+    secondary: Some(OnSecondary::IfPreferred),
     auth: WRITE,
     run: clear_filters,
     ..Command::DEFAULT

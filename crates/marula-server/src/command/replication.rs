@@ -1,10 +1,13 @@
 //! The commands of replica sets: `replSetGetStatus`, `replSetGetConfig`, `replSetInitiate` and
 //! others.
 //!
-//! With `--repl-set` this server is the primary of an initiated set with one member. Commands that
-//! change members fail with the errors of a primary. Without the option, the server does not run
-//! with replication.
+//! With `--repl-set` this server is the primary of an initiated set with one member; it steps down
+//! if it is forced to. Commands that change members fail with the errors of a primary. Without the
+//! option, the server does not run with replication.
 //! Source: manual "Replication Commands"; errors recorded from mongod 6.0.
+
+use std::thread;
+use std::time::Duration;
 
 use marula_bson::{DocWriter, Value, doc_fields};
 use marula_error::{Error, Result, errors};
@@ -29,9 +32,14 @@ errors! {
     catch_up_type(kind: &str) = TypeMismatch, "Expected field \"secondaryCatchUpPeriodSecs\" to have numeric type, but found {kind}";
     negative_catch_up() = BadValue, "secondaryCatchUpPeriodSecs period must be a positive or absent";
     period_too_short() = BadValue, "stepdown period must be longer than secondaryCatchUpPeriodSecs";
-    only_member() = ExceededTimeLimit, "This server is the only member of its replica set and stays the primary, with {{force: true}} too";
+    not_stepping_down() = NotWritablePrimary, "not primary so can't step down";
+    reconfig_on_secondary() = NotWritablePrimary, "New config is rejected :: caused by :: replSetReconfig should only be run on a writable PRIMARY. Current state SECONDARY;";
+    election_failed() = CommandFailed, "Election failed.";
     no_other_member() = ExceededTimeLimit, "No electable secondaries caught up. Please use the replSetStepDown command with the argument {{force: true}} to force node to step down.";
 }
+
+/// The time within which a write that begins is seen by other threads, many times over.
+const WRITES_SETTLE: Duration = Duration::from_millis(2);
 
 const BASE: Command =
     Command { admin_only: true, auth: Auth::Cluster(&["replSetConfigure"]), ..Command::DEFAULT };
@@ -88,8 +96,8 @@ pub(super) static RECONFIG: Command = Command {
 
 pub(super) static FREEZE: Command = Command {
     name: "replSetFreeze",
-    help: "Prevents a member from seeking election. It fails on a primary.",
-    run: |context, _, _| refuse(context, cannot_freeze()),
+    help: "Keeps a secondary from becoming the primary for a time. It fails on a primary.",
+    run: freeze,
     auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };
@@ -120,42 +128,98 @@ pub(super) static SYNC_FROM: Command = Command {
 
 pub(super) static STEP_DOWN: Command = Command {
     name: "replSetStepDown",
-    help: "Steps a primary down if another member can take over; here none can.",
-    run: |context, request, _| refuse(context, not_stepping_down(request)),
+    help: "With force, makes the primary a secondary for a time, in which it takes no writes. Without, it fails, because no other member can take over.",
+    run: step_down,
     auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };
 
 pub(super) static STEP_UP: Command = Command {
     name: "replSetStepUp",
-    help: "Makes a member seek election; the only member is already the primary.",
+    help: "Makes a member seek election. It fails on one that has stepped down; the primary stays the primary.",
     run: |context, _, _| {
         check(context)?;
-        Ok(Outcome::Done)
+        let is_primary = context.server.primacy.is_primary();
+        is_primary.then_some(Outcome::Done).ok_or_else(election_failed)
     },
     auth: Auth::Cluster(&["replSetStateChange"]),
     ..BASE
 };
 
-/// Returns the reason for which this primary does not step down, at once: mongod waits for members
-/// to catch up, but there are none.
-fn not_stepping_down(request: &Request<'_>) -> Error {
+/// Returns the time for which a primary is to step down.
+///
+/// Errors: those of the command's fields, and `no_other_member` without `force`: mongod waits for
+/// members to catch up, but there are none.
+fn stepped_down_for(request: &Request<'_>) -> Result<Duration> {
     let is_forced = request.flag("force");
     let seconds = |value: Value<'_>| value.as_f64().map(f64::trunc);
     // Zero, and what is not a number, means the default, a minute.
     let period = seconds(request.first.value.get()).filter(|seconds| *seconds != 0.0);
-    let catch_up = match request.body.get("secondaryCatchUpPeriodSecs") {
-        None => Ok(if is_forced { 0.0 } else { 10.0 }),
-        Some(given) => seconds(given).ok_or_else(|| catch_up_type(given.kind().alias())),
-    };
-    match (period.unwrap_or(60.0), catch_up) {
-        (period, _) if period < 0.0 => negative_period(),
-        (_, Err(error)) => error,
-        (_, Ok(catch_up)) if catch_up < 0.0 => negative_catch_up(),
-        (period, Ok(catch_up)) if period < catch_up => period_too_short(),
-        _ if is_forced => only_member(),
-        _ => no_other_member(),
+    let period = period.unwrap_or(60.0);
+    if period < 0.0 {
+        return Err(negative_period());
     }
+    let catch_up = match request.body.get("secondaryCatchUpPeriodSecs") {
+        None if is_forced => 0.0,
+        None => 10.0,
+        Some(given) => seconds(given).ok_or_else(|| catch_up_type(given.kind().alias()))?,
+    };
+    if catch_up < 0.0 {
+        return Err(negative_catch_up());
+    }
+    if period < catch_up {
+        return Err(period_too_short());
+    }
+    is_forced.then(|| duration(period)).ok_or_else(no_other_member)
+}
+
+/// Returns this number of seconds, at most a day.
+fn duration(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 24.0 * 3600.0))
+}
+
+fn step_down(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    _: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    check(context)?;
+    let time = stepped_down_for(request)?;
+    let server = context.server;
+    if !server.primacy.step_down(time) {
+        return Err(not_stepping_down());
+    }
+    server.transactions.abort_of(&|_| true);
+    // A write that has just begun may have seen the primary, and shows itself after a moment.
+    loop {
+        let is_written = server.operations.kill_writes();
+        context.check_interrupt()?;
+        thread::sleep(WRITES_SETTLE);
+        if !is_written && !server.operations.kill_writes() {
+            return Ok(Outcome::Done);
+        }
+    }
+}
+
+fn freeze(
+    context: &mut Context<'_>,
+    request: &Request<'_>,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    check(context)?;
+    let seconds = request.first.value.get().as_f64().map_or(0.0, f64::trunc);
+    // A negative time is over.
+    let time = (seconds != 0.0).then(|| duration(seconds));
+    if !context.server.primacy.freeze(time) {
+        return Err(cannot_freeze());
+    }
+    if seconds == 0.0 {
+        reply.append("info", "unfreezing");
+    }
+    if seconds == 1.0 {
+        reply.append("warning", "you really want to freeze for only 1 second?");
+    }
+    Ok(Outcome::Done)
 }
 
 fn initiate(
@@ -187,7 +251,11 @@ fn reconfig(
             "BSON field 'ReplSetConfig.version' is missing but a required field",
         ));
     }
-    let doing = match request.flag("force") {
+    let is_forced = request.flag("force");
+    if !is_forced && !ctx.server.primacy.is_primary() {
+        return Err(reconfig_on_secondary());
+    }
+    let doing = match is_forced {
         true => Doing::ForcedReconfig,
         false => Doing::Reconfig,
     };
@@ -220,6 +288,8 @@ pub(super) fn write_status(context: &Context<'_>, reply: &mut DocWriter<'_>) -> 
     let set = check(context)?;
     let server = context.server;
     let config = server.replica_set.config();
+    let is_primary = server.primacy.is_primary();
+    let state = if is_primary { 1 } else { 2 };
     let newest = server.db.last_write_timestamp(context.now_ms);
     let written_ms = i64::try_from(newest >> 32).expect("a second fits 32 bits") * 1000;
     let written = Value::DateTime(written_ms);
@@ -230,7 +300,7 @@ pub(super) fn write_status(context: &Context<'_>, reply: &mut DocWriter<'_>) -> 
     doc_fields!(reply;
         "set": &set,
         "date": Value::DateTime(context.now_ms),
-        "myState": 1,
+        "myState": state,
         "term": 1_i64,
         "syncSourceHost": "",
         "syncSourceId": -1,
@@ -255,26 +325,27 @@ pub(super) fn write_status(context: &Context<'_>, reply: &mut DocWriter<'_>) -> 
     optimes.append("lastDurableWallTime", written);
     drop(optimes);
     reply.append("lastStableRecoveryTimestamp", Value::Timestamp(newest));
-    let mut election = reply.begin_doc("electionCandidateMetrics");
-    doc_fields!(election;
-        "lastElectionReason": "electionTimeout",
-        "lastElectionDate": started,
-        "electionTerm": 1_i64,
-        "numVotesNeeded": 1,
-        "priorityAtElection": 1.0,
-        "electionTimeoutMillis": 10_000_i64,
-        "newTermStartDate": started,
-        "wMajorityWriteAvailabilityDate": started,
-    );
-    drop(election);
+    if is_primary {
+        let mut election = reply.begin_doc("electionCandidateMetrics");
+        doc_fields!(election;
+            "lastElectionReason": "electionTimeout",
+            "lastElectionDate": started,
+            "electionTerm": 1_i64,
+            "numVotesNeeded": 1,
+            "priorityAtElection": 1.0,
+            "electionTimeoutMillis": 10_000_i64,
+            "newTermStartDate": started,
+            "wMajorityWriteAvailabilityDate": started,
+        );
+    }
     let mut members = reply.begin_array("members");
     let mut member = members.begin_doc();
     doc_fields!(member;
         "_id": 0,
         "name": config.host(&server.options.host),
         "health": 1.0,
-        "state": 1,
-        "stateStr": "PRIMARY",
+        "state": state,
+        "stateStr": if is_primary { "PRIMARY" } else { "SECONDARY" },
         "uptime": uptime,
     );
     server.append_op_time(&mut member.begin_doc("optime"));
@@ -285,8 +356,11 @@ pub(super) fn write_status(context: &Context<'_>, reply: &mut DocWriter<'_>) -> 
         "syncSourceHost": "",
         "syncSourceId": -1,
         "infoMessage": "Could not find member to sync from",
-        "electionTime": started_at,
-        "electionDate": started,
+    );
+    if is_primary {
+        member.append("electionTime", started_at).append("electionDate", started);
+    }
+    doc_fields!(member;
         "configVersion": Value::whole(config.version),
         "configTerm": Value::whole(config.term),
         "self": true,

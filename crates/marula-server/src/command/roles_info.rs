@@ -5,7 +5,7 @@ use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::users_info::is_one;
-use super::{Auth, Command, CommandPlace, Fields, Outcome};
+use super::{Auth, Command, CommandPlace, Fields, OnSecondary, Outcome};
 use crate::auth::administration;
 use crate::auth::builtin;
 use crate::auth::documents::Documents;
@@ -23,6 +23,7 @@ pub(super) static COMMAND: Command = Command {
     name: "rolesInfo",
     help: "Lists roles with the roles they inherit from and, if requested, their privileges and restrictions.",
     place: CommandPlace::Reserved,
+    secondary: Some(OnSecondary::IfPreferred),
     fields: Fields::Strict {
         place: "rolesInfo",
         fields: &[

@@ -11,7 +11,7 @@ use marula_error::{Result, errors};
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{self, Field, Types};
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, OnSecondary, Outcome};
 use crate::auth::args;
 use crate::context::Context;
 use crate::request::Request;
@@ -36,6 +36,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Selects the release whose language the server offers: 6.0, 7.0 or 8.0.",
     admin_only: true,
     takes_write_concern: true,
+    secondary: Some(OnSecondary::Never),
     fields: Fields::Strict {
         place: PLACE,
         fields: &[

@@ -7,7 +7,7 @@ use marula_db::write::UserWrites;
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, Fields, Outcome};
+use super::{Auth, Command, Fields, OnSecondary, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -20,6 +20,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Rejects the writes of users, or permits them again.",
     admin_only: true,
     takes_write_concern: true,
+    secondary: Some(OnSecondary::Never),
     fields: Fields::Strict {
         place: "setUserWriteBlockMode",
         fields: &[Field::required("global", Types::BOOLEAN)],

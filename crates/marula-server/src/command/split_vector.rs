@@ -16,7 +16,7 @@ use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
 use super::check_sharding_index::{self, MultikeyIndexes, unsuited};
-use super::{Auth, Command, Outcome};
+use super::{Auth, Command, OnSecondary, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -34,6 +34,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "splitVector",
     help: "Returns the keys of an index that split a collection into chunks of similar size.",
+    secondary: Some(OnSecondary::Never),
     auth: Auth::Content(|request, check| {
         check_sharding_index::needs_on_named(request, check, "splitVector")
     }),

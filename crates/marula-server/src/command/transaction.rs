@@ -7,7 +7,7 @@ use marula_bson::DocWriter;
 use marula_error::{Error, Result, errors};
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, CommandPlace, Fields, Outcome};
+use super::{Auth, Command, CommandPlace, Fields, OnSecondary, Outcome};
 use crate::concern::WriteConcern;
 use crate::context::Context;
 use crate::request::Request;
@@ -23,6 +23,7 @@ const FIELDS: &[Field] = &[Field::optional("recoveryToken", Types::DOCUMENT)
 pub(super) static COMMIT: Command = Command {
     name: "commitTransaction",
     help: "Commits the transaction of a session: all its writes become visible at once.",
+    secondary: Some(OnSecondary::Never),
     fields: Fields::Strict { place: "commitTransaction", fields: FIELDS },
     run: commit,
     ..END
@@ -31,6 +32,7 @@ pub(super) static COMMIT: Command = Command {
 pub(super) static ABORT: Command = Command {
     name: "abortTransaction",
     help: "Aborts the transaction of a session and discards its writes.",
+    secondary: Some(OnSecondary::Never),
     fields: Fields::Strict { place: "abortTransaction", fields: FIELDS },
     run: abort,
     ..END

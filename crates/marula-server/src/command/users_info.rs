@@ -5,7 +5,7 @@ use marula_error::{Result, errors};
 use marula_query::filter::Filter;
 
 use super::fields::{Field, Types};
-use super::{Auth, Command, CommandPlace, Fields, Outcome};
+use super::{Auth, Command, CommandPlace, Fields, OnSecondary, Outcome};
 use crate::auth::administration;
 use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
@@ -22,6 +22,7 @@ pub(super) static USERS: Command = Command {
     name: "usersInfo",
     help: "Lists users with their roles and, if requested, their credentials, privileges and restrictions.",
     place: CommandPlace::Reserved,
+    secondary: Some(OnSecondary::IfPreferred),
     fields: Fields::Strict {
         place: "usersInfo",
         fields: &[

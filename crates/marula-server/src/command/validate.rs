@@ -4,7 +4,7 @@ use marula_bson::{DocWriter, Value};
 use marula_db::{Namespace, validate};
 use marula_error::{Result, errors};
 
-use super::{Auth, Command, Named, Outcome};
+use super::{Auth, Command, Named, OnSecondary, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 use crate::time_series;
@@ -25,6 +25,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Checks that all documents are valid BSON, that each index has exactly the entries of the documents, and that the counters are correct.",
     named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["validate"]),
+    secondary: Some(OnSecondary::IfPreferred),
     run,
     ..Command::DEFAULT
 };

@@ -7,7 +7,7 @@ use marula_db::nodes::Moment;
 use marula_error::Result;
 use marula_wire::{Message, ReplyBuffer};
 
-use super::is_first;
+use super::{is_first, secondary};
 use crate::connection::Connection;
 use crate::net::service::{Call, Step};
 use crate::request::Request;
@@ -62,6 +62,7 @@ pub(super) fn enter(
         }
         return Ok(None);
     };
+    secondary::check(server, connection, request)?;
     transactions::check(request, part)?;
     let operation = &connection.operation;
     let entrance = server.transactions.enter(&server.db, request, part, operation, now_ms)?;

@@ -9,6 +9,7 @@ use marula_storage::Stamp;
 use marula_wire::ReplyBuffer;
 use marula_wire::reply::write_error;
 
+use crate::command::hello::write_topology_version;
 use crate::error_labels::{self, RETRYABLE};
 use crate::fail_point::Failure;
 use crate::net::service::{Arm, Step};
@@ -137,6 +138,9 @@ pub(super) fn answer_error(
         && let Some(error) = concern.unsatisfied()
     {
         concern.write_error(&error, &mut body);
+    }
+    if error_labels::sends_topology(error.code()) {
+        write_topology_version(server, &mut body);
     }
     write_error(&mut body, labelled.as_ref().unwrap_or(error));
     append_cluster_time(server, request, &mut body);

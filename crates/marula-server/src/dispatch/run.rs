@@ -17,7 +17,7 @@ use super::entry::{bounds_of, enter, leaving};
 use super::lane::{lane, order};
 use super::reply::{answer_error, append_cluster_time, append_tail, finish, retried};
 use super::wait::{BUSY_STEP, after, pause, until_released};
-use super::{begin, describe, is_first};
+use super::{begin, describe, is_first, secondary};
 use crate::audit::administration;
 use crate::auth::check;
 use crate::connection::Connection;
@@ -217,7 +217,10 @@ fn execute(
     // A write that needs a key locked by a transaction waits without a thread.
     let parking = context.unit.parking().expect("a request has an operation");
     parking.begin(command.is_retryable_write && context.entered.is_none());
-    let may_run = context.check_interrupt().and_then(|()| check::check(context, request));
+    let may_run = context
+        .check_interrupt()
+        .and_then(|()| check::check(context, request))
+        .and_then(|()| secondary::check(server, context.connection, request));
     let outcome = match may_run {
         Ok(()) if is_held_off => {
             Ok(WriteLock::wait(server, &context.connection.operation, deadline))

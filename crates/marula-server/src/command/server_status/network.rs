@@ -8,7 +8,7 @@ use super::{Section, int, long};
 pub(super) fn connections(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let connections = section.server.network.get().map(|counters| counters.connections());
     let connections = connections.unwrap_or_default();
-    let waiting = section.server.topology_waiters.lock().len();
+    let waiting = section.server.primacy.waiting();
     doc_fields!(out;
         "current": int(connections.current),
         "available": int(connections.available),
