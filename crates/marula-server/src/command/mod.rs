@@ -81,6 +81,7 @@ mod sharding;
 mod shutdown;
 mod small;
 mod split_vector;
+mod test_versions;
 mod top;
 mod transaction;
 mod update;
@@ -242,6 +243,11 @@ pub(crate) static COMMANDS: &[&Command] = &[
     &sharding::SPLIT,
     &split_vector::COMMAND,
     &sessions::START,
+    &test_versions::DEPRECATION,
+    &test_versions::DEPRECATION_IN_VERSION_2,
+    &test_versions::REMOVAL,
+    &test_versions::VERSION_2,
+    &test_versions::VERSIONS_1_AND_2,
     &top::COMMAND,
     &update::COMMAND,
     &update_role::UPDATE,
