@@ -226,7 +226,10 @@ fn execute(
             Ok(WriteLock::wait(server, &context.connection.operation, deadline))
         }
         Ok(()) => (command.run)(context, request, body),
-        Err(error) => Err(error),
+        Err(error) => {
+            close_overdue(server, request, &error);
+            Err(error)
+        }
     };
     let is_postponed = outcome.as_ref().is_err_and(Error::is_postponed);
     let outcome = match is_postponed.then(|| parking.end()).flatten() {
@@ -241,6 +244,14 @@ fn execute(
             Ok(pause(BUSY_STEP))
         }
         (outcome, _) => outcome,
+    }
+}
+
+/// Closes the cursor of a `getMore` that comes when the cursor's time is over.
+fn close_overdue(server: &Server, request: &Request<'_>, error: &Error) {
+    if request.command.kind == Kind::GetMore && error.code() == codes::MaxTimeMSExpired {
+        let id = request.first.value.get().as_exact_i64();
+        id.map(|id| server.cursors.kill(id));
     }
 }
 
