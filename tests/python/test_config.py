@@ -242,6 +242,8 @@ storage: { syncPeriodSecs: 60 }
     (["--ldapServers", "x"], "there is no LDAP"),
     (["--syslog"], "the log goes to a file or to stdout"),
     (["--tlsFIPSMode"], "FIPS"),
+    (["--tlsOnNormalPorts"], "without specifying a chain of trust"),
+    (["--sslOnNormalPorts"], "without specifying a chain of trust"),
     (["--shardsvr"], "a node stands alone"),
     (["--configsvr"], "a node stands alone"),
     (["--configExpand", "exec"], "nothing in the file is expanded"),

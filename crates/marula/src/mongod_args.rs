@@ -117,6 +117,8 @@ const ROWS: &[(&str, &str, Takes)] = &[
     ("sslClusterPassword", "net.ssl.clusterPassword", Value),
     ("sslClusterCAFile", "net.ssl.clusterCAFile", Value),
     ("sslFIPSMode", "net.ssl.FIPSMode", ON),
+    ("tlsOnNormalPorts", "net.tls.mode", Nothing("requireTLS")),
+    ("sslOnNormalPorts", "net.ssl.mode", Nothing("requireSSL")),
     ("upgrade", "upgrade", ON),
     ("cpu", "cpu", ON),
     ("sysinfo", "sysinfo", ON),
