@@ -5,13 +5,16 @@ import struct
 import bson
 
 
-def message(command, **sequences):
+EXHAUST_ALLOWED = 1 << 16
+
+
+def message(command, flags=0, **sequences):
     """A command as the bytes of a message; sequences of encoded documents, by their names, are sections of their own."""
     sections = b"\0" + bson.encode(command)
     for name, documents in sequences.items():
         name = name.encode() + b"\0"
         sections += b"\1" + struct.pack("<i", 4 + len(name) + len(documents)) + name + documents
-    return struct.pack("<iiiiI", 20 + len(sections), 1, 0, 2013, 0) + sections
+    return struct.pack("<iiiiI", 20 + len(sections), 1, 0, 2013, flags) + sections
 
 
 class Raw:
@@ -30,9 +33,9 @@ class Raw:
         self.send({**fields, "$db": db})
         return self.reply()
 
-    def send(self, command):
+    def send(self, command, flags=0):
         """Sends a command, and does not wait for its reply."""
-        self.socket.sendall(message(command))
+        self.socket.sendall(message(command, flags))
 
     def reply(self):
         return bson.decode(self.receive()[5:])

@@ -6,7 +6,7 @@ import pymongo
 import pytest
 import server
 from bson import Binary, Int64
-from raw import Raw
+from raw import EXHAUST_ALLOWED, Raw
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +207,43 @@ def test_the_connection_is_closed(own, raw):
     with Raw(own.port) as other:
         assert is_closed(other, "fp", insert="closed", documents=[{"_id": 1}])
     assert raw.command("fp", count="closed")["n"] == 0
+
+
+def stream(own, metadata):
+    """A connection that receives the server's state again and again, as those of drivers' monitors."""
+    monitor = Raw(own.port)
+    version = monitor.command("admin", hello=1, client=metadata)["topologyVersion"]
+    waits = {"hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 100, "$db": "admin"}
+    monitor.send(waits, EXHAUST_ALLOWED)
+    assert monitor.reply()["ok"] == 1
+    return monitor
+
+
+METADATA = {"application": {"name": "monitored"}, "driver": {"name": "d", "version": "1"}, "os": {"type": "Linux"}}
+
+
+def test_each_reply_of_a_stream_can_fail(own, raw):
+    fails = {"failCommands": ["hello"], "appName": "monitored"}
+    with stream(own, METADATA) as monitor:
+        configure(raw, {"times": 1}, errorCode=91, **fails)
+        replies = [monitor.reply()]
+        while replies[-1]["ok"] and len(replies) < 50:
+            replies.append(monitor.reply())
+        assert replies[-1].get("code") == 91
+        # The stream is over, and the next request begins another.
+        assert monitor.command("admin", hello=1)["ok"] == 1
+    with stream(own, METADATA) as monitor, pytest.raises(EOFError):
+        configure(raw, {"times": 1}, closeConnection=True, **fails)
+        for _ in range(50):
+            assert monitor.reply()["ok"] == 1
+    with stream(own, METADATA) as monitor:
+        configure(raw, {"times": 2}, blockConnection=True, blockTimeMS=400, **fails)
+        longest, began = 0, time.monotonic()
+        while time.monotonic() - began < 1.5:
+            before = time.monotonic()
+            assert monitor.reply()["ok"] == 1
+            longest = max(longest, time.monotonic() - before)
+        assert longest > 0.45
 
 
 def test_a_get_more_fails_once_it_has_its_cursor(raw):

@@ -10,7 +10,7 @@ use crate::audit::actor::Actor;
 use crate::auth::access::Access;
 use crate::auth::scram::Conversation;
 use crate::fail_point::Failure;
-use crate::net::service::Peer;
+use crate::net::service::{Peer, Reason};
 use crate::operation::Operation;
 use crate::session::{Lsid, Session, Sessions};
 
@@ -42,6 +42,8 @@ pub struct Connection {
     pub(crate) access: Option<Box<Access>>,
     /// The failure that a fail point has set for the current command.
     pub(crate) failure: Option<Box<Failure>>,
+    /// The reason with which the current command goes on after the delay of a fail point.
+    pub(crate) held_up: Option<Reason>,
     /// The client as the audit log identifies it, if there is an audit log.
     pub(crate) actor: Option<Arc<Actor>>,
     /// The session of the last command: drivers use few at a time, so that the next command mostly
@@ -66,6 +68,7 @@ impl Connection {
             refused: None,
             access: None,
             failure: None,
+            held_up: None,
             actor: None,
             session: None,
         }

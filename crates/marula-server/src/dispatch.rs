@@ -19,7 +19,6 @@ mod run;
 mod secondary;
 mod wait;
 
-use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -135,16 +134,16 @@ impl Service for Frame {
         if request.write_concern.is_none() && permits {
             request.write_concern = server.default_concerns.write();
         }
-        if call.reason == Reason::Arrived && server.fail_points.are_enabled() {
+        // Each reply of a stream is as of a request of its own.
+        let is_new = matches!(call.reason, Reason::Arrived | Reason::Streaming);
+        if is_new && server.fail_points.are_enabled() {
             connection.failure = Failure::of(&server.fail_points, connection, &request);
         }
-        let was_held_up =
-            connection.failure.as_mut().is_some_and(|failure| mem::take(&mut failure.is_held_up));
         // A delayed request starts now.
-        let reason = if was_held_up { Reason::OnPool } else { call.reason };
-        let call = &Call { reason, ..*call };
+        let held_up = connection.held_up.take();
+        let call = &Call { reason: held_up.unwrap_or(call.reason), ..*call };
         if connection.failure.is_some()
-            && let Some(step) = fail(server, connection, &request, reply)
+            && let Some(step) = fail(server, connection, &request, call.reason, reply)
         {
             return step;
         }

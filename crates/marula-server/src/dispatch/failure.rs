@@ -9,7 +9,7 @@ use super::wait::after;
 use super::{begin, describe};
 use crate::connection::Connection;
 use crate::fail_point::Ending;
-use crate::net::service::{Step, Wake};
+use crate::net::service::{Reason, Step, Wake};
 use crate::request::Request;
 use crate::server::Server;
 
@@ -20,11 +20,13 @@ pub(super) fn fail(
     server: &Server,
     connection: &mut Connection,
     request: &Request<'_>,
+    reason: Reason,
     reply: &mut ReplyBuffer,
 ) -> Option<Step> {
     let mut failure = connection.failure.take()?;
     if let Some(delay) = failure.delay.take() {
-        failure.is_held_up = true;
+        connection.held_up =
+            Some(if reason == Reason::Streaming { reason } else { Reason::OnPool });
         connection.failure = Some(failure);
         begin(server, connection, request);
         describe(connection, request);

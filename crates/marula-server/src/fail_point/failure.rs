@@ -27,8 +27,6 @@ const BLOCK_MAX: Duration = Duration::from_secs(600);
 pub(crate) struct Failure {
     /// The delay before anything else.
     pub(crate) delay: Option<Duration>,
-    /// Whether it is being delayed.
-    pub(crate) is_held_up: bool,
     /// The end that replaces its own.
     pub(crate) ending: Option<Ending>,
     /// The labels that replace those of the error.
