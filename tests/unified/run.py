@@ -27,7 +27,8 @@ import server  # noqa: E402
 FILES = {
     "set": [
         "test_causal_consistency.py", "test_change_stream.py", "test_collation.py", "test_collection_management.py",
-        "test_command_monitoring.py", "test_comment.py", "test_crud_unified.py", "test_gridfs_spec.py",
+        "test_command_monitoring.py", "test_comment.py", "test_connections_survive_primary_stepdown_spec.py",
+        "test_crud_unified.py", "test_gridfs_spec.py",
         "test_index_management.py", "test_read_write_concern_spec.py",
         "test_retryable_reads_unified.py", "test_retryable_writes.py", "test_retryable_writes_unified.py",
         "test_run_command.py", "test_session.py", "test_sessions_unified.py", "test_transactions.py",
