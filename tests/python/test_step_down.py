@@ -4,7 +4,7 @@ import time
 
 import pymongo
 import pytest
-from bson import Binary, Int64
+from bson import Binary, Decimal128, Int64
 from raw import Raw
 
 FORCED = {"replSetStepDown": 60, "force": True}
@@ -243,6 +243,20 @@ def test_freeze(raw, period, freeze, reply):
     wait_for_primary(raw)
     assert ("info" in reply) == (time.monotonic() - began < 1.9)
     assert answer(raw.command("admin", replSetFreeze=freeze))[0] == 95
+
+
+@pytest.mark.parametrize("fields, code", [
+    ({"replSetStepDown": float("nan")}, 2),
+    ({"replSetStepDown": float("inf")}, 2),
+    ({"replSetStepDown": Decimal128("NaN")}, 2),
+    ({"replSetStepDown": Int64(2**62)}, 159),
+    ({"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": float("nan")}, 2),
+    ({"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 1.5}, 2),
+    ({"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": True}, 14),
+])
+def test_numbers_that_are_no_seconds(raw, fields, code):
+    assert raw.command("admin", **fields, force=True)["code"] == code
+    assert raw.command("admin", hello=1)["isWritablePrimary"] is True
 
 
 def test_a_driver_finds_the_primary_again(replica, raw):

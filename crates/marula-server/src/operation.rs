@@ -136,12 +136,12 @@ impl Operation {
 
     /// Records that the command writes.
     pub fn note_write(&self) {
-        self.is_write.store(true, Ordering::SeqCst);
+        self.is_write.store(true, Ordering::Release);
     }
 
     /// Returns whether a command that writes has started and not ended.
     fn writes(&self) -> bool {
-        self.has_begun() && self.is_write.load(Ordering::SeqCst)
+        self.has_begun() && self.is_write.load(Ordering::Acquire)
     }
 
     /// Returns whether a command has started and not ended.

@@ -30,6 +30,8 @@ errors! {
     no_sync_from() = NotSecondary, "primaries don't sync";
     negative_period() = BadValue, "stepdown period must be a positive integer";
     catch_up_type(kind: &str) = TypeMismatch, "Expected field \"secondaryCatchUpPeriodSecs\" to have numeric type, but found {kind}";
+    period_too_long() = DurationOverflow, "Overflow casting from a lower-precision duration to a higher-precision duration";
+    catch_up_not_whole(value: &Value<'_>) = BadValue, "Expected field \"secondaryCatchUpPeriodSecs\" to have a value exactly representable as a 64-bit integer, but found secondaryCatchUpPeriodSecs: {value}";
     negative_catch_up() = BadValue, "secondaryCatchUpPeriodSecs period must be a positive or absent";
     period_too_short() = BadValue, "stepdown period must be longer than secondaryCatchUpPeriodSecs";
     not_stepping_down() = NotWritablePrimary, "not primary so can't step down";
@@ -152,30 +154,47 @@ pub(super) static STEP_UP: Command = Command {
 /// members to catch up, but there are none.
 fn stepped_down_for(request: &Request<'_>) -> Result<Duration> {
     let is_forced = request.flag("force");
-    let seconds = |value: Value<'_>| value.as_f64().map(f64::trunc);
-    // Zero, and what is not a number, means the default, a minute.
-    let period = seconds(request.first.value.get()).filter(|seconds| *seconds != 0.0);
-    let period = period.unwrap_or(60.0);
-    if period < 0.0 {
+    // Zero, and a value that is not a number, means the default, a minute.
+    let period = match seconds(request.first.value.get()) {
+        None | Some(0) => 60,
+        Some(period) => period,
+    };
+    if period < 0 {
         return Err(negative_period());
     }
     let catch_up = match request.body.get("secondaryCatchUpPeriodSecs") {
-        None if is_forced => 0.0,
-        None => 10.0,
-        Some(given) => seconds(given).ok_or_else(|| catch_up_type(given.kind().alias()))?,
+        None if is_forced => 0,
+        None => 10,
+        Some(given) if !given.kind().is_number() => {
+            return Err(catch_up_type(given.kind().alias()));
+        }
+        Some(given) => given.as_exact_i64().ok_or_else(|| catch_up_not_whole(&given))?,
     };
-    if catch_up < 0.0 {
+    if catch_up < 0 {
         return Err(negative_catch_up());
     }
     if period < catch_up {
         return Err(period_too_short());
     }
+    if period > i64::MAX / 1_000 {
+        return Err(period_too_long());
+    }
     is_forced.then(|| duration(period)).ok_or_else(no_other_member)
 }
 
-/// Returns this number of seconds, at most a day.
-fn duration(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.clamp(0.0, 24.0 * 3600.0))
+/// Returns a number in whole seconds. One that is beyond them, or NaN, is the least.
+fn seconds(value: Value<'_>) -> Option<i64> {
+    #[allow(clippy::cast_possible_truncation)]
+    let whole = |seconds: f64| match seconds.abs() < i64::MAX as f64 {
+        true => seconds as i64,
+        false => i64::MIN,
+    };
+    value.as_exact_i64().or_else(|| value.as_f64().map(whole))
+}
+
+/// Returns this number of seconds, at most a day, as a duration; a negative number is over.
+fn duration(seconds: i64) -> Duration {
+    Duration::from_secs(seconds.clamp(0, 24 * 3600).unsigned_abs())
 }
 
 fn step_down(
@@ -189,16 +208,16 @@ fn step_down(
     if !server.primacy.step_down(time) {
         return Err(not_stepping_down());
     }
-    server.transactions.abort_of(&|_| true);
     // A write that has just begun may have seen the primary, and shows itself after a moment.
-    loop {
-        let is_written = server.operations.kill_writes();
+    let mut is_over = false;
+    while !is_over && !server.primacy.is_primary() {
+        server.transactions.abort_of(&|_| true);
+        let was_written = server.operations.kill_writes();
         context.check_interrupt()?;
         thread::sleep(WRITES_SETTLE);
-        if !is_written && !server.operations.kill_writes() {
-            return Ok(Outcome::Done);
-        }
+        is_over = !was_written && !server.operations.kill_writes();
     }
+    Ok(Outcome::Done)
 }
 
 fn freeze(
@@ -207,16 +226,15 @@ fn freeze(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     check(context)?;
-    let seconds = request.first.value.get().as_f64().map_or(0.0, f64::trunc);
-    // A negative time is over.
-    let time = (seconds != 0.0).then(|| duration(seconds));
+    let seconds = seconds(request.first.value.get()).unwrap_or(0);
+    let time = (seconds != 0).then(|| duration(seconds));
     if !context.server.primacy.freeze(time) {
         return Err(cannot_freeze());
     }
-    if seconds == 0.0 {
+    if seconds == 0 {
         reply.append("info", "unfreezing");
     }
-    if seconds == 1.0 {
+    if seconds == 1 {
         reply.append("warning", "you really want to freeze for only 1 second?");
     }
     Ok(Outcome::Done)
