@@ -210,7 +210,8 @@ def row_backup(options, sizes, folder):
 
 def row_restore(options, sizes, folder):
     """A restore, compared with the time that the disk takes for the same number of bytes. A backup by a server has its memtables
-    in files; one of a closed folder has the log of what is in no file yet, which a restore applies."""
+    in files; one of a closed folder has the log of what is in no file yet, which a restore applies. A server with a schedule
+    has sent all documents in its log, after an empty backup: the restore writes each of them anew."""
     program = options.sides["marula"][0]
     with Side(options.sides["marula"], folder) as side:
         with client_of(side) as client:
@@ -220,7 +221,14 @@ def row_restore(options, sizes, folder):
         assert side.terminate(120) == 0
         closed = ["--dbpath", side.dbpath]
         subprocess.run([program, "backup", "create", os.path.join(folder, "closed"), *closed], check=True, capture_output=True)
-    for kind in ("online", "closed"):
+    with Side(options.sides["marula"], folder, "--backup-to", os.path.join(folder, "log"), "--backup-log-every", "1s") as side:
+        with client_of(side) as client:
+            while "lastBackup" not in client.admin.command("backupStatus")["schedule"]:
+                time.sleep(0.05)
+            load(client, sizes.data_bytes)
+        # A server that ends sends the rest of its log.
+        assert side.terminate(120) == 0
+    for kind in ("online", "closed", "log"):
         for run in range(sizes.runs):
             restore_once(program, kind, folder, os.path.join(folder, "restored-%d" % run), data_bytes)
 

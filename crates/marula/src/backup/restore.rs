@@ -14,6 +14,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 
 use marula_backup::log::{self, Run, Segment};
 use marula_backup::moment::{Way, way_to};
@@ -159,19 +161,22 @@ fn apply(
     let store = Embedded::open(options).map_err(opening)?;
     let mut count = 0;
     let bar = shown::bar("applying");
-    'all: for segment in segments {
-        let writes = log::read_segment(repository, segment).map_err(|error| error.to_string())?;
-        for write in writes {
-            let replayed = store.replay(&write, until_us);
-            let replayed =
-                replayed.map_err(|error| format!("the log cannot be applied: {error}"))?;
-            if replayed == Replayed::Cut {
-                break 'all;
+    thread::scope(|scope| {
+        let read = read_ahead(scope, repository, segments);
+        for writes in read {
+            for write in writes? {
+                let replayed = store.replay(&write, until_us);
+                let replayed =
+                    replayed.map_err(|error| format!("the log cannot be applied: {error}"))?;
+                if replayed == Replayed::Cut {
+                    return Ok(());
+                }
+                count += 1;
+                bar.inc(write.len() as u64);
             }
-            count += 1;
-            bar.inc(write.len() as u64);
         }
-    }
+        Ok::<(), Failure>(())
+    })?;
     bar.finish_and_clear();
     store
         .finish_replay()
@@ -179,6 +184,26 @@ fn apply(
     use marula_storage::Store as _;
     store.close().map_err(|error| format!("the restored files cannot be closed: {error}"))?;
     Ok(count)
+}
+
+/// Reads segments in a thread of its own, while the one before is applied. It ends at the first
+/// that cannot be read, or when nobody receives them any more.
+fn read_ahead<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    repository: &'scope Repository,
+    segments: &'scope [&Segment],
+) -> Receiver<Result<Vec<Vec<u8>>, Failure>> {
+    let (sender, receiver) = sync_channel(0);
+    scope.spawn(move || {
+        for segment in segments {
+            let read = log::read_segment(repository, segment).map_err(|error| error.to_string());
+            let is_last = read.is_err();
+            if sender.send(read).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 /// Moves what was restored into place, the marker last.
