@@ -123,9 +123,10 @@ fn run(
         greet(context, request)?;
         if let Some((seen, wait)) = awaited(context, request)? {
             let server = context.server.clone();
-            let until = server.primacy.secondary_until().unwrap_or_else(|| dispatch::after(wait));
+            let by = dispatch::after(wait);
+            let by = server.primacy.secondary_until().map_or(by, |until| until.min(by));
             let arm = move |wake| server.primacy.on_change(seen, wake);
-            return Ok(Outcome::Retry(Box::new(arm), until.min(dispatch::after(wait))));
+            return Ok(Outcome::Retry(Box::new(arm), by));
         }
     }
     context.connection.told_topology = context.server.primacy.changes();

@@ -209,13 +209,11 @@ fn step_down(
         return Err(not_stepping_down());
     }
     // A write that has just begun may have seen the primary, and shows itself after a moment.
-    let mut is_over = false;
-    while !is_over && !server.primacy.is_primary() {
-        server.transactions.abort_of(&|_| true);
-        let was_written = server.operations.kill_writes();
+    thread::sleep(WRITES_SETTLE);
+    server.transactions.abort_of(&|_| true);
+    while !server.primacy.is_primary() && server.operations.kill_writes() {
         context.check_interrupt()?;
         thread::sleep(WRITES_SETTLE);
-        is_over = !was_written && !server.operations.kill_writes();
     }
     Ok(Outcome::Done)
 }
