@@ -222,6 +222,58 @@ def stream(own, metadata):
 METADATA = {"application": {"name": "monitored"}, "driver": {"name": "d", "version": "1"}, "os": {"type": "Linux"}}
 
 
+def metadata(name):
+    return {"application": {"name": name}, "driver": {"name": "test", "version": "1"}, "os": {"type": "Linux"}}
+
+
+TWICE = (186, "The client metadata document may only be sent in the first hello")
+FAILED = (1234, "Failing command via 'failCommand' failpoint")
+DONE = (None, None)
+
+
+@pytest.mark.parametrize("hello", ["hello", "isMaster", "ismaster"])
+def test_an_application_is_known_from_its_first_hello_on(own, raw, hello):
+    def answer(connection, **fields):
+        reply = connection.command("admin", **{hello: 1}, **fields)
+        return reply.get("code"), reply.get("errmsg")
+
+    fails = {"failCommands": ["hello", "isMaster"], "errorCode": 1234, "appName": "one"}
+    configure(raw, "alwaysOn", **fails)
+    with Raw(own.port) as one, Raw(own.port) as two, Raw(own.port) as three:
+        # Its metadata stay, although the hello failed; others can replace them until one succeeds.
+        assert answer(one, client=metadata("one")) == FAILED
+        assert answer(one) == FAILED
+        assert answer(one, client=metadata("one")) == FAILED
+        assert answer(one, client=metadata("two")) == DONE
+        assert answer(one, client=metadata("one")) == TWICE
+        assert answer(two, client=metadata("two")) == DONE
+        assert two.command("admin", ping=1)["ok"] == 1
+        assert three.command("admin", ping=1)["ok"] == 1
+        assert answer(three, client=metadata("one")) == FAILED
+    with Raw(own.port) as one:
+        configure(raw, "off")
+        assert answer(one, client=metadata("one")) == DONE
+        configure(raw, "alwaysOn", **fails)
+        assert (answer(one, client=metadata("one")), answer(one, client=5), answer(one)) == (TWICE, TWICE, FAILED)
+    configure(raw, "alwaysOn", failCommands=["hello", "isMaster"], closeConnection=True, appName="one")
+    with Raw(own.port) as one:
+        assert is_closed(one, "admin", **{hello: 1}, client=metadata("one"))
+    configure(raw, "alwaysOn", failCommands=["ping"], errorCode=1234, appName="one")
+    with Raw(own.port) as one:
+        assert answer(one, client=metadata("one")) == DONE
+        assert one.command("admin", ping=1)["code"] == 1234
+
+
+@pytest.mark.parametrize("wrong, code", [
+    (5, 14), ({"application": 5}, 14), ({"application": {"name": "one"}}, 183), ({**metadata("one"), "os": {}}, 183),
+])
+def test_wrong_metadata_come_before_a_fail_point(own, raw, wrong, code):
+    configure(raw, "alwaysOn", failCommands=["hello"], errorCode=1234)
+    with Raw(own.port) as client:
+        assert client.command("admin", hello=1, client=wrong)["code"] == code
+        assert client.command("admin", hello=1)["code"] == 1234
+
+
 def test_each_reply_of_a_stream_can_fail(own, raw):
     fails = {"failCommands": ["hello"], "appName": "monitored"}
     with stream(own, METADATA) as monitor:

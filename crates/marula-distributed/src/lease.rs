@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use marula_storage::Direction;
-use rand::Rng;
+use rand::RngExt;
 
 use crate::heartbeat::{self, Heartbeat};
 use crate::kv::{BlockLimit, Commit, Conflict, KvError, Mutation, Result, Version};

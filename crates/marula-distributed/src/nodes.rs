@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use marula_storage::nodes::{Execute, NODE_BITS, Node};
 use marula_storage::{Direction, Epoch, Nodes, View};
-use rand::Rng;
+use rand::RngExt;
 
 use crate::heartbeat::{self, Heartbeat};
 use crate::kv::{BlockLimit, Commit, Conflict, KvError, Mutation, Result, Version};

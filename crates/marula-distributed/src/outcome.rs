@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use marula_storage::Stamp;
 use parking_lot::Mutex;
-use rand::Rng;
+use rand::RngExt;
 
 use crate::kv::{Commit, Conflict, KvError, Mutation, Result, Version};
 use crate::shared::{Shared, shown_at};

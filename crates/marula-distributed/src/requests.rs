@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use marula_storage::nodes::Execute;
 use marula_storage::{Direction, KeyRange};
-use rand::Rng;
+use rand::RngExt;
 
 use crate::kv::{BlockLimit, Commit, Conflict, KvError, Mutation, Result, Version};
 use crate::layout::PART_BYTES;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use marula_storage::latch::HeldStripes;
 use marula_storage::{Epoch, Error, Finish, KeyRange, Looked, Result, Space, Stamp, Txn, View};
-use rand::Rng;
+use rand::RngExt;
 
 use crate::kv::{Commit, Conflict, KvError, Mutation, Version};
 use crate::layout::{self, KEY_BYTES_MAX, PART_BYTES, PartsRef, VALUE_BYTES_MAX};

@@ -43,7 +43,7 @@ use crate::request::{Request, api_version_required, no_such_command};
 use crate::server::Server;
 use crate::transactions;
 use entry::begin_moment;
-use failure::{fail, has_changed};
+use failure::{fail, failure_of, has_changed};
 use lane::order;
 use reply::answer_error;
 use run::run;
@@ -137,7 +137,7 @@ impl Service for Frame {
         // Each reply of a stream is as of a request of its own.
         let is_new = matches!(call.reason, Reason::Arrived | Reason::Streaming);
         if is_new && server.fail_points.are_enabled() {
-            connection.failure = Failure::of(&server.fail_points, connection, &request);
+            connection.failure = failure_of(server, connection, &request, call.reason);
         }
         // A delayed request starts now.
         let held_up = connection.held_up.take();

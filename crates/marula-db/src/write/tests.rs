@@ -455,7 +455,7 @@ fn random_writes_by_several_threads_leave_a_sound_collection() {
 
 /// Every second write is one of a client's transaction.
 fn write_at_random(db: &Arc<Db>, collection: &Collection, seed: u64) {
-    use rand::{Rng, SeedableRng};
+    use rand::{RngExt, SeedableRng};
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
     for _ in 0..250 {
         write_one(Unit::new(db), collection, &mut random).unwrap();
@@ -477,7 +477,7 @@ fn write_at_random(db: &Arc<Db>, collection: &Collection, seed: u64) {
 fn write_one(
     unit: Unit<'_>,
     collection: &Collection,
-    random: &mut impl rand::Rng,
+    random: &mut impl rand::RngExt,
 ) -> marula_error::Result<()> {
     let id = random.random_range(0..50);
     let a = random.random_range(0..50);

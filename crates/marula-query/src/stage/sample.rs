@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use marula_bson::{Doc, Value, ValueBuf, long};
 use marula_error::{Result, errors};
-use rand::Rng;
-use rand::SeedableRng;
+use rand::RngExt;
 use rand::rngs::SmallRng;
 
 use super::needs::{Gives, Needs};
@@ -72,7 +71,7 @@ impl Stage for Sample {
         }
         let context = &env.context;
         let sort = ExternalSort::new(context, context.limits.sort_bytes_max, Some(self.0));
-        let random = SmallRng::from_os_rng();
+        let random = rand::make_rng();
         Ok(Box::new(Sampling { input, random, rows: Rows::Coming(sort) }))
     }
 }

@@ -16,6 +16,7 @@ use marula_wire::{Compressor, Form, message::MESSAGE_BYTES_MAX};
 use super::build_info::DOCUMENT_BYTES_MAX;
 use super::fields::{Field, Fields, Types};
 use super::{Auth, Command, CommandPlace, Outcome, sasl};
+use crate::connection::Connection;
 use crate::context::{Context, ELECTION_ID};
 use crate::dispatch;
 use crate::log::attributes;
@@ -142,18 +143,10 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
         return Ok(());
     }
     context.connection.knows_hello |= request.flag("helloOk");
-    let mut is_new = false;
-    let is_first = !std::mem::replace(&mut context.connection.has_said_hello, true);
-    if let Some(client) = request.args.iter().find(|element| element.name == "client") {
-        if !is_first {
-            return Err(metadata_twice());
-        }
-        let Value::Document(metadata) = client.value.get() else { return Err(metadata_type()) };
-        check_metadata(metadata)?;
-        context.connection.operation.set_metadata(metadata.to_buf());
-        context.connection.metadata = Some(metadata.to_buf());
-        is_new = true;
-    }
+    let is_new = introduce(context.connection, request)?;
+    take_compressors(context, request)?;
+    // One that is misread does not count as the first.
+    context.connection.has_said_hello = true;
     match request.arg("saslSupportedMechs") {
         Some(Value::String(user)) if !user.contains(&b'.') => return Err(bad_user_name()),
         Some(user) => {
@@ -170,29 +163,60 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
     if let Some(Value::Document(speculation)) = request.arg("speculativeAuthenticate") {
         sasl::check_speculation(speculation)?;
     }
-    if let Some(compression) = request.arg("compression").and_then(|value| value.as_array()) {
-        context.connection.compressors.clear();
-        for element in compression {
-            if element.value.get().is_nullish() {
-                continue;
-            }
-            let Value::String(name) = element.value.get() else {
-                let kind = element.value.kind().alias();
-                return Err(compressor_type(request.command.name, element.name, kind));
-            };
-            let offered = context.server.options.compressors;
-            let known = Compressor::from_name(name).filter(|&found| offered.has(found));
-            if let Some(compressor) = known
-                && !context.connection.compressors.contains(&compressor)
-            {
-                context.connection.compressors.push(compressor);
-            }
-        }
-    }
     if is_new {
         log_metadata(context);
     }
     Ok(())
+}
+
+/// Records the compressors that both ends support.
+fn take_compressors(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
+    let compression = request.arg("compression").and_then(|value| value.as_array());
+    let Some(compression) = compression else { return Ok(()) };
+    context.connection.compressors.clear();
+    for element in compression {
+        if element.value.get().is_nullish() {
+            continue;
+        }
+        let Value::String(name) = element.value.get() else {
+            let kind = element.value.kind().alias();
+            return Err(compressor_type(request.command.name, element.name, kind));
+        };
+        let offered = context.server.options.compressors;
+        let known = Compressor::from_name(name).filter(|&found| offered.has(found));
+        if let Some(compressor) = known
+            && !context.connection.compressors.contains(&compressor)
+        {
+            context.connection.compressors.push(compressor);
+        }
+    }
+    Ok(())
+}
+
+/// Records the client's metadata, if a request is a `hello` that has them; returns whether it is.
+///
+/// On a test server the frame has done it before: a fail point can be for the clients of one
+/// application, also when it fails their first `hello`.
+/// Errors: metadata that are not those of a client, or a `hello` before.
+pub(crate) fn introduce(connection: &mut Connection, request: &Request<'_>) -> Result<bool> {
+    if !is_hello(request) {
+        return Ok(false);
+    }
+    let client = request.args.iter().find(|element| element.name == "client");
+    let Some(client) = client else { return Ok(false) };
+    if connection.has_said_hello {
+        return Err(metadata_twice());
+    }
+    let Value::Document(metadata) = client.value.get() else { return Err(metadata_type()) };
+    check_metadata(metadata)?;
+    connection.operation.set_metadata(metadata.to_buf());
+    connection.metadata = Some(metadata.to_buf());
+    Ok(true)
+}
+
+/// Returns whether a request is a `hello`, by whatever name.
+pub(crate) fn is_hello(request: &Request<'_>) -> bool {
+    matches!(request.command.name, "hello" | "isMaster")
 }
 
 /// Logs the client of a connection, in the log and the audit log.

@@ -7,11 +7,26 @@ use super::lane::lane;
 use super::reply::{append_cluster_time, retried};
 use super::wait::after;
 use super::{begin, describe};
+use crate::command::hello::introduce;
 use crate::connection::Connection;
-use crate::fail_point::Ending;
+use crate::fail_point::{Ending, Failure};
 use crate::net::service::{Reason, Step, Wake};
 use crate::request::Request;
 use crate::server::Server;
+
+/// Returns the failure of a new request, if there is one.
+pub(super) fn failure_of(
+    server: &Server,
+    connection: &mut Connection,
+    request: &Request<'_>,
+    reason: Reason,
+) -> Option<Box<Failure>> {
+    if reason == Reason::Arrived && introduce(connection, request).is_err() {
+        // The command itself reports it: wrong metadata come before fail points.
+        return None;
+    }
+    Failure::of(&server.fail_points, connection, request)
+}
 
 /// Applies a fail point to a request, as far as it acts before the request itself; returns the end
 /// or the wait that it causes.

@@ -20,6 +20,7 @@ use super::wait::{BUSY_STEP, after, pause, until_released};
 use super::{begin, describe, is_first, secondary};
 use crate::audit::administration;
 use crate::auth::check;
+use crate::command::hello::is_hello;
 use crate::connection::Connection;
 use crate::context::{Context, Interrupt, Watch};
 use crate::ended::{Ended, Statements};
@@ -342,8 +343,4 @@ fn log_failure(request: &Request<'_>, error: &Error) {
         out.append("error", text.as_str());
     });
     tracing::debug!(target: "COMMAND", id = 21_962, attr, "Assertion while executing command");
-}
-
-fn is_hello(request: &Request<'_>) -> bool {
-    matches!(request.command.name, "hello" | "isMaster")
 }
