@@ -312,3 +312,18 @@ def test_a_limit_of_a_delete_is_shown_with_six_digits(c, limit, shown):
     with pytest.raises(OperationFailure) as failed:
         c.database.command("delete", c.name, deletes=[{"q": {}, "limit": limit}])
     assert failed.value.details["errmsg"] == f"The limit field in delete objects must be 0 or 1. Got {shown}"
+
+
+def test_a_pipeline_takes_an_empty_list_of_array_filters(c):
+    c.insert_one({"_id": 1})
+    pipeline = [{"$set": {"b": 1}}]
+
+    def answer(filters):
+        command = {"update": c.name, "updates": [{"q": {}, "u": pipeline, "arrayFilters": filters}]}
+        return c.database.command(command)
+
+    assert answer([])["nModified"] == 1
+    error, = answer([{"x": 1}])["writeErrors"]
+    assert (error["code"], error["errmsg"]) == (9, "arrayFilters may not be specified for pipeline-style updates")
+    with pytest.raises(OperationFailure, match="Cannot specify arrayFilters and a pipeline update"):
+        c.database.command("findAndModify", c.name, query={}, update=pipeline, arrayFilters=[])

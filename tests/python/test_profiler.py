@@ -100,6 +100,77 @@ def test_everything_is_recorded_at_level_2(db):
     assert bad["errName"] == "BadValue" and "planSummary" not in bad
 
 
+def test_statements_are_recorded_as_they_are_executed(db):
+    fill(db)
+    db.command("profile", 2)
+    set_x = {"$set": {"x": 1}}
+    elements = {"$set": {"list.$[i]": 1}}
+    for statement in (
+        {"multi": True, "hint": {"a": 1}, "collation": {"locale": "simple"}, "arrayFilters": [{"i": 1}], "u": elements, "q": {"list": 1}},
+        {"upsert": True, "upsertSupplied": True, "c": {"new": {"_id": -5}}, "hint": "_id_", "u": [set_x], "q": {"_id": -5}},
+        {"q": {"_id": 1}, "u": set_x, "hint": {}, "arrayFilters": [], "collation": {}},
+    ):
+        assert "writeErrors" not in db.command("update", "c", updates=[statement], comment={"of": "update"})
+    for statement in (
+        {"collation": {"locale": "en"}, "hint": {"_id": 1}, "limit": 1, "q": {"_id": 7}},
+        {"q": {"_id": 8}, "limit": 0, "hint": "_id_"},
+    ):
+        db.command({"delete": "c", "deletes": [statement], "comment": None})
+    db.command("profile", 0)
+    comment = {"comment": {"of": "update"}}
+    assert [list(found["command"].items()) for found in profiled(db, op={"$in": ["update", "remove"]})] == [list(shown.items()) for shown in (
+        {"q": {"list": 1}, "u": elements, "arrayFilters": [{"i": 1}], "hint": {"a": 1}, "multi": True, "upsert": False,
+         "collation": {"locale": "simple"}, **comment},
+        {"q": {"_id": -5}, "u": [set_x], "c": {"new": {"_id": -5}}, "hint": {"$hint": "_id_"}, "multi": False, "upsert": True,
+         "upsertSupplied": True, **comment},
+        {"q": {"_id": 1}, "u": set_x, "arrayFilters": [], "multi": False, "upsert": False, "collation": {}, **comment},
+        {"q": {"_id": 7}, "limit": 1, "hint": {"_id": 1}, "collation": {"locale": "en"}, "comment": None},
+        {"q": {"_id": 8}, "limit": 0, "hint": {"$hint": "_id_"}, "comment": None},
+    )]
+
+
+@pytest.mark.parametrize("command, plan", [
+    ({"count": "c"}, "RECORD_STORE_FAST_COUNT"), ({"count": "c", "skip": 298, "limit": 5}, "RECORD_STORE_FAST_COUNT"),
+    ({"count": "none", "query": {"a": 1}}, "EOF"), ({"count": "none"}, "EOF"), ({"find": "none", "sort": {"a": 1}}, "EOF"),
+    ({"distinct": "none", "key": "a"}, "EOF"), ({"aggregate": "none", "pipeline": [{"$match": {"a": 1}}], "cursor": {}}, "EOF"),
+    ({"aggregate": "c", "pipeline": [{"$lookup": {"from": "none", "localField": "a", "foreignField": "a", "as": "x"}}], "cursor": {}}, "COLLSCAN"),
+    ({"update": "none", "updates": [{"q": {"a": 1}, "u": {"b": 1}}]}, "EOF"), ({"delete": "none", "deletes": [{"q": {}, "limit": 0}]}, "EOF"),
+    ({"findAndModify": "none", "query": {"a": 1}, "remove": True}, "EOF"),
+])
+def test_what_needs_no_plan_is_recorded_too(db, command, plan):
+    fill(db)
+    db.command("profile", 2)
+    db.command({**command, "comment": "it"})
+    db.command("profile", 0)
+    found, = profiled(db, **{"command.comment": "it"})
+    assert found["planSummary"] == plan and "queryHash" not in found or plan == "COLLSCAN"
+    if plan != "COLLSCAN":
+        assert (found["keysExamined"], found["docsExamined"]) == (0, 0)
+        assert found.get("cursorExhausted") is (True if next(iter(command)) in ("find", "aggregate") else None)
+        assert ("execStats" in found) is ("aggregate" not in command)
+    if "skip" in command:
+        assert found["execStats"]["stage"] == plan
+        assert (found["execStats"]["nCounted"], found["execStats"]["nSkipped"]) == (2, 298)
+
+
+@pytest.mark.parametrize("command, ns", [
+    ({"explain": {"find": "c"}}, "prof.c"), ({"explain": {"count": "none"}}, "prof.none"), ({"dbStats": 1}, "prof"),
+    ({"dataSize": "prof.c"}, "prof.c"), ({"aggregate": 1, "pipeline": [{"$documents": []}], "cursor": {}}, "prof.$cmd.aggregate"),
+    ({"aggregate": "c", "pipeline": [{"$collStats": {}}], "cursor": {}}, "prof.c"),
+    ({"collStats": "c"}, "prof.c"), ({"ping": 1}, None), ({"serverStatus": 1}, None), ({"connectionStatus": 1}, None),
+])
+def test_the_namespace_of_what_is_not_a_query(db, command, ns):
+    fill(db)
+    db.command("profile", 2)
+    db.command({**command, "comment": "it"})
+    db.command("profile", 0)
+    records = profiled(db, **{"command.comment": "it"})
+    assert [found["ns"] for found in records] == ([ns] if ns else [])
+    assert not any("planSummary" in found for found in records)
+    if "aggregate" in command:
+        assert (records[0]["keysExamined"], records[0]["docsExamined"], records[0]["cursorExhausted"]) == (0, 0, True)
+
+
 def test_slow_operations_are_recorded_at_level_1(db):
     fill(db)
     db.command("profile", 1, slowms=50)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value};
 use marula_db::Collection;
 use marula_error::{Result, errors};
-use marula_plan::{Query, Wanted, Wording, choice};
+use marula_plan::{Query, Wanted, Wording, choice, counted_all};
 
 use crate::args::{self, Arguments};
 use crate::env::Env;
@@ -73,7 +73,11 @@ impl<'a> CountOp<'a> {
     /// Errors: those of [`choice::choose`] and of the execution.
     pub fn run(&self, env: &Env<'_>, collection: &Arc<Collection>, query: Query) -> Result<u64> {
         if self.is_whole() {
-            return Ok(self.part_of(env.unit.count(collection)?));
+            let all = env.unit.count(collection)?;
+            let counted = self.part_of(all);
+            let skipped = self.skip.min(u64::try_from(all).unwrap_or(0));
+            counted_all(env.unit, counted, skipped);
+            return Ok(counted);
         }
         let (wording, mut interrupt) = (self.wording(), || env.check_interrupt());
         let time_budget = env.host.time_budget();

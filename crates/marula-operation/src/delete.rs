@@ -6,7 +6,7 @@ use marula_bson::{Doc, Value};
 use marula_db::session::Done;
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Error, Result};
-use marula_plan::{Execution, Query, Wording};
+use marula_plan::{Execution, Query, Wording, without_collection};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
@@ -77,6 +77,7 @@ impl<'a> DeleteOp<'a> {
         let (filter, context) = &self.filter(env, collection.map(|collection| &**collection))?;
         let Some(collection) = collection else {
             args::check_text_without_collection(filter, ns)?;
+            without_collection(env.unit);
             op.record_only(&[(self.number, Done::Deleted(0))])?;
             return Ok(0);
         };

@@ -8,7 +8,7 @@ use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, RecordKey, Shape, WriteOp};
 use marula_error::{Error, Result, codes, errors};
-use marula_plan::{Query, Wording, query};
+use marula_plan::{Query, Wording, query, without_collection};
 use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Draft, Filter, Purpose, TextNode};
@@ -138,6 +138,7 @@ impl<'a> FindAndModifyOp<'a> {
         };
         let Some(collection) = collection else {
             args::check_text_without_collection(&filter, ns)?;
+            without_collection(env.unit);
             return job.nothing(op);
         };
         check_not_view(&collection)?;

@@ -8,7 +8,7 @@ use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, Unit, WriteOp};
 use marula_error::{Error, Result};
-use marula_plan::{Execution, Query, Wording};
+use marula_plan::{Execution, Query, Wording, without_collection};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::text;
@@ -129,6 +129,7 @@ impl<'a> UpdateOp<'a> {
             &self.parse(env, collection.as_deref(), op.empty_timestamps)?;
         let Some(collection) = collection else {
             args::check_text_without_collection(filter, ns)?;
+            without_collection(env.unit);
             let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
             op.record_only(&[(self.number, nothing)])?;
             return Ok(Updated::default());

@@ -1,10 +1,10 @@
 //! The contribution of plans to an operation's statistics.
 
-use marula_bson::Doc;
+use marula_bson::{Doc, DocBuf};
 use marula_db::Unit;
 use marula_db::unit::{Detail, Examined, Hashes, PlanReport};
 
-use crate::executor::Execution;
+use crate::executor::{Execution, Stats};
 use crate::explain::{self, Printed};
 use crate::plan::{Plan, Stage};
 use crate::shape::shape_of;
@@ -26,6 +26,49 @@ pub(crate) fn add(unit: Unit<'_>, execution: &Execution, run: Examined) {
     tally.add_examined(run);
     if tally.reports_plan() {
         tally.plan_ran(|detail| statistics(execution, detail));
+    }
+}
+
+/// Records that an operation has no plan because its collection does not exist.
+#[inline]
+pub fn without_collection(unit: Unit<'_>) {
+    without_plan(unit, "EOF", &[]);
+}
+
+/// Records that an operation has counted all documents without a plan, in the counter of the
+/// collection.
+#[inline]
+pub fn counted_all(unit: Unit<'_>, counted: u64, skipped: u64) {
+    without_plan(unit, "RECORD_STORE_FAST_COUNT", &[("nCounted", counted), ("nSkipped", skipped)]);
+}
+
+/// Records the only stage of an operation that nothing was planned for, with its counts.
+#[inline]
+fn without_plan(unit: Unit<'_>, stage: &str, counts: &[(&str, u64)]) {
+    if let Some(tally) = unit.tally()
+        && tally.reports_plan()
+    {
+        tally.without_plan(|detail| only_stage(stage, counts, detail));
+    }
+}
+
+fn only_stage(stage: &str, counts: &[(&str, u64)], detail: &Detail) -> PlanReport {
+    let with_statistics = || {
+        DocBuf::build(|out| {
+            out.append("stage", stage);
+            let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
+            explain::append_stats(Some((stats, false)), out);
+            counts.iter().for_each(|&(name, count)| explain::append_count(out, name, count));
+        })
+    };
+    PlanReport {
+        summary: stage.to_owned(),
+        has_sort: false,
+        is_by_id: false,
+        has_won: false,
+        hashes: None,
+        may_be_cached: false,
+        stages: matches!(detail, Detail::Stages { .. }).then(with_statistics),
     }
 }
 

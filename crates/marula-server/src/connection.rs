@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{DocBuf, uuid};
+use marula_bson::{Doc, DocBuf, uuid};
 use marula_error::{Error, Result};
 use marula_wire::Compressor;
 
@@ -72,6 +72,12 @@ impl Connection {
             actor: None,
             session: None,
         }
+    }
+
+    /// Sets the client's metadata.
+    pub(crate) fn set_metadata(&mut self, metadata: Doc<'_>) {
+        self.operation.set_metadata(metadata.to_buf());
+        self.metadata = Some(metadata.to_buf());
     }
 
     /// Sets the user of the connection, or none.

@@ -119,8 +119,7 @@ impl Ended<'_, '_> {
         if verdict.is_logged {
             self.log();
         }
-        // An operation without a collection is never recorded.
-        if self.request.concerned().is_none() {
+        if !self.request.is_profiled() {
             return;
         }
         let statements = statements.map(|statements| statements.done).unwrap_or_default();
@@ -246,7 +245,10 @@ impl Ended<'_, '_> {
         if let Some(id) = cursor_id.filter(|&id| id != 0) {
             out.append("cursorid", id);
         }
-        if self.report.is_some() {
+        // Also of a pipeline that begins with no query.
+        let has_read =
+            self.report.is_some() || self.request.command.name == "aggregate" && cursor.is_some();
+        if has_read {
             append_examined(self.examined, out);
         }
         if self.report.as_ref().is_some_and(|report| report.has_sort) {
@@ -277,7 +279,7 @@ impl Ended<'_, '_> {
             out.append("nBatches", 1);
         }
         let is_over = cursor.and_then(|cursor| cursor.get("id")?.as_exact_i64()) == Some(0);
-        if is_over && self.report.is_some() {
+        if is_over && has_read {
             out.append("cursorExhausted", true);
         }
     }

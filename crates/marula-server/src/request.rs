@@ -631,11 +631,27 @@ impl<'a> Request<'a> {
 
     /// Returns the namespace of the operation in the log, the profiler and `currentOp`.
     pub fn shown_namespace(&self) -> String {
+        let first = self.first.value.get();
+        let collection = match self.command.name {
+            "dbStats" => return self.db.to_string(),
+            "dataSize" => return first.as_str().unwrap_or_default().to_string(),
+            "explain" => {
+                first.as_doc().and_then(|command| command.iter().next()?.value.get().as_str())
+            }
+            _ => self.concerned(),
+        };
         let of_none = match self.command.name {
             "aggregate" | "currentOp" => "$cmd.aggregate",
             _ => "$cmd",
         };
-        format!("{}.{}", self.db, self.concerned().unwrap_or(of_none.into()))
+        format!("{}.{}", self.db, collection.unwrap_or(of_none.into()))
+    }
+
+    /// Returns whether the operation is on data, a collection's or others, so that the profiler of
+    /// its database records it.
+    pub fn is_profiled(&self) -> bool {
+        self.concerned().is_some()
+            || matches!(self.command.name, "aggregate" | "dbStats" | "explain")
     }
 
     /// Returns the collection that the first field names.

@@ -1,7 +1,7 @@
 //! The statements of a write command: `insert`, `update` and `delete` read them alike, and the last
 //! two execute them alike.
 
-use marula_bson::{Doc, DocBuf, Value};
+use marula_bson::{Doc, DocBuf, DocWriter, Value};
 use marula_db::session::{Done, StatementIds};
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
@@ -84,7 +84,13 @@ impl<'r> Batch<'r> {
             if let Some(noted) = &mut ctx.statements {
                 let counts = outcome.as_ref().map(S::counts);
                 let tally = &ctx.connection.operation.tally;
-                noted.note(statement.shown(), counts.map_err(Clone::clone), tally);
+                let shown = DocBuf::build(|out| {
+                    statement.show(out);
+                    if let Some(comment) = &request.comment {
+                        out.append("comment", comment.get());
+                    }
+                });
+                noted.note(shown, counts.map_err(Clone::clone), tally);
             }
             outcome
         };
@@ -110,11 +116,24 @@ pub(crate) trait Statement {
     /// Executes the statement on the collection of this name.
     fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Self::Output>;
 
-    /// The statement as the profiler shows it.
-    fn shown(&self) -> DocBuf;
+    /// Appends the statement as the profiler shows it.
+    fn show(&self, out: &mut DocWriter<'_>);
 
     /// The documents of a result, as the profiler counts them.
     fn counts(output: &Self::Output) -> Counts;
+}
+
+/// Appends the hint of a statement as the profiler shows it: a name is in a document.
+pub(crate) fn show_hint(hint: Option<Value<'_>>, out: &mut DocWriter<'_>) {
+    match hint {
+        Some(Value::Document(index)) if !index.is_empty() => {
+            out.append("hint", index);
+        }
+        Some(Value::String(name)) => {
+            out.begin_doc("hint").append("$hint", name);
+        }
+        _ => {}
+    }
 }
 
 /// Returns whether an error ends the statements of a command: `ordered`.

@@ -6,7 +6,9 @@ use marula_bson::{Doc, DocBuf};
 use marula_db::catalog::time_series::no_buckets;
 use marula_db::{Collection, Namespace};
 use marula_error::Result;
-use marula_plan::{Execution, Hint, Query, Reads, TimeBudget, WordedCollation, Wording, choice};
+use marula_plan::{
+    Execution, Hint, Query, Reads, TimeBudget, WordedCollation, Wording, choice, without_collection,
+};
 use marula_query::context::Context as QueryContext;
 use marula_query::projection::{Meta, Projection};
 use marula_query::stage::source::Documents;
@@ -102,6 +104,7 @@ fn start_resolved(
     }
     let Some(collection) = collection else {
         check_without_collection(&pipeline, ns)?;
+        without_collection(work.unit());
         return pipeline.run(Box::new(Documents::new(Vec::new())), &env).map(Started::from);
     };
     let state = collection.state();

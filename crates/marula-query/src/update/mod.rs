@@ -130,7 +130,7 @@ impl Update {
         context: &Context,
     ) -> Result<Update> {
         let array_filters = match options.array_filters {
-            Some(_) if matches!(update, Value::Array(_)) => {
+            Some(filters) if matches!(update, Value::Array(_)) && !filters.is_empty() => {
                 return Err(array_filters_with_pipeline());
             }
             Some(filters) => ArrayFilter::parse_all(filters, context)?,

@@ -6,6 +6,7 @@ use marula_error::{Error, Result};
 use marula_operation::aggregate::Prepared;
 use marula_operation::count::{ACTIONS, CountOp};
 use marula_operation::{args, on_views, views};
+use marula_plan::without_collection;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Named, Outcome};
@@ -44,6 +45,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let collection = ctx.unit.touched(&ns)?;
     let query = op.query(&ctx.env(), collection.as_deref())?;
     let Some(collection) = collection else {
+        without_collection(ctx.unit);
         reply.append("n", 0);
         return Ok(Outcome::Done);
     };

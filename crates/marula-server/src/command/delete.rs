@@ -1,6 +1,6 @@
 //! `delete`: removes documents. Each statement is executed by a [`DeleteOp`].
 
-use marula_bson::{Doc, DocBuf, DocWriter, Value, doc};
+use marula_bson::{Doc, DocWriter, Value};
 use marula_db::session::Done;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::counters::Counter;
 use crate::ended::Counts;
 use crate::request::Request;
-use crate::statements::{Batch, Statement};
+use crate::statements::{Batch, Statement, show_hint};
 use crate::write_reply::{self, clamp};
 use crate::writes;
 
@@ -113,8 +113,12 @@ impl Statement for DeleteOp<'_> {
         DeleteOp::run(self, env, ns, op)
     }
 
-    fn shown(&self) -> DocBuf {
-        doc! { "q": self.query, "limit": i32::from(!self.multi) }
+    fn show(&self, out: &mut DocWriter<'_>) {
+        out.append("q", self.query).append("limit", i32::from(!self.multi));
+        show_hint(self.hint, out);
+        if let Some(collation) = self.collation {
+            out.append("collation", collation);
+        }
     }
 
     fn counts(deleted: &i64) -> Counts {

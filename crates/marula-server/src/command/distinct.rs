@@ -5,6 +5,7 @@ use marula_error::Result;
 use marula_operation::aggregate::Prepared;
 use marula_operation::distinct::{ACTIONS, DistinctOp, Values};
 use marula_operation::views;
+use marula_plan::without_collection;
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{Field, Types};
@@ -44,7 +45,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let context = query.context.clone();
     let mut values = Values::new(context.collator());
     match collection {
-        None => {}
+        None => without_collection(ctx.unit),
         Some(_) if is_view => {
             let mut stages = Vec::new();
             ArrayWriter::new(&mut stages).begin_doc().append("$match", op.filter);

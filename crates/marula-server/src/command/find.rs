@@ -7,6 +7,7 @@ use marula_error::{Error, Result, errors};
 use marula_operation::documents::Tail;
 use marula_operation::find::{ACTIONS, EXECUTING, FindOp};
 use marula_operation::{args, on_views};
+use marula_plan::without_collection;
 use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{self, Field, Types};
@@ -94,6 +95,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     collection_uuid::check(ctx, request, &ns)?;
     let Some(collection) = collection else {
         op.check_without_collection(&ctx.env(), &ns)?;
+        without_collection(ctx.unit);
         let mut cursor = reply.begin_doc("cursor");
         cursor.append("id", 0_i64).append("ns", ns.as_str());
         cursor.begin_array("firstBatch").finish();

@@ -16,7 +16,6 @@ use marula_wire::{Compressor, Form, message::MESSAGE_BYTES_MAX};
 use super::build_info::DOCUMENT_BYTES_MAX;
 use super::fields::{Field, Fields, Types};
 use super::{Auth, Command, CommandPlace, Outcome, sasl};
-use crate::connection::Connection;
 use crate::context::{Context, ELECTION_ID};
 use crate::dispatch;
 use crate::log::attributes;
@@ -143,7 +142,10 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
         return Ok(());
     }
     context.connection.knows_hello |= request.flag("helloOk");
-    let is_new = introduce(context.connection, request)?;
+    let metadata = client_metadata(request, context.connection.has_said_hello)?;
+    if let Some(metadata) = metadata {
+        context.connection.set_metadata(metadata);
+    }
     take_compressors(context, request)?;
     // One that is misread does not count as the first.
     context.connection.has_said_hello = true;
@@ -163,7 +165,7 @@ fn greet(context: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
     if let Some(Value::Document(speculation)) = request.arg("speculativeAuthenticate") {
         sasl::check_speculation(speculation)?;
     }
-    if is_new {
+    if metadata.is_some() {
         log_metadata(context);
     }
     Ok(())
@@ -193,25 +195,22 @@ fn take_compressors(context: &mut Context<'_>, request: &Request<'_>) -> Result<
     Ok(())
 }
 
-/// Records the client's metadata, if a request is a `hello` that has them; returns whether it is.
+/// Returns the client's metadata, if a request is a `hello` that has them. `has_said_hello` is
+/// whether there has been a `hello` before.
 ///
-/// On a test server the frame has done it before: a fail point can be for the clients of one
-/// application, also when it fails their first `hello`.
-/// Errors: metadata that are not those of a client, or a `hello` before.
-pub(crate) fn introduce(connection: &mut Connection, request: &Request<'_>) -> Result<bool> {
-    if !is_hello(request) {
-        return Ok(false);
-    }
+/// Errors: metadata that are not those of a client, or not in the first `hello`.
+pub(crate) fn client_metadata<'r>(
+    request: &Request<'r>,
+    has_said_hello: bool,
+) -> Result<Option<Doc<'r>>> {
     let client = request.args.iter().find(|element| element.name == "client");
-    let Some(client) = client else { return Ok(false) };
-    if connection.has_said_hello {
+    let Some(client) = client.filter(|_| is_hello(request)) else { return Ok(None) };
+    if has_said_hello {
         return Err(metadata_twice());
     }
     let Value::Document(metadata) = client.value.get() else { return Err(metadata_type()) };
     check_metadata(metadata)?;
-    connection.operation.set_metadata(metadata.to_buf());
-    connection.metadata = Some(metadata.to_buf());
-    Ok(true)
+    Ok(Some(metadata))
 }
 
 /// Returns whether a request is a `hello`, by whatever name.

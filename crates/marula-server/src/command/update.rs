@@ -1,6 +1,6 @@
 //! `update`: updates documents, or inserts one if none matches and the statement has `upsert`.
 
-use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value, ValueBuf, long};
+use marula_bson::{ByteSlice, Doc, DocWriter, Element, Value, ValueBuf, long};
 use marula_db::session::Done;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::counters::UpdateForms;
 use crate::ended::Counts;
 use crate::request::Request;
-use crate::statements::{Batch, Statement};
+use crate::statements::{Batch, Statement, show_hint};
 use crate::write_reply::{self, clamp};
 use crate::writes;
 
@@ -251,16 +251,19 @@ impl Statement for WordedUpdate<'_> {
         self.op.run(env, ns, op)
     }
 
-    fn shown(&self) -> DocBuf {
-        DocBuf::build(|out| {
-            out.append("q", self.op.query).append("u", self.op.update);
-            out.append("multi", self.op.multi).append("upsert", self.op.upsert);
-            for name in ["hint", "collation", "arrayFilters", "c"] {
-                if let Some(value) = self.fields.get(name) {
-                    out.append(name, value);
-                }
+    fn show(&self, out: &mut DocWriter<'_>) {
+        let append = |name: &str, out: &mut DocWriter<'_>| {
+            if let Some(value) = self.fields.get(name) {
+                out.append(name, value);
             }
-        })
+        };
+        out.append("q", self.op.query).append("u", self.op.update);
+        append("c", out);
+        append("arrayFilters", out);
+        show_hint(self.fields.get("hint"), out);
+        out.append("multi", self.op.multi).append("upsert", self.op.upsert);
+        append("upsertSupplied", out);
+        append("collation", out);
     }
 
     fn counts(updated: &Updated) -> Counts {

@@ -7,7 +7,7 @@ use super::lane::lane;
 use super::reply::{append_cluster_time, retried};
 use super::wait::after;
 use super::{begin, describe};
-use crate::command::hello::introduce;
+use crate::command::hello::client_metadata;
 use crate::connection::Connection;
 use crate::fail_point::{Ending, Failure};
 use crate::net::service::{Reason, Step, Wake};
@@ -21,9 +21,12 @@ pub(super) fn failure_of(
     request: &Request<'_>,
     reason: Reason,
 ) -> Option<Box<Failure>> {
-    if reason == Reason::Arrived && introduce(connection, request).is_err() {
-        // The command itself reports it: wrong metadata come before fail points.
-        return None;
+    if reason == Reason::Arrived {
+        // A fail point can be for the clients of one application, also if it fails their first
+        // `hello`. Errors come before it, and the command itself reports them.
+        if let Some(metadata) = client_metadata(request, connection.has_said_hello).ok()? {
+            connection.set_metadata(metadata);
+        }
     }
     Failure::of(&server.fail_points, connection, request)
 }

@@ -306,6 +306,8 @@ fn record_end(
     {
         let changed =
             statements.as_ref().map_or_else(|| operation.tally.changed(), Statements::changed);
+        // A plan that is explained is in the reply.
+        let shows_plan = request.command.name != "explain";
         let ended = Ended {
             server,
             connection,
@@ -315,7 +317,7 @@ fn record_end(
             now_ms: server.now_ms(),
             examined,
             changed,
-            report: operation.tally.take_plan_report(),
+            report: operation.tally.take_plan_report().filter(|_| shows_plan),
             origin,
         };
         ended.report(statements);
