@@ -66,6 +66,8 @@ class Etcd:
                     return
             except OSError:
                 pass
+            ended = [process.args for process in self.processes if process.poll() is not None]
+            assert not ended, "etcd has ended: %s" % ended
             assert time.monotonic() < until, "etcd does not come up"
             time.sleep(0.05)
 

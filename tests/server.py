@@ -3,7 +3,9 @@
 Standard library only, so that every suite can use it. The server is `$MARULA_BIN serve` (`make` sets it; the release
 build otherwise). `$MARULA_SERVE` replaces the whole command, with a mongod for example, which proves the tests.
 """
+import contextlib
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -34,10 +36,21 @@ def keeps_no_folder():
     return not is_mongod() and "--storage-engine" in serve_command()
 
 
+# Below the ports that systems give to outgoing connections: such a connection could take a port
+# before its server listens.
+PORTS = range(20000, 32768)
+given_ports = set()
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port on which nobody listens, and which this process has not been given before."""
+    for port in random.Random().sample(PORTS, len(PORTS)):
+        with socket.socket() as s, contextlib.suppress(OSError):
+            if port not in given_ports:
+                s.bind(("127.0.0.1", port))
+                given_ports.add(port)
+                return port
+    raise OSError("no port is free")
 
 
 def wait_for_port(port, process, wait):
