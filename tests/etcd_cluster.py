@@ -50,8 +50,12 @@ class Etcd:
                  "--initial-cluster", cluster, "--max-request-bytes", "10485760", "--max-txn-ops", "50000", *secured],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             for n in range(3)]
-        for url in self.clients:
-            self.wait(url)
+        try:
+            for url in self.clients:
+                self.wait(url)
+        except BaseException:
+            self.close()
+            raise
         if network:
             request = urllib.request.Request(self.clients[0] + "/v3/cluster/member/list", data=b"{}")
             for member in json.load(urllib.request.urlopen(request, timeout=10))["members"]:
