@@ -219,9 +219,6 @@ def stream(own, metadata):
     return monitor
 
 
-METADATA = {"application": {"name": "monitored"}, "driver": {"name": "d", "version": "1"}, "os": {"type": "Linux"}}
-
-
 def metadata(name):
     return {"application": {"name": name}, "driver": {"name": "test", "version": "1"}, "os": {"type": "Linux"}}
 
@@ -276,7 +273,7 @@ def test_wrong_metadata_come_before_a_fail_point(own, raw, wrong, code):
 
 def test_each_reply_of_a_stream_can_fail(own, raw):
     fails = {"failCommands": ["hello"], "appName": "monitored"}
-    with stream(own, METADATA) as monitor:
+    with stream(own, metadata("monitored")) as monitor:
         configure(raw, {"times": 1}, errorCode=91, **fails)
         replies = [monitor.reply()]
         while replies[-1]["ok"] and len(replies) < 50:
@@ -284,11 +281,11 @@ def test_each_reply_of_a_stream_can_fail(own, raw):
         assert replies[-1].get("code") == 91
         # The stream is over, and the next request begins another.
         assert monitor.command("admin", hello=1)["ok"] == 1
-    with stream(own, METADATA) as monitor, pytest.raises(EOFError):
+    with stream(own, metadata("monitored")) as monitor, pytest.raises(EOFError):
         configure(raw, {"times": 1}, closeConnection=True, **fails)
         for _ in range(50):
             assert monitor.reply()["ok"] == 1
-    with stream(own, METADATA) as monitor:
+    with stream(own, metadata("monitored")) as monitor:
         configure(raw, {"times": 2}, blockConnection=True, blockTimeMS=400, **fails)
         longest, began = 0, time.monotonic()
         while time.monotonic() - began < 1.5:

@@ -92,6 +92,21 @@ pub fn append_stats(stats: Option<(Stats, bool)>, out: &mut DocWriter<'_>) {
     out.append("isEOF", i32::from(stats.is_eof));
 }
 
+/// The stage of a `count` of all documents, which the collection's counter returns.
+pub const FAST_COUNT: &str = "RECORD_STORE_FAST_COUNT";
+
+/// Returns the only stage of an operation that nothing is planned for, with its statistics and
+/// counts if it has run.
+pub fn only_stage(name: &str, ran: Option<(Stats, &[(&str, u64)])>) -> DocBuf {
+    DocBuf::build(|out| {
+        out.append("stage", name);
+        if let Some((stats, counts)) = ran {
+            append_stats(Some((stats, false)), out);
+            counts.iter().for_each(|&(name, count)| append_count(out, name, count));
+        }
+    })
+}
+
 fn stats_of(run: Option<&StageRun>, printed: &Printed<'_>) -> Option<Stats> {
     run.filter(|_| printed.has_run).map(|run| run.stats)
 }

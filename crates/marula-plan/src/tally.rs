@@ -1,6 +1,6 @@
 //! The contribution of plans to an operation's statistics.
 
-use marula_bson::{Doc, DocBuf};
+use marula_bson::Doc;
 use marula_db::Unit;
 use marula_db::unit::{Detail, Examined, Hashes, PlanReport};
 
@@ -39,28 +39,25 @@ pub fn without_collection(unit: Unit<'_>) {
 /// collection.
 #[inline]
 pub fn counted_all(unit: Unit<'_>, counted: u64, skipped: u64) {
-    without_plan(unit, "RECORD_STORE_FAST_COUNT", &[("nCounted", counted), ("nSkipped", skipped)]);
+    without_plan(unit, explain::FAST_COUNT, &[("nCounted", counted), ("nSkipped", skipped)]);
 }
 
-/// Records the only stage of an operation that nothing was planned for, with its counts.
+/// Records the only stage of an operation that nothing was planned for, with its counts, unless it
+/// is part of an operation whose plan runs.
 #[inline]
 fn without_plan(unit: Unit<'_>, stage: &str, counts: &[(&str, u64)]) {
     if let Some(tally) = unit.tally()
         && tally.reports_plan()
+        && tally.summary().is_none()
     {
-        tally.without_plan(|detail| only_stage(stage, counts, detail));
+        tally.plan_begins(|| stage.to_owned());
+        tally.plan_ran(|detail| unplanned(stage, counts, detail));
     }
 }
 
-fn only_stage(stage: &str, counts: &[(&str, u64)], detail: &Detail) -> PlanReport {
-    let with_statistics = || {
-        DocBuf::build(|out| {
-            out.append("stage", stage);
-            let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
-            explain::append_stats(Some((stats, false)), out);
-            counts.iter().for_each(|&(name, count)| explain::append_count(out, name, count));
-        })
-    };
+fn unplanned(stage: &str, counts: &[(&str, u64)], detail: &Detail) -> PlanReport {
+    let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
+    let has_stages = matches!(detail, Detail::Stages { .. });
     PlanReport {
         summary: stage.to_owned(),
         has_sort: false,
@@ -68,7 +65,7 @@ fn only_stage(stage: &str, counts: &[(&str, u64)], detail: &Detail) -> PlanRepor
         has_won: false,
         hashes: None,
         may_be_cached: false,
-        stages: matches!(detail, Detail::Stages { .. }).then(with_statistics),
+        stages: has_stages.then(|| explain::only_stage(stage, Some((stats, counts)))),
     }
 }
 

@@ -638,13 +638,10 @@ impl<'a> Request<'a> {
             "explain" => {
                 first.as_doc().and_then(|command| command.iter().next()?.value.get().as_str())
             }
+            "aggregate" | "currentOp" => self.concerned().or(Some("$cmd.aggregate".into())),
             _ => self.concerned(),
         };
-        let of_none = match self.command.name {
-            "aggregate" | "currentOp" => "$cmd.aggregate",
-            _ => "$cmd",
-        };
-        format!("{}.{}", self.db, collection.unwrap_or(of_none.into()))
+        format!("{}.{}", self.db, collection.unwrap_or("$cmd".into()))
     }
 
     /// Returns whether the operation is on data, a collection's or others, so that the profiler of

@@ -237,21 +237,6 @@ impl Tally {
         }
     }
 
-    /// Stores the report of an operation that nothing was planned for, unless it is part of one
-    /// whose plan runs.
-    #[cold]
-    pub fn without_plan(&self, make: impl FnOnce(&Detail) -> PlanReport) {
-        let mut plan = self.plan.lock();
-        if plan.summary.is_some() {
-            return;
-        }
-        if let Some(detail) = &plan.detail {
-            let report = make(detail);
-            plan.summary = Some(report.summary.clone());
-            plan.report = Some(report);
-        }
-    }
-
     /// Adds the data that a run has examined.
     #[inline]
     pub fn add_examined(&self, run: Examined) {

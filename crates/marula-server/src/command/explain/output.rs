@@ -12,7 +12,7 @@ use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Error, Result};
 use marula_operation::update::change_if_matching;
 use marula_operation::upsert::upserted_document;
-use marula_plan::explain::{self, Printed, above, append_count, append_stats};
+use marula_plan::explain::{self, FAST_COUNT, Printed, above, append_count, only_stage};
 use marula_plan::trial::Tried;
 use marula_plan::{Emit, Execution, Plan, Stage, StageRun, Stats};
 use marula_query::collation::Collation;
@@ -349,22 +349,14 @@ impl<'a> Output<'a> {
     ) -> DocBuf {
         let all = u64::try_from(collection.count()).unwrap_or(0);
         let counted = all.saturating_sub(skip).min(limit.unwrap_or(u64::MAX));
-        let tree = |stats: Option<Stats>| {
-            DocBuf::build(|out| {
-                out.append("stage", "RECORD_STORE_FAST_COUNT");
-                append_stats(stats.map(|stats| (stats, false)), out);
-                if stats.is_some() {
-                    append_count(out, "nCounted", counted);
-                    append_count(out, "nSkipped", skip);
-                }
-            })
-        };
-        let mut output = self.planned(&tree(None), &[]);
+        let counts: &[(&str, u64)] = &[("nCounted", counted), ("nSkipped", skip)];
+        let mut output = self.planned(&only_stage(FAST_COUNT, None), &[]);
         if self.verbosity > Verbosity::QueryPlanner {
             let stats = Stats { works: 1, is_eof: true, ..Stats::default() };
+            let stage = only_stage(FAST_COUNT, Some((stats, counts)));
             let stats = DocBuf::build(|out| {
                 self.append_totals(None, 0, (0, 0), out);
-                out.append("executionStages", &tree(Some(stats)));
+                out.append("executionStages", &stage);
                 self.append_all(&[], out);
             });
             output.push("executionStats", &stats);
