@@ -12,15 +12,25 @@ function serveCommand() {
   return [process.env.MARULA_BIN || path.join(target, 'release', 'marula'), 'serve'];
 }
 
-function freePort() {
-  return new Promise((resolve, reject) => {
+// Below the ports that systems give to outgoing connections, as in tests/server.py.
+const PORTS = [20000, 32768];
+const givenPorts = new Set();
+
+function isFree(port) {
+  return new Promise((resolve) => {
     const probe = net.createServer();
-    probe.on('error', reject);
-    probe.listen(0, '127.0.0.1', () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
+    probe.on('error', () => resolve(false));
+    probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)));
   });
+}
+
+async function freePort() {
+  for (;;) {
+    const port = PORTS[0] + Math.floor(Math.random() * (PORTS[1] - PORTS[0]));
+    if (givenPorts.has(port)) continue;
+    givenPorts.add(port);
+    if (await isFree(port)) return port;
+  }
 }
 
 function connects(port) {
