@@ -26,7 +26,7 @@ use crate::pipeline::{
     Front, PipelineDocuments, PipelineHost, PipelineOptions, check_without_collection, geo_near,
 };
 use crate::time_series::hint_of_buckets;
-use crate::views;
+use crate::views::{self, Resolved};
 
 /// The prefix of errors during the execution of a pipeline.
 pub const EXECUTING: &str = "PlanExecutor error during aggregation";
@@ -155,7 +155,7 @@ impl<'a> AggregateOp<'a> {
         }
         let context = self.context(env, ns, collection.as_deref())?;
         views::check_joined(db, ns.db(), stages, &context)?;
-        let below = || views::check_constants(db, ns, &context);
+        let below = || views::check_resolved(db, ns, stages, &context);
         if first_name(stages) == "$changeStream" {
             check_followed(db, ns)?;
         }
@@ -185,7 +185,7 @@ impl<'a> AggregateOp<'a> {
         if collection.is_none() {
             check_without_collection(&whole, ns)?;
         }
-        let (ns, views) = views::below(db, ns.clone())?;
+        let Resolved { ns, pipelines: views, .. } = views::below(db, ns.clone())?;
         let (mut stages, mut asked) = (Vec::new(), whole.asked());
         for view in &views {
             let inner = Pipeline::parse(view.as_doc(), &context)?;
@@ -275,15 +275,17 @@ impl Prepared<'_> {
 
     /// The pipeline that a command on the view `ns` is.
     ///
-    /// Errors: those of the stages.
+    /// Errors: those of the stages and their positions.
     pub fn of_stages(
+        db: &Db,
         ns: &Namespace,
         stages: Doc<'_>,
         mut context: QueryContext,
         hint: Option<Hint>,
     ) -> Result<Self> {
         context.subject = Some(subject(ns, false));
-        let pipeline = Pipeline::parse(stages, &context)?;
+        let below = || views::check_resolved(db, ns, stages, &context);
+        let pipeline = Pipeline::parse_after(stages, &context, below)?;
         let hint = HintField::Parsed(hint);
         Ok(Prepared { hint, ..Prepared::new(ns, pipeline, context, false) })
     }

@@ -163,20 +163,14 @@ impl<'a> FindOp<'a> {
         Ok(batch.as_doc().values().find_map(|found| found.as_doc()).map(Doc::to_buf))
     }
 
-    /// Checks a `find` on a collection that does not exist.
+    /// Checks a `find` that searches no collection itself: there is none, or `ns` is a view, for
+    /// which a pipeline is executed then. In mongod a view has no text index, whatever it reads.
     ///
     /// Errors: those of the filter, the projection and the sort; `no_text_index`.
     pub fn check_without_collection(&self, env: &Env<'_>, ns: &Namespace) -> Result<()> {
         let mut context = self.context(env, None)?;
         context.text_search_error = Some(Arc::new(args::no_text_index(ns)));
         self.parse_query(context).map(drop)
-    }
-
-    /// Checks a `find` on a view before it is executed as a pipeline.
-    ///
-    /// Errors: those of the filter, the projection and the sort.
-    pub fn check_on_view(&self, env: &Env<'_>) -> Result<()> {
-        self.parse_query(self.context(env, None)?).map(drop)
     }
 
     fn context(&self, env: &Env<'_>, collection: Option<&Collection>) -> Result<QueryContext> {

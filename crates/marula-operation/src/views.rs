@@ -7,6 +7,8 @@
 //!
 //! Source: manual "Views"; errors recorded from mongod 6.0.
 
+mod positions;
+
 use std::collections::HashMap;
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Value};
@@ -267,53 +269,59 @@ pub fn check_unions(
     Ok(())
 }
 
+/// Checks the pipeline that the views under `ns` make of one on it: the positions of its stages,
+/// and then the views' constants.
+///
+/// Errors: those of stages that must be the first, those of the constant expressions.
+pub fn check_resolved(
+    db: &Db,
+    ns: &Namespace,
+    pipeline: Doc<'_>,
+    context: &QueryContext,
+) -> Result<()> {
+    let resolved = resolve(db, ns.clone())?;
+    positions::check(db, &resolved, pipeline, context.version)?;
+    resolved.check_constants(context)
+}
+
 /// Computes the constants of the views under a namespace, the lowest first.
 ///
 /// Errors: those of the constant expressions.
-pub fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -> Result<()> {
-    let (mut ns, mut pipelines) = (ns.clone(), Vec::new());
-    for _ in 0..DEPTH_MAX {
-        let Some(collection) = db.collection(&ns) else { break };
-        let state = collection.state();
-        let Some(view) = &state.options.view else { break };
-        pipelines.push(view.pipeline.clone());
-        ns = Namespace::new(ns.db(), &view.on)?;
-    }
-    pipelines
-        .iter()
-        .rev()
-        .try_for_each(|stages| Pipeline::parse(stages.as_doc(), context).map(drop))
+fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -> Result<()> {
+    resolve(db, ns.clone())?.check_constants(context)
 }
 
 /// Adds the collections of the same database that a pipeline reads.
 pub fn read_collections(pipeline: Doc<'_>, out: &mut Vec<String>) {
+    for (name, stages) in joined(pipeline) {
+        out.push(name);
+        read_collections(stages, out);
+    }
+}
+
+/// Returns the collections of the same database that the stages of a pipeline join, each with the
+/// stages on it; those in a `$facet`, too.
+fn joined(pipeline: Doc<'_>) -> Vec<(String, Doc<'_>)> {
+    let mut out = Vec::new();
     let stages = pipeline.values().filter_map(|stage| stage.as_doc());
     for element in stages.filter_map(|stage| stage.iter().next()) {
         let value = element.value.get();
-        let mut add = |name: Option<Value<'_>>| {
-            out.extend(name.and_then(|name| name.as_str()).map(|name| name.to_string()));
-        };
         let spec = value.as_doc().unwrap_or(Doc::EMPTY);
-        match element.name.as_bytes() {
-            b"$lookup" | b"$graphLookup" => add(spec.get("from")),
-            b"$unionWith" => {
-                add(Some(value).filter(|value| value.as_str().is_some()).or(spec.get("coll")))
-            }
-            _ => {}
-        }
-        match element.name.as_bytes() {
-            b"$lookup" | b"$unionWith" => {
-                let inner = spec.get("pipeline").and_then(|inner| inner.as_array());
-                read_collections(inner.unwrap_or(Doc::EMPTY), out);
-            }
+        let name = match element.name.as_bytes() {
+            b"$lookup" | b"$graphLookup" => spec.get("from"),
+            b"$unionWith" => Some(value).filter(|it| it.as_str().is_some()).or(spec.get("coll")),
             b"$facet" => {
-                for inner in spec.values().filter_map(|inner| inner.as_array()) {
-                    read_collections(inner, out);
-                }
+                spec.values().filter_map(|it| it.as_array()).for_each(|it| out.extend(joined(it)));
+                continue;
             }
-            _ => {}
+            _ => continue,
+        };
+        if let Some(name) = name.and_then(|name| name.as_str()) {
+            let stages = spec.get("pipeline").and_then(|stages| stages.as_array());
+            out.push((name.to_string(), stages.unwrap_or(Doc::EMPTY)));
         }
     }
+    out
 }
 
 /// Returns the collection that a pipeline writes, if it names no database.
@@ -365,19 +373,46 @@ pub fn check_collation(
     }
 }
 
-/// Returns the collection below the views of `ns`, and the pipelines of the views, the lowest
-/// first.
+/// A namespace as the collection that the views on it read.
+pub struct Resolved {
+    /// The collection.
+    pub ns: Namespace,
+    /// The pipelines of the views, the lowest first.
+    pub pipelines: Vec<DocBuf>,
+    /// Whether the lowest pipeline makes the measurements of a time-series collection of its
+    /// buckets.
+    unpacks: bool,
+}
+
+impl Resolved {
+    fn check_constants(&self, context: &QueryContext) -> Result<()> {
+        let check = |stages: &DocBuf| Pipeline::parse(stages.as_doc(), context).map(drop);
+        self.pipelines.iter().try_for_each(check)
+    }
+}
+
+/// Resolves the views of `ns`.
 ///
 /// Errors: a chain of views that is too long.
-pub fn below(db: &Db, mut ns: Namespace) -> Result<(Namespace, Vec<DocBuf>)> {
+pub fn below(db: &Db, ns: Namespace) -> Result<Resolved> {
     check_depth(db, &ns)?;
-    let mut pipelines = Vec::new();
-    while let Some(collection) = db.collection(&ns) {
+    resolve(db, ns)
+}
+
+/// Resolves the views of `ns`, of a chain that is too long as many as permitted.
+///
+/// Errors: a view on a name that is invalid.
+pub fn resolve(db: &Db, mut ns: Namespace) -> Result<Resolved> {
+    let (mut pipelines, mut unpacks) = (Vec::new(), false);
+    while pipelines.len() < DEPTH_MAX
+        && let Some(collection) = db.collection(&ns)
+    {
         let state = collection.state();
         let Some(view) = &state.options.view else { break };
         pipelines.push(view.pipeline.clone());
+        unpacks = state.options.time_series.is_some();
         ns = Namespace::new(ns.db(), &view.on)?;
     }
     pipelines.reverse();
-    Ok((ns, pipelines))
+    Ok(Resolved { ns, pipelines, unpacks })
 }

@@ -9,7 +9,7 @@ use marula_db::{CollectionOptions, Db, Namespace};
 use marula_error::Result;
 use marula_operation::aggregate::Prepared;
 use marula_operation::documents::Tail;
-use marula_operation::pipeline::{self, PipelineDocuments, PipelineHost, Work as _};
+use marula_operation::pipeline::{self, PipelineDocuments, PipelineHost};
 use marula_query::context::Interrupt;
 use marula_query::stage::{ChangeStream, Pipeline, Report};
 use parking_lot::Mutex;
@@ -116,14 +116,7 @@ impl PipelineHost for ServerHost {
 
     fn report(&self, ns: &Namespace, report: &Report, now_ms: i64) -> Result<Vec<DocBuf>> {
         let db = &self.server.db;
-        let collection = self.work.lock().unit().collection(ns);
-        let view = collection.and_then(|it| it.state().options.view.clone());
-        let about = match (view, report) {
-            (Some(view), Report::IndexStats | Report::PlanCacheStats) => {
-                Namespace::new(ns.db(), &view.on)?
-            }
-            _ => time_series::data_namespace(db, ns)?,
-        };
+        let about = time_series::data_namespace(db, ns)?;
         report::documents(&self.server, &self.sight, &about, report, now_ms)
     }
 

@@ -57,7 +57,12 @@ pub(super) fn start(
     hint: Option<Hint>,
     scope: Scope,
 ) -> Result<Started> {
-    views::check_depth(surroundings.host.db(), ns)?;
+    let db = surroundings.host.db();
+    views::check_depth(db, ns)?;
+    if scope == Scope::Stage && report(&pipeline).is_some_and(Report::is_of_namespace) {
+        let ns = views::resolve(db, ns.clone())?.ns;
+        return start_resolved(surroundings, &ns, pipeline, hint, scope);
+    }
     start_resolved(surroundings, ns, pipeline, hint, scope)
 }
 
@@ -71,9 +76,13 @@ fn start_resolved(
 ) -> Result<Started> {
     let env = surroundings.env();
     let pipeline = pipeline.rearranged(&surroundings.context);
-    if let Some(Kind::Report(report)) = pipeline.stages().first().map(|stage| stage.kind()) {
+    if let Some(report) = report(&pipeline) {
+        let subject = match report.needs_collection() && !report.is_of_namespace() {
+            true => views::resolve(surroundings.host.db(), ns.clone())?.ns,
+            false => ns.clone(),
+        };
         let input = Reported {
-            wanted: Some((ns.clone(), report.clone())),
+            wanted: Some((subject, report.clone())),
             surroundings: surroundings.clone(),
             documents: Documents::new(Vec::new()),
         };
@@ -142,6 +151,14 @@ fn start_resolved(
     };
     let reads = is_query.then(|| input.execution.reads());
     Ok(Started { source: rest.run(Box::new(input), &env)?, reads, position: None })
+}
+
+/// Returns the report at the front of a pipeline.
+fn report(pipeline: &Pipeline) -> Option<&Report> {
+    match pipeline.stages().first()?.kind() {
+        Kind::Report(report) => Some(report),
+        _ => None,
+    }
 }
 
 /// Returns the `$project` that the query itself does: the first stage after it, if it gives all of

@@ -64,7 +64,8 @@ pub(super) struct Lookup {
     /// The array of stages, which is parsed again; `None` if there is none.
     stages: Option<ValueBuf>,
     pipeline: Pipeline,
-    /// The error of the pipeline's constants.
+    /// The error of the pipeline that is reported with the first document: of its constants, or a
+    /// misplaced text search.
     failure: Option<Error>,
 }
 
@@ -128,9 +129,11 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     if from.is_none() && !pipeline.is_origin() {
         return Err(no_from_nor_documents());
     }
+    // The condition on the fields is before the pipeline.
+    let failure = fields.as_ref().and_then(|_| pipeline.check_text_position().err());
     let stages = stages.map(|stages| Value::Array(stages).to_buf());
     let outer = OuterVariables::of(parser.context);
-    parser.push(Lookup { from, to, fields, variables, outer, stages, pipeline, failure: None });
+    parser.push(Lookup { from, to, fields, variables, outer, stages, pipeline, failure });
     Ok(())
 }
 
@@ -164,7 +167,8 @@ impl Stage for Lookup {
     fn optimize(&mut self, context: &Context) -> Result<()> {
         if self.variables.is_empty() {
             // mongod reports errors of the inner pipeline with the first document.
-            self.failure = self.pipeline.optimize(context).err();
+            let failure = self.pipeline.optimize(context).err();
+            self.failure = self.failure.take().or(failure);
         }
         // Errors of variables are reported with the first document, so they are not computed here.
         Ok(())

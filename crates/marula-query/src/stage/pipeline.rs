@@ -123,6 +123,19 @@ impl Pipeline {
         if array.values().all(is_object) { Ok(()) } else { Err(stage_not_object()) }
     }
 
+    /// Checks an array of stages, which are valid by themselves, that follow those of a view.
+    ///
+    /// Errors: `must_be_first`, `text_not_first`.
+    pub fn check_following(array: Doc<'_>, version: FeatureVersion) -> Result<()> {
+        let Some(first) = array.values().next() else { return Ok(()) };
+        let (row, argument) = find_row(first, version)?;
+        match row.name {
+            "$match" if argument.as_doc().is_some_and(text::has_search) => Err(text_not_first()),
+            name if row.place == StagePlace::First => Err(must_be_first(name)),
+            _ => Ok(()),
+        }
+    }
+
     /// Parses the array of stages of a pipeline inside another, whose parser no longer exists.
     pub(super) fn parse_inside(
         array: Doc<'_>,
@@ -131,6 +144,16 @@ impl Pipeline {
     ) -> Result<Pipeline> {
         let context = with_metadata(array, context, inside);
         Parser::new(&context, inside, 1).complete(array, |parser| parser.finish())
+    }
+
+    /// Checks the pipeline as one that follows a condition.
+    ///
+    /// Errors: `text_not_first`.
+    pub(super) fn check_text_position(&self) -> Result<()> {
+        match self.stages.first().map(|stage| stage.kind()) {
+            Some(Kind::Match(filter)) if filter.text().is_some() => Err(text_not_first()),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the pipeline with one more stage at its front, or after a first stage that produces

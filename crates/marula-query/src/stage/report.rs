@@ -99,6 +99,12 @@ impl Report {
         use Report::{CollectionStats, IndexStats, PlanCacheStats};
         matches!(self, CollectionStats(_) | IndexStats | PlanCacheStats)
     }
+
+    /// Returns whether it is about the namespace that it is on, a view too, and not about the
+    /// collection under a view. Within a stage, such as `$lookup`, views are resolved before.
+    pub fn is_of_namespace(&self) -> bool {
+        matches!(self, Report::CollectionStats(_))
+    }
 }
 
 const fn row(name: &'static str, parse: fn(Value<'_>, &mut Parser<'_>) -> Result<()>) -> StageRow {

@@ -73,7 +73,7 @@ fn on_view(
     context.limits = environment::limits(ctx, request);
     let hint = args::parse_hint(request.arg("hint"))?;
     let stages = on_views::stages_of_count(op);
-    let pipeline = Prepared::of_stages(ns, stages.as_doc(), context, hint)?;
+    let pipeline = Prepared::of_stages(&ctx.server.db, ns, stages.as_doc(), context, hint)?;
     let mut counted = 0;
     super::aggregate::scan(ctx, pipeline, &mut |doc| {
         counted = doc.get(on_views::COUNTED).and_then(|n| n.as_exact_i64()).unwrap_or(0);

@@ -51,7 +51,13 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             ArrayWriter::new(&mut stages).begin_doc().append("$match", op.filter);
             let stages = DocBuf::trusted(stages);
             let mut add = |doc: Doc<'_>| values.add(&op.path, doc);
-            let pipeline = Prepared::of_stages(&ns, stages.as_doc(), context.clone(), query.hint)?;
+            let pipeline = Prepared::of_stages(
+                &ctx.server.db,
+                &ns,
+                stages.as_doc(),
+                context.clone(),
+                query.hint,
+            )?;
             super::aggregate::scan(ctx, pipeline, &mut add)?;
         }
         Some(collection) => op.run(&ctx.env(), collection, query, &mut values)?,

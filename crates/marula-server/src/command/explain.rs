@@ -144,7 +144,7 @@ fn explain(
             Some(stages.unwrap_or(Doc::EMPTY).to_buf())
         }
         "find" if is_view => {
-            FindOp::parse(request)?.check_on_view(&ctx.env())?;
+            FindOp::parse(request)?.check_without_collection(&ctx.env(), &ns)?;
             on_views::check_find_options(request)?;
             Some(on_views::stages_of_find(request)?)
         }
@@ -204,11 +204,11 @@ fn command_below(
     let collection = ctx.server.db.collection(ns);
     let collation = request.arg("collation");
     let context = ctx.env().context(collection.as_deref(), collation, None)?;
-    let (below, views) = views::below(&ctx.server.db, ns.clone())?;
+    let below = views::below(&ctx.server.db, ns.clone())?;
     Ok(DocBuf::build(|out| {
-        out.append("aggregate", below.collection());
+        out.append("aggregate", below.ns.collection());
         let mut pipeline = out.begin_array("pipeline");
-        let all = views.iter().map(DocBuf::as_doc).chain([stages]);
+        let all = below.pipelines.iter().map(DocBuf::as_doc).chain([stages]);
         all.flat_map(Doc::values).for_each(|stage| {
             pipeline.push(stage);
         });

@@ -105,7 +105,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         if !ctx.may_wait() {
             return Err(Error::postponed());
         }
-        op.check_on_view(&ctx.env())?;
+        op.check_without_collection(&ctx.env(), &ns)?;
         on_views::check_find_options(request)?;
         return super::aggregate::find_on_view(ctx, request, &ns, op.batch_size, reply);
     }
