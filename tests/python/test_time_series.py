@@ -296,3 +296,74 @@ def test_a_write_names_no_operator_that_computes(db, m, query, operator):
     error, = db.command("delete", "m", deletes=[{"q": query, "limit": 0}])["writeErrors"]
     text = f"Cannot use {operator} when performing an update or delete on a time-series collection"
     assert (error["code"], error["errmsg"]) == (72, text)
+
+
+POINT = {"type": "Point", "coordinates": [1, 1]}
+
+
+def near(**options):
+    return {"$geoNear": {"near": POINT, "distanceField": "d", "key": "g", **options}}
+
+
+@pytest.fixture
+def places(m):
+    m.insert_many([{"_id": n, "t": at(n), "s": {"k": n, "g": [n, n]}, "g": [n, 1]} for n in range(4)]
+                  + [{"_id": 4, "t": at(4), "s": {"k": 0}, "g": "nowhere"}, {"_id": 5, "t": at(5), "s": {"k": 1}}])
+    return m
+
+
+@pytest.mark.parametrize("options, found", [
+    ({}, [1, 2, 0, 3]), ({"maxDistance": 120_000}, [1, 2, 0]), ({"minDistance": 1, "maxDistance": 120_000}, [2, 0]),
+    ({"near": [1, 1], "maxDistance": 1}, [1, 0, 2]), ({"near": [1, 1], "spherical": True}, [1, 2, 0, 3]),
+    ({"key": "other"}, []), ({"key": "t"}, []), ({"distanceField": "s.d"}, [1, 2, 0, 3]), ({"query": {}}, [1, 2, 0, 3]),
+    ({"key": "s.g"}, [1, 2, 0, 3]), ({"key": "s.g", "maxDistance": 160_000}, [1, 2, 0]),
+], ids=str)
+def test_geo_near_of_measurements(places, options, found):
+    places.create_index([("s.g", "2dsphere")])
+    assert [i["_id"] for i in places.aggregate([near(**options)])] == found
+    assert [i["_id"] for i in places.aggregate([near(**options), {"$limit": 2}])] == found[:2]
+    db = places.database
+    db.create_collection("plain", viewOn="m", pipeline=[])
+    assert [i["_id"] for i in db.plain.aggregate([near(**options)])] == found
+    db.one.insert_one({})
+    joined = db.one.aggregate([{"$lookup": {"from": "m", "as": "r", "pipeline": [near(**options)]}}])
+    assert [i["_id"] for i in joined.next()["r"]] == found
+
+
+def test_geo_near_adds_the_distance_to_a_measurement(places):
+    found = places.aggregate([near(maxDistance=120_000, distanceMultiplier=0.001), {"$project": {"d": 1}}])
+    assert [(i["_id"], round(i["d"], 2)) for i in found] == [(1, 0), (2, 111.3), (0, 111.3)]
+
+
+def test_what_geo_near_adds_to_a_bucket(places):
+    """A search by the meta value is one of the buckets, so that only fields within the meta value are seen."""
+    places.create_index([("s.g", "2dsphere")])
+    assert all("d" not in i for i in places.aggregate([near(key="s.g")]))
+    found = list(places.aggregate([near(key="s.g", distanceField="meta.d", includeLocs="meta.at", maxDistance=160_000)]))
+    assert [(round(i["s"]["d"]), i["s"]["at"]) for i in found] == [(0, [1, 1]), (157401, [2, 2]), (157425, [0, 0])]
+
+
+@pytest.mark.parametrize("stages, code", [
+    ([{"$geoNear": {"near": POINT, "distanceField": "d"}}], 5892921), ([near(query={"a": 1})], 1938439),
+    ([near(key="s.g", query={"a": 1})], 1938439), ([near(includeLocs="at")], 5860208), ([near(key="s.g")], 291),
+    ([near(near=[500, 1], spherical=True)], 6330900), ([near(near="$x")], 40603),
+    ([{"$match": {"g": [1, 1]}}, near()], 40603), ([{"$sort": {"_id": 1}}, near()], 40603), ([near(), near()], 40603),
+    ([{"$match": {"s.k": 1}}, near(key="s.g")], 40603), ([{"$match": {"$or": [{"s.k": 1}, {"g": 1}]}}, near()], 40603),
+], ids=str)
+def test_geo_near_of_measurements_is_refused(places, stages, code):
+    with pytest.raises(OperationFailure) as error:
+        places.aggregate(stages)
+    assert error.value.code == code
+
+
+def test_geo_near_of_measurements_after_conditions_on_the_meta_value(places):
+    conditions = [{"$match": {"s.k": {"$gt": 0}}}, {"$match": {"$or": [{"s.k": 3}, {"s.k": 2}]}}]
+    assert [i["_id"] for i in places.aggregate([*conditions, near()])] == [2, 3]
+    places.database.create_collection("cut", viewOn="m", pipeline=conditions)
+    assert [i["_id"] for i in places.database.cut.aggregate([near()])] == [2, 3]
+
+
+def test_geo_near_of_measurements_is_explained(places):
+    shown = places.database.command("explain", {"aggregate": "m", "pipeline": [near()], "cursor": {}}, verbosity="executionStats")
+    names = [next(iter(stage)) for stage in shown["stages"]]
+    assert names == ["$cursor", "$_internalUnpackBucket", "$_internalComputeGeoNearDistance", "$sort"]

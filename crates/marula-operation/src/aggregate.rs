@@ -17,7 +17,7 @@ use marula_error::{Result, errors};
 use marula_plan::Hint;
 use marula_query::context::{Context as QueryContext, Subject};
 use marula_query::once::{Once, unknown_field};
-use marula_query::stage::{Kind, Pipeline, Stage};
+use marula_query::stage::{Kind, Pipeline, Stage, near_measurements};
 
 use crate::args::{self, Arguments};
 use crate::env::Env;
@@ -194,6 +194,7 @@ impl<'a> AggregateOp<'a> {
         }
         stages.extend_from_slice(whole.stages());
         let whole = Pipeline::from_stages(stages).asking(asked).rearranged(&context);
+        let whole = near_measurements(whole, &context)?;
         let below = db.collection(&ns).map(|below| env.unit.state(&below));
         let time_series = collection.and_then(|it| it.state().options.time_series.clone());
         Ok(Explained { ns, whole, context, below, time_series, hint: self.hint })

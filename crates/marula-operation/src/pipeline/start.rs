@@ -12,7 +12,7 @@ use marula_plan::{
 use marula_query::context::Context as QueryContext;
 use marula_query::projection::{Meta, Projection};
 use marula_query::stage::source::Documents;
-use marula_query::stage::{Kind, Pipeline, Report, Source, Step, World};
+use marula_query::stage::{Kind, Pipeline, Report, Source, Step, World, near_measurements};
 
 use super::collection_source::{
     Ahead, CollectionSource, READ_AHEAD_BYTES, READ_AHEAD_BYTES_IN_TRANSACTION, Wants,
@@ -76,6 +76,7 @@ fn start_resolved(
 ) -> Result<Started> {
     let env = surroundings.env();
     let pipeline = pipeline.rearranged(&surroundings.context);
+    let pipeline = near_measurements(pipeline, &surroundings.context)?;
     if let Some(report) = report(&pipeline) {
         let subject = match report.needs_collection() && !report.is_of_namespace() {
             true => views::resolve(surroundings.host.db(), ns.clone())?.ns,

@@ -140,6 +140,38 @@ impl GeoNear {
         self.key.as_ref()
     }
 
+    /// Returns whether the point is known without a document.
+    pub(super) fn is_constant(&self) -> bool {
+        self.near.as_raw_constant().is_some()
+    }
+
+    /// Returns whether it has a query with conditions.
+    pub(super) fn has_query(&self) -> bool {
+        self.query.as_ref().is_some_and(|query| !query.as_doc().is_empty())
+    }
+
+    /// Returns whether it adds the location that it has found.
+    pub(super) fn has_locations(&self) -> bool {
+        self.location_field.is_some()
+    }
+
+    /// Returns the path that the distance is written to.
+    pub(super) fn distance_field(&self) -> &Path {
+        &self.distance_field
+    }
+
+    /// Returns the stage's argument with another field to search.
+    pub(super) fn with_key(&self, key: &FieldPath) -> DocBuf {
+        DocBuf::build(|out| {
+            for element in self.text.as_doc() {
+                match element.name == "key" {
+                    true => out.append(element.name, key.to_string().as_str()),
+                    false => out.append_raw(element.name, element.value),
+                };
+            }
+        })
+    }
+
     /// Returns the search on the field `key`, combined with the stage's query.
     ///
     /// Errors: `near_not_constant`, `near_not_object`, and those of filters.

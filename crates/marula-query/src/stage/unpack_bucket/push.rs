@@ -19,6 +19,11 @@ impl UnpackBucket {
         Filter::from_node(Node::And(conditions), context)
     }
 
+    /// Returns whether a condition on measurements depends on their meta value alone.
+    pub(in crate::stage) fn tests_meta_only(&self, filter: &Filter) -> bool {
+        self.on_meta(filter.root()).is_some()
+    }
+
     fn gather(&self, node: &Node, out: &mut Vec<Node>) {
         if let Node::And(children) = node {
             return children.iter().for_each(|child| self.gather(child, out));
@@ -55,7 +60,8 @@ impl UnpackBucket {
         }
     }
 
-    fn meta_path(&self, path: &FieldPath) -> Option<FieldPath> {
+    /// Returns the path in a bucket of a path that begins with the meta field.
+    pub(in crate::stage) fn meta_path(&self, path: &FieldPath) -> Option<FieldPath> {
         if *path.first() != **self.meta_field.as_ref()? {
             return None;
         }

@@ -1,0 +1,163 @@
+//! `$geoNear` on a time-series collection: on its buckets, or on the measurements themselves.
+//!
+//! A search by the meta value is one of the buckets, which have an index for it: measurements come
+//! in the order of their buckets, and the stage adds its fields to the buckets. For any other field
+//! the distance of each measurement is computed, and then they are sorted.
+//!
+//! Source: manual "`$geoNear` (aggregation)"; compared with mongod 6.0.
+
+use std::sync::Arc;
+
+use marula_bson::{ArrayWriter, ByteSlice, Doc, DocWriter, FieldPath, ValueBuf};
+use marula_error::{Result, errors};
+
+use super::{Env, GeoNear, Kind, Pipeline, Source, Stage, Step, UnpackBucket};
+use crate::context::Context;
+use crate::filter::NearTest;
+
+errors! {
+    no_key() = 5_892_921, "Must specify 'key' option for $geoNear on a time-series collection";
+    has_query() = 1_938_439, "Must not specify 'query' for $geoNear on a time-series collection; use $match instead";
+    not_parsed(reason: &str) = 6_330_900, "Unable to parse geoNear query: {reason}";
+    no_locations() = 5_860_208, "$geoNear 'includeLocs' is not supported on time-series metrics";
+}
+
+/// Returns a pipeline on buckets with a `$geoNear` on their measurements as one that can be
+/// executed; the same pipeline if there is none. Before the `$geoNear` there may be conditions on
+/// the meta value, for mongod moves them to the buckets.
+///
+/// Errors: this module's rows; those of the point and the distances.
+pub fn near_measurements(pipeline: Pipeline, context: &Context) -> Result<Pipeline> {
+    let stages = pipeline.stages();
+    let Some((at, search)) = stages.iter().enumerate().find_map(|(at, stage)| match stage.kind() {
+        Kind::GeoNear(search) if search.is_constant() => Some((at, search)),
+        _ => None,
+    }) else {
+        return Ok(pipeline);
+    };
+    let is_match = |stage: &Arc<dyn Stage>| matches!(stage.kind(), Kind::Match(_));
+    let Some(unpacked) = stages[..at].iter().rposition(|stage| !is_match(stage)) else {
+        return Ok(pipeline);
+    };
+    let Kind::Unpack(unpack) = stages[unpacked].kind() else { return Ok(pipeline) };
+    let is_on_meta = |stage: &Arc<dyn Stage>| match stage.kind() {
+        Kind::Match(filter) => unpack.tests_meta_only(filter),
+        _ => false,
+    };
+    if !stages[unpacked + 1..at].iter().all(is_on_meta) {
+        return Ok(pipeline);
+    }
+    let replaced = replacement(unpack, search, &stages[at], context)
+        .map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
+    let mut whole = stages.to_vec();
+    match replaced {
+        // The conditions would be before it.
+        Replacement::OfBuckets(_) if unpacked + 1 < at => return Ok(pipeline),
+        Replacement::OfBuckets(search) => {
+            whole.remove(at);
+            whole.splice(unpacked..unpacked, search.stages().iter().cloned());
+        }
+        Replacement::OfMeasurements(distances, sort) => {
+            whole.splice(at..=at, [distances as Arc<dyn Stage>].into_iter().chain(sort));
+        }
+    }
+    Ok(Pipeline::from_stages(whole).asking(pipeline.asked()).rearranged(context))
+}
+
+enum Replacement {
+    /// A `$geoNear` before the buckets are unpacked.
+    OfBuckets(Pipeline),
+    /// Stages after it: the distances, and the order by them.
+    OfMeasurements(Arc<Distances>, Vec<Arc<dyn Stage>>),
+}
+
+fn replacement(
+    unpack: &UnpackBucket,
+    search: &GeoNear,
+    stage: &Arc<dyn Stage>,
+    context: &Context,
+) -> Result<Replacement> {
+    let path = search.key().ok_or_else(no_key)?;
+    if search.has_query() {
+        return Err(has_query());
+    }
+    if let Some(key) = unpack.meta_path(path) {
+        let stages = one_stage(|out| {
+            out.append(search.name(), &search.with_key(&key));
+        });
+        return Pipeline::parse(Doc::trusted(&stages), context).map(Replacement::OfBuckets);
+    }
+    if search.has_locations() {
+        return Err(no_locations());
+    }
+    let filter = search.filter(path, context).map_err(|error| not_parsed(error.message()))?;
+    let test = filter.near().map(|(_, test)| test.clone());
+    let distances = Distances { path: path.clone(), test, search: stage.clone() };
+    let by_distance = one_stage(|out| {
+        out.begin_doc("$sort").append(search.distance_field().text().as_bstr(), 1);
+    });
+    let sort = Pipeline::parse(Doc::trusted(&by_distance), context)?.stages().to_vec();
+    Ok(Replacement::OfMeasurements(Arc::new(distances), sort))
+}
+
+/// Returns the bytes of an array of one stage.
+fn one_stage(fill: impl FnOnce(&mut DocWriter<'_>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut stages = ArrayWriter::new(&mut bytes);
+    fill(&mut stages.begin_doc());
+    stages.finish();
+    bytes
+}
+
+/// Adds its distance to each document that has one within the limits, and drops the others.
+#[derive(Debug)]
+struct Distances {
+    path: FieldPath,
+    /// The search; none if no document can match.
+    test: Option<NearTest>,
+    /// The `$geoNear` that it belongs to.
+    search: Arc<dyn Stage>,
+}
+
+impl Stage for Distances {
+    fn name(&self) -> &'static str {
+        "$_internalComputeGeoNearDistance"
+    }
+
+    fn print(&self) -> ValueBuf {
+        self.search.print()
+    }
+
+    fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
+        Ok(Box::new(Measuring { input, stage: self, out: Vec::new() }))
+    }
+}
+
+struct Measuring {
+    input: Box<dyn Source>,
+    stage: Arc<Distances>,
+    out: Vec<u8>,
+}
+
+impl Source for Measuring {
+    fn pull(&mut self) -> Result<Step> {
+        loop {
+            match self.input.advance()? {
+                Step::Document => {}
+                step => return Ok(step),
+            }
+            let (doc, Distances { path, test, search }) = (self.input.doc(), &*self.stage);
+            let (Some(test), Kind::GeoNear(search)) = (test, search.kind()) else { continue };
+            let found = test.measure(path, doc).filter(|(distance, _)| test.near.admits(*distance));
+            if let Some((distance, place)) = found {
+                self.out.clear();
+                search.write(doc, distance, place, &mut self.out)?;
+                return Ok(Step::Document);
+            }
+        }
+    }
+
+    fn doc(&self) -> Doc<'_> {
+        Doc::trusted(&self.out)
+    }
+}
