@@ -87,3 +87,18 @@ def test_a_clustered_collection_checks_the_sort_of_a_single_document(db):
     with pytest.raises(OperationFailure) as failure:
         db.command({"findAndModify": "k", **wrong})
     assert failure.value.code == 15974
+
+
+def test_a_sort_by_natural_on_a_view_is_the_order_of_the_collection(db, c):
+    c.create_index([("a", 1)])
+    c.insert_many([{"_id": n, "a": n % 2} for n in range(5)])
+    db.create_collection("plain", viewOn=c.name, pipeline=[])
+    db.create_collection("cut", viewOn="plain", pipeline=[{"$match": {"a": {"$gte": 0}}}, {"$project": {"a": 1}}])
+    for view in ("plain", "cut"):
+        for direction, found in ((1, [0, 1, 2, 3, 4]), (-1, [4, 3, 2, 1, 0])):
+            sort = {"$natural": direction}
+            assert [i["_id"] for i in db[view].find(sort=sort)] == found
+            assert [i["_id"] for i in db[view].find(sort=sort, hint={"$natural": direction}, limit=2)] == found[:2]
+            assert [i["_id"] for i in db[view].find({"_id": {"$lt": 3}}, sort=sort)] == [i for i in found if i < 3]
+            shown = db.command("explain", {"find": view, "sort": sort})["command"]
+            assert shown["hint"] == sort and {"$sort": sort} not in shown["pipeline"]

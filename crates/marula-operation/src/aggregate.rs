@@ -21,6 +21,7 @@ use marula_query::stage::{Kind, Pipeline, Stage, near_measurements};
 
 use crate::args::{self, Arguments};
 use crate::env::Env;
+use crate::on_views;
 use crate::pipeline::front::push_down;
 use crate::pipeline::{
     Front, PipelineDocuments, PipelineHost, PipelineOptions, check_without_collection, geo_near,
@@ -96,7 +97,7 @@ impl<'a> AggregateOp<'a> {
             stages,
             batch_size: None,
             is_collectionless,
-            hint: request.arg("hint"),
+            hint: on_views::hint(request),
             collation: request.arg("collation"),
             let_variables: request.arg("let"),
             may_use_disk: request.arg("allowDiskUse").map(|flag| flag.is_truthy()),

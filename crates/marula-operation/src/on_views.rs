@@ -60,14 +60,24 @@ pub fn check_find_options<'a>(request: &impl Arguments<'a>) -> Result<()> {
     asked(&["readOnce", "allowSpeculativeMajorityRead"])
 }
 
+/// Returns the hint of the pipeline that a command on a view is: a sort by `$natural` is one, since
+/// the stage `$sort` has no such order.
+pub fn hint<'a>(request: &impl Arguments<'a>) -> Option<Value<'a>> {
+    request.arg("hint").or_else(|| natural_sort(request))
+}
+
+/// Returns the sort of a `find`, if it is by `$natural`.
+fn natural_sort<'a>(request: &impl Arguments<'a>) -> Option<Value<'a>> {
+    request.arg("sort").filter(|it| it.as_doc().is_some_and(|it| it.get("$natural").is_some()))
+}
+
 /// Returns the pipeline, an array of stages, that is equivalent to a `find`.
 ///
 /// Errors: those of the fields of a `find`.
 pub fn stages_of_find<'a>(request: &impl Arguments<'a>) -> Result<DocBuf> {
     let (filter, sort) = (request.doc("filter")?, request.doc("sort")?);
     let projection = request.doc("projection")?;
-    // `$natural` is the order of a view's documents without a sort.
-    let sort = if sort.get("$natural").is_some() { Doc::EMPTY } else { sort };
+    let sort = if natural_sort(request).is_some() { Doc::EMPTY } else { sort };
     let (skip, limit) = (request.count("skip")?, request.count("limit")?);
     let mut bytes = Vec::new();
     let mut stages = ArrayWriter::new(&mut bytes);

@@ -231,7 +231,7 @@ fn command_below(
             Some(collation) => out.append("collation", collation.to_doc()),
             None => out.append("collation", &doc! { "locale": "simple" }),
         };
-        append_hint(request.body.get("hint"), out);
+        append_hint(on_views::hint(request), out);
         if let Some(constants) = request.body.get("let") {
             out.append("let", constants);
         }
