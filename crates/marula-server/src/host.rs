@@ -79,10 +79,22 @@ pub(crate) fn file_system(path: &str) -> Option<(u64, u64)> {
     Some((total.saturating_sub(free), total))
 }
 
-/// Returns the machine's name and the server's port, as `serverStatus` shows them.
+/// Returns the machine's name and the server's port, as `currentOp` shows them.
 pub(crate) fn name_and_port(server: &crate::server::Server) -> String {
-    let port = server.options.host.rsplit(':').next().unwrap_or_default();
-    format!("{}:{port}", host_name())
+    format!("{}:{}", host_name(), port(server))
+}
+
+/// Returns the machine's name, with the server's port unless that is MongoDB's, as `serverStatus`
+/// shows them.
+pub(crate) fn name_and_special_port(server: &crate::server::Server) -> String {
+    match port(server) {
+        "27017" => host_name(),
+        port => format!("{}:{port}", host_name()),
+    }
+}
+
+fn port(server: &crate::server::Server) -> &str {
+    server.options.host.rsplit(':').next().unwrap_or_default()
 }
 
 /// Returns the maximum number of open files of this process.

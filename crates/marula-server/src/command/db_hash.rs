@@ -65,7 +65,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         whole.update(&digest);
         digests.push(digest);
     }
-    reply.append("host", crate::host::name_and_port(ctx.server).as_str());
+    reply.append("host", crate::host::name_and_special_port(ctx.server).as_str());
     let mut out = reply.begin_doc("collections");
     for (collection, digest) in collections.iter().zip(&digests) {
         out.append(collection.namespace().collection(), digest.as_str());

@@ -30,7 +30,7 @@ fn run(context: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) ->
     doc_fields!(reply;
         "system": {
             "currentTime": Value::DateTime(context.now_ms),
-            "hostname": &host::name_and_port(context.server),
+            "hostname": &host::name_and_special_port(context.server),
             "cpuAddrSize": 64,
             "memSizeMB": memory_mb,
             "memLimitMB": memory_mb,

@@ -108,7 +108,7 @@ pub(super) fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut Do
     let server = context.server;
     let uptime = server.started.elapsed();
     let uptime_ms = long(uptime.as_millis());
-    reply.append("host", host::name_and_port(server).as_str());
+    reply.append("host", host::name_and_special_port(server).as_str());
     let (version, _) = compatible_version(request.version);
     reply.append("version", version);
     let process = if server.options.repl_set.is_some() { "mongod" } else { "mongos" };
