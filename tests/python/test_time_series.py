@@ -363,6 +363,16 @@ def test_geo_near_of_measurements_after_conditions_on_the_meta_value(places):
     assert [i["_id"] for i in places.database.cut.aggregate([near()])] == [2, 3]
 
 
+@pytest.mark.parametrize("key, found", [("g", [2, 3, 1, 0]), ("s.g", [2, 3, 1, 0])])
+def test_geo_near_of_measurements_from_a_variable(places, key, found):
+    places.create_index([("s.g", "2dsphere")])
+    one = places.database.one
+    one.insert_one({"from": {"type": "Point", "coordinates": [2.4, 1.9]}})
+    search = near(near="$$from", key=key)
+    joined = one.aggregate([{"$lookup": {"from": "m", "as": "r", "let": {"from": "$from"}, "pipeline": [search]}}]).next()
+    assert [i["_id"] for i in joined["r"]] == found
+
+
 def test_geo_near_of_measurements_is_explained(places):
     shown = places.database.command("explain", {"aggregate": "m", "pipeline": [near()], "cursor": {}}, verbosity="executionStats")
     names = [next(iter(stage)) for stage in shown["stages"]]

@@ -44,7 +44,7 @@ errors! {
 }
 
 /// A parsed `$geoNear`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct GeoNear {
     near: Expression,
     is_spherical: bool,
@@ -160,16 +160,17 @@ impl GeoNear {
         &self.distance_field
     }
 
-    /// Returns the stage's argument with another field to search.
-    pub(super) fn with_key(&self, key: &FieldPath) -> DocBuf {
-        DocBuf::build(|out| {
+    /// Returns the stage with another field to search.
+    pub(super) fn with_key(&self, key: FieldPath) -> GeoNear {
+        let text = DocBuf::build(|out| {
             for element in self.text.as_doc() {
                 match element.name == "key" {
                     true => out.append(element.name, key.to_string().as_str()),
                     false => out.append_raw(element.name, element.value),
                 };
             }
-        })
+        });
+        GeoNear { key: Some(key), text, ..self.clone() }
     }
 
     /// Returns the search on the field `key`, combined with the stage's query.

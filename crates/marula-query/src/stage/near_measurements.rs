@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, ByteSlice, Doc, DocWriter, FieldPath, ValueBuf};
+use marula_bson::{ArrayWriter, ByteSlice, Doc, FieldPath, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::{Env, GeoNear, Kind, Pipeline, Source, Stage, Step, UnpackBucket};
@@ -55,7 +55,7 @@ pub fn near_measurements(pipeline: Pipeline, context: &Context) -> Result<Pipeli
         Replacement::OfBuckets(_) if unpacked + 1 < at => return Ok(pipeline),
         Replacement::OfBuckets(search) => {
             whole.remove(at);
-            whole.splice(unpacked..unpacked, search.stages().iter().cloned());
+            whole.insert(unpacked, search);
         }
         Replacement::OfMeasurements(distances, sort) => {
             whole.splice(at..=at, [distances as Arc<dyn Stage>].into_iter().chain(sort));
@@ -66,7 +66,7 @@ pub fn near_measurements(pipeline: Pipeline, context: &Context) -> Result<Pipeli
 
 enum Replacement {
     /// A `$geoNear` before the buckets are unpacked.
-    OfBuckets(Pipeline),
+    OfBuckets(Arc<GeoNear>),
     /// Stages after it: the distances, and the order by them.
     OfMeasurements(Arc<Distances>, Vec<Arc<dyn Stage>>),
 }
@@ -82,10 +82,7 @@ fn replacement(
         return Err(has_query());
     }
     if let Some(key) = unpack.meta_path(path) {
-        let stages = one_stage(|out| {
-            out.append(search.name(), &search.with_key(&key));
-        });
-        return Pipeline::parse(Doc::trusted(&stages), context).map(Replacement::OfBuckets);
+        return Ok(Replacement::OfBuckets(Arc::new(search.with_key(key))));
     }
     if search.has_locations() {
         return Err(no_locations());
@@ -93,20 +90,13 @@ fn replacement(
     let filter = search.filter(path, context).map_err(|error| not_parsed(error.message()))?;
     let test = filter.near().map(|(_, test)| test.clone());
     let distances = Distances { path: path.clone(), test, search: stage.clone() };
-    let by_distance = one_stage(|out| {
-        out.begin_doc("$sort").append(search.distance_field().text().as_bstr(), 1);
-    });
+    let mut by_distance = Vec::new();
+    let mut stages = ArrayWriter::new(&mut by_distance);
+    let distance_field = search.distance_field().text();
+    stages.begin_doc().begin_doc("$sort").append(distance_field.as_bstr(), 1);
+    stages.finish();
     let sort = Pipeline::parse(Doc::trusted(&by_distance), context)?.stages().to_vec();
     Ok(Replacement::OfMeasurements(Arc::new(distances), sort))
-}
-
-/// Returns the bytes of an array of one stage.
-fn one_stage(fill: impl FnOnce(&mut DocWriter<'_>)) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut stages = ArrayWriter::new(&mut bytes);
-    fill(&mut stages.begin_doc());
-    stages.finish();
-    bytes
 }
 
 /// Adds its distance to each document that has one within the limits, and drops the others.

@@ -9,7 +9,7 @@ use marula_bson::{Doc, DocBuf, Value};
 use crate::context::Context;
 
 /// The variables around a stage: those with values, and those without.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct OuterVariables {
     values: Option<DocBuf>,
     missing: Vec<String>,
