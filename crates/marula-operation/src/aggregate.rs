@@ -21,7 +21,6 @@ use marula_query::stage::{Kind, Pipeline, Stage, near_measurements};
 
 use crate::args::{self, Arguments};
 use crate::env::Env;
-use crate::on_views;
 use crate::pipeline::front::push_down;
 use crate::pipeline::{
     Front, PipelineDocuments, PipelineHost, PipelineOptions, check_without_collection, geo_near,
@@ -43,7 +42,7 @@ errors! {
     cursor_required() = FailedToParse, "The 'cursor' option is required, except for aggregate with the explain argument";
     /// A pipeline without a collection has no stage that creates documents.
     pub no_stages() = InvalidNamespace, "{{aggregate: 1}} is not valid for an empty pipeline.";
-    collection_required(stage: &str) = InvalidNamespace, "{{aggregate: 1}} is not valid for '{stage}'; a collection is required.";
+    collection_required(stage: &BStr) = InvalidNamespace, "{{aggregate: 1}} is not valid for '{stage}'; a collection is required.";
     /// `pipeline` is missing or no array.
     pub pipeline_type() = TypeMismatch, "'pipeline' option must be specified as an array";
     no_exchange() = BadValue, "the exchange initial batch size must be zero";
@@ -83,7 +82,9 @@ impl<'a> AggregateOp<'a> {
             return Err(no_exchange());
         }
         let batch_size = batch_size(cursor)?;
-        Ok(AggregateOp { batch_size, ..AggregateOp::of_stages(request, stages, is_collectionless) })
+        let hint = request.arg("hint");
+        let op = AggregateOp::of_stages(request, stages, hint, is_collectionless);
+        Ok(AggregateOp { batch_size, ..op })
     }
 
     /// The operation of these stages, with the other fields of a command: of an `aggregate` that is
@@ -91,13 +92,14 @@ impl<'a> AggregateOp<'a> {
     pub fn of_stages<'r: 'a>(
         request: &impl Arguments<'r>,
         stages: Doc<'a>,
+        hint: Option<Value<'a>>,
         is_collectionless: bool,
     ) -> Self {
         AggregateOp {
             stages,
             batch_size: None,
             is_collectionless,
-            hint: on_views::hint(request),
+            hint,
             collation: request.arg("collation"),
             let_variables: request.arg("let"),
             may_use_disk: request.arg("allowDiskUse").map(|flag| flag.is_truthy()),
@@ -338,7 +340,7 @@ fn check_origin(pipeline: &Pipeline, stages: Doc<'_>) -> Result<()> {
     match pipeline.is_origin() {
         true => Ok(()),
         false if stages.is_empty() => Err(no_stages()),
-        false => Err(collection_required(&first_name(stages))),
+        false => Err(collection_required(first_name(stages))),
     }
 }
 
@@ -449,15 +451,14 @@ fn check_collectionless(stages: Doc<'_>, context: &QueryContext) -> Result<()> {
     first.finish();
     match Pipeline::parse(Doc::trusted(&bytes), context)?.is_origin() {
         true => Ok(()),
-        false => Err(collection_required(&first_name(stages))),
+        false => Err(collection_required(first_name(stages))),
     }
 }
 
-/// Returns the name of the first stage.
-fn first_name(stages: Doc<'_>) -> String {
-    let first = stages.values().next().and_then(|stage| stage.as_doc());
-    let name = first.and_then(|stage| stage.iter().next().map(|element| element.name.to_string()));
-    name.unwrap_or_default()
+/// Returns the name of the first stage; of none, if there is no stage.
+pub(crate) fn first_name(stages: Doc<'_>) -> &BStr {
+    let first = stages.values().next().and_then(|stage| stage.as_doc()?.iter().next());
+    first.map_or(BStr::new(""), |stage| stage.name)
 }
 
 /// Returns the description of the pipeline's input, for stages.

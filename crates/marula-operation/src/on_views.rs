@@ -30,7 +30,7 @@ pub fn prepare_find<'a>(
     ns: &Namespace,
 ) -> Result<Prepared<'static>> {
     let stages = stages_of_find(request)?;
-    let op = AggregateOp::of_stages(request, stages.as_doc(), false);
+    let op = AggregateOp::of_stages(request, stages.as_doc(), hint(request), false);
     op.prepare(env, ns)?.with_hint()
 }
 

@@ -264,7 +264,7 @@ pub fn check_unions(
         let name = spec.as_doc().map_or(Some(spec), |spec| spec.get("coll"));
         let Some(name) = name.and_then(|name| name.as_str()) else { continue };
         let Ok(ns) = Namespace::new(database, &name.to_string()) else { continue };
-        check_constants(db, &ns, context)?;
+        resolve(db, ns)?.check_constants(context)?;
     }
     Ok(())
 }
@@ -282,13 +282,6 @@ pub fn check_resolved(
     let resolved = resolve(db, ns.clone())?;
     positions::check(db, &resolved, pipeline, context.version)?;
     resolved.check_constants(context)
-}
-
-/// Computes the constants of the views under a namespace, the lowest first.
-///
-/// Errors: those of the constant expressions.
-fn check_constants(db: &Db, ns: &Namespace, context: &QueryContext) -> Result<()> {
-    resolve(db, ns.clone())?.check_constants(context)
 }
 
 /// Adds the collections of the same database that a pipeline reads.
@@ -385,6 +378,9 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// Computes the constants of the views, the lowest first.
+    ///
+    /// Errors: those of the constant expressions.
     fn check_constants(&self, context: &QueryContext) -> Result<()> {
         let check = |stages: &DocBuf| Pipeline::parse(stages.as_doc(), context).map(drop);
         self.pipelines.iter().try_for_each(check)

@@ -89,7 +89,7 @@ pub(crate) fn name_and_port(server: &crate::server::Server) -> String {
 pub(crate) fn name_and_special_port(server: &crate::server::Server) -> String {
     match port(server) {
         "27017" => host_name(),
-        port => format!("{}:{port}", host_name()),
+        _ => name_and_port(server),
     }
 }
 

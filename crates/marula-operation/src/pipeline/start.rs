@@ -58,11 +58,11 @@ pub(super) fn start(
     scope: Scope,
 ) -> Result<Started> {
     let db = surroundings.host.db();
-    views::check_depth(db, ns)?;
-    if scope == Scope::Stage && report(&pipeline).is_some_and(Report::is_of_namespace) {
-        let ns = views::resolve(db, ns.clone())?.ns;
-        return start_resolved(surroundings, &ns, pipeline, hint, scope);
+    if scope == Scope::Stage && front_report(&pipeline).is_some_and(Report::is_of_namespace) {
+        let below = views::below(db, ns.clone())?;
+        return start_resolved(surroundings, &below.ns, pipeline, hint, scope);
     }
+    views::check_depth(db, ns)?;
     start_resolved(surroundings, ns, pipeline, hint, scope)
 }
 
@@ -77,7 +77,7 @@ fn start_resolved(
     let env = surroundings.env();
     let pipeline = pipeline.rearranged(&surroundings.context);
     let pipeline = near_measurements(pipeline, &surroundings.context)?;
-    if let Some(report) = report(&pipeline) {
+    if let Some(report) = front_report(&pipeline) {
         let subject = match report.needs_collection() && !report.is_of_namespace() {
             true => views::resolve(surroundings.host.db(), ns.clone())?.ns,
             false => ns.clone(),
@@ -155,7 +155,7 @@ fn start_resolved(
 }
 
 /// Returns the report at the front of a pipeline.
-fn report(pipeline: &Pipeline) -> Option<&Report> {
+fn front_report(pipeline: &Pipeline) -> Option<&Report> {
     match pipeline.stages().first()?.kind() {
         Kind::Report(report) => Some(report),
         _ => None,

@@ -5,13 +5,14 @@
 
 use std::collections::HashSet;
 
-use marula_bson::{Doc, DocBuf};
+use marula_bson::{ByteSlice, Doc, DocBuf};
 use marula_db::{Db, Namespace};
 use marula_error::Result;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::stage::pipeline::Pipeline;
 
 use super::{Resolved, joined, resolve};
+use crate::aggregate::first_name;
 
 /// Checks an operation's pipeline, which is valid by itself, on a namespace.
 ///
@@ -30,12 +31,11 @@ pub(super) fn check(
 /// Returns the pipelines of the first `count` views that come before a pipeline on the last of
 /// them, unless it is inside a stage.
 fn before<'v>(on: &'v Resolved, count: usize, pipeline: Doc<'_>) -> &'v [DocBuf] {
-    let stage = pipeline.values().next().and_then(|stage| stage.as_doc()?.iter().next());
-    match stage.map(|stage| &**stage.name) {
+    match first_name(pipeline).as_bytes() {
         // They are about the view itself.
-        Some(b"$collStats" | b"$changeStream") => &[],
+        b"$collStats" | b"$changeStream" => &[],
         // The indexes of buckets are shown as those of the measurements.
-        Some(b"$indexStats") if count > 0 => &on.pipelines[usize::from(on.unpacks)..count],
+        b"$indexStats" if count > 0 => &on.pipelines[usize::from(on.unpacks)..count],
         _ => &on.pipelines[..count],
     }
 }

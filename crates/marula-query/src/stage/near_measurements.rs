@@ -8,12 +8,13 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, ByteSlice, Doc, FieldPath, ValueBuf};
+use marula_bson::{ByteSlice, Doc, DocBuf, FieldPath, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Env, GeoNear, Kind, Pipeline, Source, Stage, Step, UnpackBucket};
+use super::{Env, GeoNear, Kind, Pipeline, Sort, Source, Stage, Step, UnpackBucket};
 use crate::context::Context;
 use crate::filter::NearTest;
+use crate::sort::SortPattern;
 
 errors! {
     no_key() = 5_892_921, "Must specify 'key' option for $geoNear on a time-series collection";
@@ -29,74 +30,72 @@ errors! {
 /// Errors: this module's rows; those of the point and the distances.
 pub fn near_measurements(pipeline: Pipeline, context: &Context) -> Result<Pipeline> {
     let stages = pipeline.stages();
-    let Some((at, search)) = stages.iter().enumerate().find_map(|(at, stage)| match stage.kind() {
-        Kind::GeoNear(search) if search.is_constant() => Some((at, search)),
-        _ => None,
-    }) else {
-        return Ok(pipeline);
-    };
-    let is_match = |stage: &Arc<dyn Stage>| matches!(stage.kind(), Kind::Match(_));
-    let Some(unpacked) = stages[..at].iter().rposition(|stage| !is_match(stage)) else {
-        return Ok(pipeline);
-    };
-    let Kind::Unpack(unpack) = stages[unpacked].kind() else { return Ok(pipeline) };
-    let is_on_meta = |stage: &Arc<dyn Stage>| match stage.kind() {
-        Kind::Match(filter) => unpack.tests_meta_only(filter),
-        _ => false,
-    };
-    if !stages[unpacked + 1..at].iter().all(is_on_meta) {
-        return Ok(pipeline);
-    }
-    let replaced = replacement(unpack, search, &stages[at], context)
+    let Some(found) = Found::of(stages) else { return Ok(pipeline) };
+    let whole = found
+        .rewritten(stages, context)
         .map_err(|error| error.caused_by("Failed to optimize pipeline"))?;
-    let mut whole = stages.to_vec();
-    match replaced {
-        // The conditions would be before it.
-        Replacement::OfBuckets(_) if unpacked + 1 < at => return Ok(pipeline),
-        Replacement::OfBuckets(search) => {
-            whole.remove(at);
-            whole.insert(unpacked, search);
-        }
-        Replacement::OfMeasurements(distances, sort) => {
-            whole.splice(at..=at, [distances as Arc<dyn Stage>].into_iter().chain(sort));
-        }
-    }
     Ok(Pipeline::from_stages(whole).asking(pipeline.asked()).rearranged(context))
 }
 
-enum Replacement {
-    /// A `$geoNear` before the buckets are unpacked.
-    OfBuckets(Arc<GeoNear>),
-    /// Stages after it: the distances, and the order by them.
-    OfMeasurements(Arc<Distances>, Vec<Arc<dyn Stage>>),
+/// A `$geoNear` on measurements, and the stage that makes them of buckets, with their places.
+struct Found<'p> {
+    unpack: &'p UnpackBucket,
+    unpacked: usize,
+    search: &'p GeoNear,
+    at: usize,
 }
 
-fn replacement(
-    unpack: &UnpackBucket,
-    search: &GeoNear,
-    stage: &Arc<dyn Stage>,
-    context: &Context,
-) -> Result<Replacement> {
-    let path = search.key().ok_or_else(no_key)?;
-    if search.has_query() {
-        return Err(has_query());
+impl<'p> Found<'p> {
+    fn of(stages: &'p [Arc<dyn Stage>]) -> Option<Self> {
+        let (at, search) = stages.iter().enumerate().find_map(|(at, it)| match it.kind() {
+            Kind::GeoNear(search) if search.is_constant() => Some((at, search)),
+            _ => None,
+        })?;
+        let is_match = |stage: &Arc<dyn Stage>| matches!(stage.kind(), Kind::Match(_));
+        let unpacked = stages[..at].iter().rposition(|stage| !is_match(stage))?;
+        let Kind::Unpack(unpack) = stages[unpacked].kind() else { return None };
+        let is_on_meta = |stage: &Arc<dyn Stage>| match stage.kind() {
+            Kind::Match(filter) => unpack.tests_meta_only(filter),
+            _ => false,
+        };
+        let is_found = stages[unpacked + 1..at].iter().all(is_on_meta);
+        is_found.then_some(Found { unpack, unpacked, search, at })
     }
-    if let Some(key) = unpack.meta_path(path) {
-        return Ok(Replacement::OfBuckets(Arc::new(search.with_key(key))));
+
+    /// Returns the stages with what can be executed in the place of the search.
+    fn rewritten(
+        &self,
+        stages: &[Arc<dyn Stage>],
+        context: &Context,
+    ) -> Result<Vec<Arc<dyn Stage>>> {
+        let Found { unpack, unpacked, search, at } = *self;
+        let path = search.key().ok_or_else(no_key)?;
+        if search.has_query() {
+            return Err(has_query());
+        }
+        let mut whole = stages.to_vec();
+        if let Some(key) = unpack.meta_path(path) {
+            // After conditions it stays where it is, and fails as one that is not the first stage.
+            if at == unpacked + 1 {
+                whole[at] = stages[unpacked].clone();
+                whole[unpacked] = Arc::new(search.with_key(key));
+            }
+            return Ok(whole);
+        }
+        if search.has_locations() {
+            return Err(no_locations());
+        }
+        let filter = search.filter(path, context).map_err(|error| not_parsed(error.message()))?;
+        let test = filter.near().map(|(_, test)| test.clone());
+        let distances = Distances { path: path.clone(), test, search: search.clone() };
+        let by_distance = DocBuf::build(|out| {
+            out.append(search.distance_field().text().as_bstr(), 1);
+        });
+        let pattern = SortPattern::parse(by_distance.as_doc(), context)?;
+        whole[at] = Arc::new(distances);
+        whole.insert(at + 1, Arc::new(Sort::new(pattern, by_distance)));
+        Ok(whole)
     }
-    if search.has_locations() {
-        return Err(no_locations());
-    }
-    let filter = search.filter(path, context).map_err(|error| not_parsed(error.message()))?;
-    let test = filter.near().map(|(_, test)| test.clone());
-    let distances = Distances { path: path.clone(), test, search: stage.clone() };
-    let mut by_distance = Vec::new();
-    let mut stages = ArrayWriter::new(&mut by_distance);
-    let distance_field = search.distance_field().text();
-    stages.begin_doc().begin_doc("$sort").append(distance_field.as_bstr(), 1);
-    stages.finish();
-    let sort = Pipeline::parse(Doc::trusted(&by_distance), context)?.stages().to_vec();
-    Ok(Replacement::OfMeasurements(Arc::new(distances), sort))
 }
 
 /// Adds its distance to each document that has one within the limits, and drops the others.
@@ -106,7 +105,7 @@ struct Distances {
     /// The search; none if no document can match.
     test: Option<NearTest>,
     /// The `$geoNear` that it belongs to.
-    search: Arc<dyn Stage>,
+    search: GeoNear,
 }
 
 impl Stage for Distances {
@@ -137,7 +136,7 @@ impl Source for Measuring {
                 step => return Ok(step),
             }
             let (doc, Distances { path, test, search }) = (self.input.doc(), &*self.stage);
-            let (Some(test), Kind::GeoNear(search)) = (test, search.kind()) else { continue };
+            let Some(test) = test else { continue };
             let found = test.measure(path, doc).filter(|(distance, _)| test.near.admits(*distance));
             if let Some((distance, place)) = found {
                 self.out.clear();

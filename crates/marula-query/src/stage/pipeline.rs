@@ -150,9 +150,9 @@ impl Pipeline {
     ///
     /// Errors: `text_not_first`.
     pub(super) fn check_text_position(&self) -> Result<()> {
-        match self.stages.first().map(|stage| stage.kind()) {
-            Some(Kind::Match(filter)) if filter.text().is_some() => Err(text_not_first()),
-            _ => Ok(()),
+        match self.stages.first().is_some_and(|stage| searches_text(&**stage)) {
+            true => Err(text_not_first()),
+            false => Ok(()),
         }
     }
 
@@ -442,11 +442,7 @@ impl<'c> Parser<'c> {
                 }
             }
             self.check_place(row, index, count)?;
-            let last = self.stages[..end].last();
-            if index > 0
-                && let Some(Kind::Match(filter)) = last.map(|stage| stage.kind())
-                && filter.text().is_some()
-            {
+            if index > 0 && self.stages[..end].last().is_some_and(|it| searches_text(&**it)) {
                 return Err(text_not_first());
             }
         }
@@ -491,6 +487,11 @@ impl<'c> Parser<'c> {
         pipeline.optimize(context)?;
         Ok(pipeline)
     }
+}
+
+/// Returns whether a stage is a `$match` with a text search.
+fn searches_text(stage: &dyn Stage) -> bool {
+    matches!(stage.kind(), Kind::Match(filter) if filter.text().is_some())
 }
 
 /// Returns whether a stage is permitted in a `$facet`; a stage with an inner pipeline is if all

@@ -351,7 +351,8 @@ fn pipeline(
     verbosity: Verbosity,
     reply: &mut DocWriter<'_>,
 ) -> Result<()> {
-    let op = AggregateOp::of_stages(request, stages, is_collectionless(request));
+    let hint = on_views::hint(request);
+    let op = AggregateOp::of_stages(request, stages, hint, is_collectionless(request));
     let explained = op.explained(&ctx.env(), ns)?;
     let ns = &explained.ns;
     let sort = explained.first_sort();
