@@ -293,6 +293,7 @@ def test_a_client_before_the_first_user_may_only_make_one():
         own_operations = admin.command({"aggregate": 1, "pipeline": [{"$currentOp": {}}], "cursor": {}})
         assert own_operations["cursor"]["firstBatch"] == []
         assert client.list_database_names() == []
+        assert refused(admin, {"listCollections": 1, "nameOnly": True, "authorizedCollections": True})
         admin.command("createUser", "root", pwd="root", roles=["root"])
 
 

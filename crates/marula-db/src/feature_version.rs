@@ -1,8 +1,7 @@
 //! The stored feature compatibility version: a document of `admin.system.version`, as in mongod.
 //!
-//! The document does not exist until the version is set for the first time; until then the version
-//! is 6.0. A changed document takes effect at the next start, unless [`Db::set_feature_version`]
-//! changed it.
+//! A server writes the document when it serves a store for the first time. A changed document takes
+//! effect at the next start, unless [`Db::set_feature_version`] changed it.
 
 use marula_bson::{Doc, doc};
 use marula_error::Result;
@@ -39,10 +38,22 @@ impl Db {
         if version == self.feature_version() {
             return Ok(());
         }
-        let document = doc! { "_id": ID, "version": version.name() };
-        self.store_document(&Namespace::new(DATABASE, COLLECTION)?, document.as_doc(), now_ms)?;
+        self.store_feature_version(version, now_ms)?;
         self.use_feature_version(version);
         Ok(())
+    }
+
+    /// Stores the version in use if none is stored.
+    pub fn ensure_feature_version(&self, now_ms: i64) -> Result<()> {
+        match self.stored_document(&Namespace::new(DATABASE, COLLECTION)?, ID)? {
+            Some(_) => Ok(()),
+            None => self.store_feature_version(self.feature_version(), now_ms),
+        }
+    }
+
+    fn store_feature_version(&self, version: FeatureVersion, now_ms: i64) -> Result<()> {
+        let document = doc! { "_id": ID, "version": version.name() };
+        self.store_document(&Namespace::new(DATABASE, COLLECTION)?, document.as_doc(), now_ms)
     }
 }
 
@@ -82,6 +93,24 @@ mod tests {
         check_kept(&[]);
         check_kept(&[V6_0]);
         check_kept(&[V8_0, V8_0, V7_0, V6_0, V8_0]);
+    }
+
+    #[test]
+    fn the_version_in_use_is_stored_unless_one_is() {
+        let namespace = Namespace::new(DATABASE, COLLECTION).unwrap();
+        let db = Db::open(Arc::new(Memory::new())).unwrap();
+        let stored = || db.stored_document(&namespace, ID).unwrap();
+        assert_eq!(stored(), None);
+        db.ensure_feature_version(0).unwrap();
+        assert_eq!(stored(), Some(doc! { "_id": ID, "version": "6.0" }));
+        db.set_feature_version(FeatureVersion::V8_0, 0).unwrap();
+        db.ensure_feature_version(0).unwrap();
+        assert_eq!(stored(), Some(doc! { "_id": ID, "version": "8.0" }));
+
+        let unknown = doc! { "_id": ID, "version": "9.9" };
+        db.store_document(&namespace, unknown.as_doc(), 0).unwrap();
+        db.ensure_feature_version(0).unwrap();
+        assert_eq!(stored(), Some(unknown), "written by hand");
     }
 
     #[test]

@@ -176,6 +176,13 @@ impl Start {
         let settings = self.settings;
         let options = options(&settings, &self.memory, address, self.tls.clone(), self.audit);
         let server = Arc::new(Server::new(db.clone(), options, self.log));
+        if let Err(error) = db.ensure_feature_version(server.now_ms()) {
+            // Nothing needs the document, so a full disk does not keep the server from starting.
+            tracing::warn!(
+                error = error.message(),
+                "cannot store the feature compatibility version"
+            );
+        }
         #[cfg(feature = "rocksdb")]
         let backups = backups(embedded, &settings, &server)?;
         set_profiling(&server, &settings)?;

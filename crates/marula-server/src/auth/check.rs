@@ -143,7 +143,7 @@ impl Access {
 
     /// Returns whether the user has any privilege in a database.
     pub(crate) fn may_enter(&self, db: &str) -> bool {
-        self.privileges.iter().any(|own| own.resource.is_in(db))
+        !self.is_nobody() && self.privileges.iter().any(|own| own.resource.is_in(db))
     }
 }
 
