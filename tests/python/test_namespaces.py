@@ -48,6 +48,27 @@ def test_sizes_of_listed_databases_are_added_up(client, db):
     assert not {first.name, last.name} & set(client.list_database_names())
 
 
+def test_the_version_is_a_document_from_the_first_start(client):
+    assert "admin" in client.list_database_names()
+    assert client.admin["system.version"].find_one({"_id": "featureCompatibilityVersion"})["version"] == "6.0"
+
+
+@pytest.mark.parametrize("source, target, code, message", [
+    ("none", "v", 26, "Source collection {db}.none does not exist"), ("none", "a", 26, "Source collection {db}.none does not exist"),
+    ("none", "other.v", 26, "source namespace does not exist"), ("v", "v", 20, "Can't rename a collection to itself"),
+    ("none", "none", 20, "Can't rename a collection to itself"), ("v", "w", 166, "cannot rename view: {db}.v"),
+    ("a", "v", 48, "a view already exists with that name: {db}.v"),
+])
+def test_rename_of_what_is_not_there_or_a_view(client, db, source, target, code, message):
+    db.a.insert_one({})
+    db.create_collection("v", viewOn="a", pipeline=[])
+    target = target if "." in target else f"{db.name}.{target}"
+    for drops in (False, True):
+        with pytest.raises(OperationFailure) as error:
+            client.admin.command("renameCollection", f"{db.name}.{source}", to=target, dropTarget=drops)
+        assert (error.value.code, error.value.details["errmsg"]) == (code, message.format(db=db.name))
+
+
 def test_rename_moves_documents_and_indexes(client, db):
     db.a.insert_many([{"_id": i, "x": i} for i in range(10)])
     db.a.create_index("x")

@@ -104,6 +104,33 @@ def test_a_join_by_fields_comes_before_a_search(on):
     assert joined("nothing") == []
 
 
+@pytest.mark.parametrize("stage", FIRST, ids=lambda stage: next(iter(stage)))
+def test_a_join_by_fields_comes_before_a_stage_that_must_be_the_first(on, stage):
+    join = {"$lookup": {"from": "c", "localField": "a", "foreignField": "a", "pipeline": [stage], "as": "found"}}
+    if "$documents" in stage:
+        # The condition follows these.
+        assert [len(one["found"]) for one in on.c.aggregate([{"$sort": {"_id": 1}}, join])] == [0, 1, 0]
+        return
+    code, message = misplaced(stage)
+    assert refused(lambda: list(on.c.aggregate([join]))) == (code, f"PlanExecutor error during aggregation :: caused by :: {message}")
+    assert list(on.none.aggregate([join])) == [], "of no document"
+
+
+@pytest.mark.parametrize("search", [
+    {"$alwaysFalse": 1, **TEXT["$match"]}, {"$or": [{"$alwaysTrue": 1}, TEXT["$match"]]}, {"$and": [{"a": 1}, TEXT["$match"]]},
+], ids=str)
+def test_a_search_anywhere_in_a_condition_must_be_the_first(on, search):
+    assert refused(lambda: list(on.c.aggregate([{"$match": {}}, {"$match": search}]))) == misplaced(TEXT)
+
+
+@pytest.mark.parametrize("view", ["plain", "cut", "m"])
+def test_a_projection_of_find_that_no_pipeline_has(on, view):
+    message = "Unsupported in view pipeline: Invalid $project :: caused by :: Cannot use $elemMatch in this context"
+    projection = {"a": {"$elemMatch": {"$gt": 1}}}
+    assert refused(lambda: list(on[view].find({}, projection))) == (168, message)
+    assert refused(lambda: on.command("explain", {"find": view, "projection": projection})) == (168, message)
+
+
 def test_a_view_is_joined_twice(on):
     union = {"$unionWith": "cut"}
     assert len(list(on.c.aggregate([union, union]))) == 5

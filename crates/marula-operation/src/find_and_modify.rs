@@ -7,7 +7,7 @@ use marula_bson::{Doc, DocBuf, Value};
 use marula_db::session::Done;
 use marula_db::write::Written;
 use marula_db::{Change, Collection, Namespace, RecordKey, Shape, WriteOp};
-use marula_error::{Error, Result, codes, errors};
+use marula_error::{Code, Error, Result, codes, errors};
 use marula_plan::{Query, Wording, query, without_collection};
 use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
@@ -283,7 +283,9 @@ fn recorded(answer: &Result<DocBuf>) -> Done {
 
 /// Adds mongod's prefix for errors of an execution.
 fn executor_error(error: Error) -> Error {
-    if error.code() == codes::WriteConflict || ends_command(&error) {
+    const BEFORE_EXECUTION: [Code; 2] =
+        [codes::WriteConflict, codes::OperationNotSupportedInTransaction];
+    if BEFORE_EXECUTION.contains(&error.code()) || ends_command(&error) {
         return error;
     }
     error.caused_by("Plan executor error during findAndModify")

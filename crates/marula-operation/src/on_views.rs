@@ -2,7 +2,7 @@
 
 use marula_bson::{ArrayWriter, Doc, DocBuf, Value, doc};
 use marula_db::Namespace;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, codes, errors};
 
 use crate::aggregate::{AggregateOp, Prepared};
 use crate::args::Arguments;
@@ -23,7 +23,7 @@ const UNWOUND: &str = "_internalUnwoundArray";
 
 /// Prepares a `find`, which was checked as a `find`, on the view `ns`.
 ///
-/// Errors: those of its options and of its stages.
+/// Errors: those of its options and of its stages, see [`unsupported`].
 pub fn prepare_find<'a>(
     request: &impl Arguments<'a>,
     env: &Env<'_>,
@@ -31,7 +31,15 @@ pub fn prepare_find<'a>(
 ) -> Result<Prepared<'static>> {
     let stages = stages_of_find(request)?;
     let op = AggregateOp::of_stages(request, stages.as_doc(), hint(request), false);
-    op.prepare(env, ns)?.with_hint()
+    op.prepare(env, ns).and_then(Prepared::with_hint).map_err(unsupported)
+}
+
+/// Adds mongod's prefix to an error about what a `find` has and a pipeline does not.
+pub fn unsupported(error: Error) -> Error {
+    if error.code() != codes::InvalidPipelineOperator {
+        return error;
+    }
+    Error::new(error.code(), format!("Unsupported in view pipeline: {}", error.message()))
 }
 
 /// Rejects a `find` on a view with options that a pipeline does not have.

@@ -35,6 +35,7 @@ errors! {
     view_there(ns: &Namespace) = NamespaceExists, "A view already exists. NS: {ns}";
     differs_in_case(known: &str, wanted: &str) = 13_297, "db already exists with different case already have: [{known}] trying to create [{wanted}]";
     ns_not_found() = NamespaceNotFound, "ns not found";
+    source_not_found_across() = NamespaceNotFound, "source namespace does not exist";
     source_not_found(ns: &Namespace) = NamespaceNotFound, "Source collection {ns} does not exist";
     target_exists() = NamespaceExists, "target namespace exists";
     rename_to_itself() = IllegalOperation, "Can't rename a collection to itself";
@@ -256,7 +257,8 @@ impl Db {
     /// Renames a collection, also into another database; `drop_target` drops an existing collection
     /// with the new name.
     ///
-    /// Errors: `source_not_found`, `target_exists`, `rename_to_itself`, the naming rules.
+    /// Errors: `source_not_found`, `source_not_found_across`, `target_exists`, `rename_to_itself`,
+    /// the naming rules.
     pub fn rename_collection(
         &self,
         from: &Namespace,
@@ -271,7 +273,10 @@ impl Db {
         if from == to {
             return Err(rename_to_itself());
         }
-        let collection = self.collection(from).ok_or_else(|| source_not_found(from))?;
+        let collection = self.collection(from).ok_or_else(|| match from.db() == to.db() {
+            true => source_not_found(from),
+            false => source_not_found_across(),
+        })?;
         self.check_renamable(&collection)?;
         let target = self.collection(to);
         if target.is_some() && !drop_target {

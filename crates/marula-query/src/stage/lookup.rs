@@ -24,7 +24,7 @@ use super::passage::Passage;
 use super::pipeline::PipelineParent;
 use super::source::check_size;
 use super::unwind::Unwind;
-use super::{Env, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step, deep_path};
+use super::{Env, Kind, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step, deep_path};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path, print};
@@ -65,7 +65,7 @@ pub(super) struct Lookup {
     stages: Option<ValueBuf>,
     pipeline: Pipeline,
     /// The error of the pipeline that is reported with the first document: of its constants, or a
-    /// misplaced text search.
+    /// stage that must be the first.
     failure: Option<Error>,
 }
 
@@ -129,8 +129,12 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     if from.is_none() && !pipeline.is_origin() {
         return Err(no_from_nor_documents());
     }
-    // The condition on the fields is before the pipeline.
-    let failure = fields.as_ref().and_then(|_| pipeline.check_text_position().err());
+    // The condition on the fields is before the pipeline, or after documents of its own.
+    let first = pipeline.stages().first();
+    let makes_documents = first.is_some_and(|stage| matches!(stage.kind(), Kind::Origin));
+    let following = stages.filter(|_| fields.is_some() && !makes_documents);
+    let failure =
+        following.and_then(|stages| Pipeline::check_following(stages, context.version).err());
     let stages = stages.map(|stages| Value::Array(stages).to_buf());
     let outer = OuterVariables::of(parser.context);
     parser.push(Lookup { from, to, fields, variables, outer, stages, pipeline, failure });

@@ -130,7 +130,7 @@ impl Pipeline {
         let Some(first) = array.values().next() else { return Ok(()) };
         let (row, argument) = find_row(first, version)?;
         match row.name {
-            "$match" if argument.as_doc().is_some_and(text::has_search) => Err(text_not_first()),
+            _ if searches_text(row, argument) => Err(text_not_first()),
             name if row.place == StagePlace::First => Err(must_be_first(name)),
             _ => Ok(()),
         }
@@ -144,16 +144,6 @@ impl Pipeline {
     ) -> Result<Pipeline> {
         let context = with_metadata(array, context, inside);
         Parser::new(&context, inside, 1).complete(array, |parser| parser.finish())
-    }
-
-    /// Checks the pipeline as one that follows a condition.
-    ///
-    /// Errors: `text_not_first`.
-    pub(super) fn check_text_position(&self) -> Result<()> {
-        match self.stages.first().is_some_and(|stage| searches_text(&**stage)) {
-            true => Err(text_not_first()),
-            false => Ok(()),
-        }
     }
 
     /// Returns the pipeline with one more stage at its front, or after a first stage that produces
@@ -411,14 +401,11 @@ impl<'c> Parser<'c> {
             return Err(too_many_stages());
         }
         self.asked = Asked::of(array);
-        // The end of each user stage's own stages.
-        let mut ends = Vec::with_capacity(count);
         for item in array.values() {
             let (row, argument) = find_row(item, self.context.version)?;
             usage::STAGES.note(row.name);
             self.parsing = row.name;
             (row.parse)(argument, self)?;
-            ends.push(self.stages.len());
         }
         // Checked once all of them are valid: first whether they are permitted in this kind of
         // pipeline, then their positions.
@@ -428,8 +415,8 @@ impl<'c> Parser<'c> {
         }
         let is_stream =
             self.stages.first().is_some_and(|stage| matches!(stage.kind(), Kind::ChangeStream(_)));
-        for (index, (item, end)) in array.values().zip(ends).enumerate() {
-            let (row, _) = find_row(item, self.context.version)?;
+        for (index, item) in array.values().enumerate() {
+            let (row, argument) = find_row(item, self.context.version)?;
             if is_stream && !change_stream::permits(row.name) {
                 return Err(change_stream::not_permitted(row.name));
             }
@@ -442,7 +429,7 @@ impl<'c> Parser<'c> {
                 }
             }
             self.check_place(row, index, count)?;
-            if index > 0 && self.stages[..end].last().is_some_and(|it| searches_text(&**it)) {
+            if index > 0 && searches_text(row, argument) {
                 return Err(text_not_first());
             }
         }
@@ -490,8 +477,8 @@ impl<'c> Parser<'c> {
 }
 
 /// Returns whether a stage is a `$match` with a text search.
-fn searches_text(stage: &dyn Stage) -> bool {
-    matches!(stage.kind(), Kind::Match(filter) if filter.text().is_some())
+fn searches_text(row: &StageRow, argument: Value<'_>) -> bool {
+    row.name == "$match" && argument.as_doc().is_some_and(text::has_search)
 }
 
 /// Returns whether a stage is permitted in a `$facet`; a stage with an inner pipeline is if all

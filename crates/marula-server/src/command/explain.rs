@@ -157,7 +157,13 @@ fn explain(
         _ => None,
     };
     match &stages {
-        Some(stages) => pipeline(ctx, request, &ns, stages.as_doc(), verbosity, reply)?,
+        Some(stages) => {
+            let explained = pipeline(ctx, request, &ns, stages.as_doc(), verbosity, reply);
+            match request.command.name {
+                "find" => explained.map_err(on_views::unsupported)?,
+                _ => explained?,
+            }
+        }
         None => {
             let query = ExplainedQuery::read(ctx, request, &ns)?;
             let (output, _) = query.output(ctx, &ns, verbosity)?;

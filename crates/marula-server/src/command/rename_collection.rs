@@ -80,17 +80,18 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     let is_view = |ns: &Namespace| {
         db.collection(ns).is_some_and(|collection| collection.state().options.view.is_some())
     };
-    if is_view(&from) {
+    let (has_source, changes_name) = (db.collection(&from).is_some(), from != to);
+    if is_view(&from) && changes_name {
         return Err(source_is_view(&from));
     }
-    if is_view(&to) && from != to {
+    if is_view(&to) && changes_name && has_source {
         return Err(target_is_view(&to));
     }
     let is_of_buckets = |ns: &Namespace| ns.collection().starts_with(BUCKETS_PREFIX);
     if is_of_buckets(&from) && !is_of_buckets(&to) {
         return Err(buckets_to_other(&from, &to));
     }
-    if db.collection(&from).is_some() {
+    if has_source {
         context.user_writes().check(from.db())?;
         context.user_writes().check(to.db())?;
     }
