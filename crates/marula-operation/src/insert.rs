@@ -1,7 +1,8 @@
 //! `insert`: adds documents to a collection, which is created if it does not exist.
 
 use marula_bson::Doc;
-use marula_db::write::{InsertReport, check_id, check_in_transaction, is_of_index};
+use marula_db::index::is_about_keys;
+use marula_db::write::{InsertReport, check_id, check_in_transaction};
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Error, Result, errors};
 
@@ -139,8 +140,8 @@ impl<'a> InsertOp<'a> {
         let mut report = InsertReport::default();
         let mut documents = self.documents.iter().copied();
         op.insert_measurements(buckets, &mut documents, self.is_ordered, &mut report)?;
-        let is_of_index = report.errors.iter().any(|(_, error)| is_of_index(error));
-        let counts_all = self.is_ordered && !is_of_index;
+        let is_refused = report.errors.iter().any(|(_, error)| is_about_keys(error));
+        let counts_all = self.is_ordered && !is_refused;
         let counted = if counts_all { self.documents.len() } else { report.inserted };
         Ok(Inserted { report, counted })
     }

@@ -105,6 +105,7 @@ fn is_quick_predicate(predicate: &Predicate) -> bool {
         | Predicate::Mod { .. }
         | Predicate::Size(_)
         | Predicate::Bits(_)
+        | Predicate::BucketGeo(_)
         | Predicate::AlwaysFalse => true,
         Predicate::In(list) => list.regexes().is_empty(),
         // An expression may take much longer than its text is long, and so may a polygon.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use marula_bson::key_string::KeyStringWriter;
 use marula_bson::path::AmbiguousField;
 use marula_bson::{BStr, Collator, Doc, Value};
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 use marula_query::hashed_key::hashed_key;
 
 use super::kind::IndexKind;
@@ -28,11 +28,22 @@ const KEYS_BYTES_MAX: usize = 1 << 28;
 errors! {
     parallel_arrays(a: &BStr, b: &BStr) = CannotIndexParallelArrays, "cannot index parallel arrays [{a}] [{b}]";
     /// A measurement has an array in a field with an index.
-    pub measurement_array() = 5_930_501, "Indexed measurement field contains an array value";
+    pub(super) measurement_array() = 5_930_501, "Indexed measurement field contains an array value";
     hashed_array(path: &str) = 16_766, "Error: hashed indexes do not currently support array values. Found array at path: {path}";
     ambiguous_field(field: &AmbiguousField<'_>) = 16_746, "{field}";
     too_many_keys(count: usize) = 12_582, "the document has more than {count} keys in one index";
     keys_too_large(bytes: usize) = 12_583, "the document has more than {bytes} bytes of keys in one index";
+}
+
+/// The codes of the errors about a document's keys, of all kinds of indexes that buckets can have.
+const ABOUT_KEYS: &[i32] = &[
+    171, 12_582, 12_583, 13_026, 13_027, 13_068, 16_746, 16_755, 16_766, 16_804, 183_493, 183_934,
+    5_930_501,
+];
+
+/// Returns whether an index does not take a document, for the reason that the error is about.
+pub fn is_about_keys(error: &Error) -> bool {
+    ABOUT_KEYS.contains(&error.code().number())
 }
 
 /// The keys of one document in one index: key strings, each followed by its type bits, in one

@@ -23,6 +23,7 @@ errors! {
     unsupported_ttl(kind: &str) = CannotCreateIndex, "Index type '{kind}' cannot be a TTL index";
     text_collation(collation: &Doc<'_>) = CannotCreateIndex, "Index type 'text' does not support collation: {collation}";
     sphere_version(version: &Value<'_>) = CannotCreateIndex, "unsupported geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [1,2,3] are supported";
+    bucket_version(version: i32) = CannotCreateIndex, "unsupported geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [3] are supported";
     sphere_version_invalid(version: &Value<'_>) = CannotCreateIndex, "Invalid value for geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [1,2,3] are supported";
     sphere_version_fraction(version: &Value<'_>) = BadValue, "Expected field \"2dsphereIndexVersion\" to have a value exactly representable as a 64-bit integer, but found 2dsphereIndexVersion: {version}";
     flat_collation(collation: &Doc<'_>) = CannotCreateIndex, "Index type '2d' does not support collation: {collation}";
@@ -132,19 +133,13 @@ impl IndexKind {
             }
             Plugin::Flat => IndexKind::Places(Geography::Flat(grid(spec))),
             Plugin::Sphere => {
-                let version = match spec.get("2dsphereIndexVersion") {
-                    None => SPHERE_VERSION,
-                    Some(given) => match given.as_exact_i64() {
-                        Some(version @ 1..=3) => i32::try_from(version).unwrap_or(SPHERE_VERSION),
-                        None if given.as_f64().is_some_and(|number| !number.is_finite()) => {
-                            return Err(sphere_version_invalid(&given));
-                        }
-                        None if given.kind().is_number() => SPHERE_VERSION_FRACTION,
-                        _ => return Err(sphere_version(&given)),
-                    },
-                };
+                let version = version_of_sphere(spec)?;
                 IndexKind::Places(Geography::Sphere { version, coarsest: coarsest(spec) })
             }
+            Plugin::SphereOfBuckets => match version_of_sphere(spec)? {
+                version @ 1..=2 => return Err(bucket_version(version)),
+                _ => IndexKind::Places(Geography::SphereOfBuckets),
+            },
         };
         Ok((kind, draft.key.to_buf(), draft.pattern.parts.clone()))
     }
@@ -271,10 +266,25 @@ fn check_levels(spec: Doc<'_>) -> Result<()> {
     if finest < coarsest { Err(finest_too_coarse()) } else { Ok(()) }
 }
 
+/// The version of a `2dsphere` index.
+///
+/// Errors: `sphere_version`, `sphere_version_invalid`.
+fn version_of_sphere(spec: Doc<'_>) -> Result<i32> {
+    let Some(given) = spec.get("2dsphereIndexVersion") else { return Ok(SPHERE_VERSION) };
+    match given.as_exact_i64() {
+        Some(version @ 1..=3) => Ok(i32::try_from(version).unwrap_or(SPHERE_VERSION)),
+        None if given.as_f64().is_some_and(|number| !number.is_finite()) => {
+            Err(sphere_version_invalid(&given))
+        }
+        None if given.kind().is_number() => Ok(SPHERE_VERSION_FRACTION),
+        _ => Err(sphere_version(&given)),
+    }
+}
+
 /// Adds the options of a kind on places to the stored specification.
 pub(super) fn write_place_options(plugin: Plugin, spec: Doc<'_>, out: &mut DocWriter<'_>) {
     match plugin {
-        Plugin::Sphere => {
+        Plugin::Sphere | Plugin::SphereOfBuckets => {
             match spec.get("2dsphereIndexVersion") {
                 None => out.append("2dsphereIndexVersion", SPHERE_VERSION),
                 Some(version) => match version.as_exact_i64().map(i32::try_from) {

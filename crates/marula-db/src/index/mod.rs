@@ -24,7 +24,7 @@ use marula_storage::{Space, Stamp, Txn, View};
 
 use crate::keys::Ident;
 use crate::storage_error::ForClient;
-pub use keys::{KeyMaker, KeySet};
+pub use keys::{KeyMaker, KeySet, is_about_keys};
 pub use kind::IndexKind;
 use multikey::Marks;
 pub use multikey::{Multikey, PathArrays, component_bit};

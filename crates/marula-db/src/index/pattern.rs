@@ -47,6 +47,8 @@ pub(super) enum Plugin {
     Flat,
     /// Places on the globe.
     Sphere,
+    /// Points on the globe of a bucket's measurements.
+    SphereOfBuckets,
 }
 
 /// The kinds named by a string in the pattern.
@@ -55,6 +57,7 @@ const NAMED: &[(&str, Plugin)] = &[
     ("text", Plugin::Text),
     ("2d", Plugin::Flat),
     ("2dsphere", Plugin::Sphere),
+    ("2dsphere_bucket", Plugin::SphereOfBuckets),
 ];
 
 impl Plugin {

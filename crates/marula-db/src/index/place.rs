@@ -6,17 +6,19 @@
 
 use std::ops::ControlFlow;
 
-use marula_bson::{Collator, Doc, FieldPath, Type, Value};
+use marula_bson::{ByteSlice, Collator, Doc, FieldPath, Type, Value};
 use marula_error::{Error, Result, errors};
 use marula_query::geo::hash::Grid;
-use marula_query::geo::{cells, parse_stored};
+use marula_query::geo::{Geometry, cells, parse_stored};
 
-use super::keys::{KeyMaker, KeySet};
+use super::keys::{KeyMaker, KeySet, measurement_array};
 use super::multikey::component_bit;
 use super::spec::IndexSpec;
 
 errors! {
     no_sphere_keys(doc: &Doc<'_>, reason: &str) = 16_755, "Can't extract geo keys: {doc}  {reason}";
+    not_points(reason: &str) = 183_934, "Can't extract geo keys: {reason}";
+    only_points() = 183_493, "Time-series collections '2dsphere' indexes only support point data";
     flat_one_element(doc: &Doc<'_>) = 13_068, "geo field only has 1 element :: caused by :: {doc}";
     flat_not_numbers(doc: &Doc<'_>) = 13_026, "geo values must be 'legacy coordinate pairs' for 2d indexes :: caused by :: {doc}";
     flat_outside(min: f64, max: f64, doc: &Doc<'_>) = 13_027, "point not in interval of [ {min}, {max} ] :: caused by :: {doc}";
@@ -33,6 +35,9 @@ pub enum Geography {
         /// The level of the largest cells that the index holds.
         coarsest: u8,
     },
+    /// Cells of the globe with a point of one of a bucket's measurements. A bucket without a point
+    /// has no key.
+    SphereOfBuckets,
     /// Squares of the plane.
     Flat(Grid),
 }
@@ -42,6 +47,7 @@ impl Geography {
     pub fn name(self) -> &'static str {
         match self {
             Geography::Sphere { .. } => "2dsphere",
+            Geography::SphereOfBuckets => "2dsphere_bucket",
             Geography::Flat(_) => "2d",
         }
     }
@@ -67,6 +73,8 @@ impl KeyMaker {
                 let places = places(geography, &part.path, doc)?;
                 has_place |= !places.is_empty();
                 places.into_iter().map(Value::Int64).collect()
+            } else if geography == Geography::SphereOfBuckets && part.path.first() == b"control" {
+                bound(&part.path, doc)?
             } else {
                 literals(&part.path, doc)
             };
@@ -112,6 +120,24 @@ impl KeyMaker {
     }
 }
 
+/// The bound of a bucket's measurements at a path.
+///
+/// Errors: `measurement_array`.
+fn bound<'a>(path: &FieldPath, bucket: Doc<'a>) -> Result<Vec<Value<'a>>> {
+    let mut values = Vec::new();
+    let walked = path.walk(bucket, |leaf| {
+        if leaf.expanding_array().is_some() {
+            return ControlFlow::Break(measurement_array());
+        }
+        values.push(leaf.value.map_or(Value::Null, |value| value.get()));
+        ControlFlow::Continue(())
+    });
+    match walked {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(values),
+    }
+}
+
 /// The values at a path; array elements one by one.
 fn literals<'a>(path: &FieldPath, doc: Doc<'a>) -> Vec<Value<'a>> {
     let mut values = Vec::new();
@@ -126,9 +152,81 @@ fn literals<'a>(path: &FieldPath, doc: Doc<'a>) -> Vec<Value<'a>> {
     values
 }
 
+/// Adds the cells of the points of a bucket's measurements. The first two parts of the path name
+/// the bucket's field with the measurements' values, `data.a`, and the others the place in one of
+/// them.
+fn add_points(path: &FieldPath, bucket: Doc<'_>, found: &mut Vec<i64>) -> Result<()> {
+    let (column, rest) = path.parts().split_at(path.parts().len().min(2));
+    let column = column.iter().try_fold(Value::Document(bucket), |outer, name| {
+        outer.as_doc().and_then(|outer| outer.get(name))
+    });
+    let Some(Value::Document(column)) = column else { return Ok(()) };
+    if !rest.is_empty() {
+        let rest = FieldPath::new(rest.join(&b'.'));
+        for value in column.values() {
+            match value {
+                Value::Document(measured) => add_points_at(&rest, measured, found)?,
+                Value::Array(several) => {
+                    // A number in the path may be an index.
+                    add_points_at(&rest, several, found)?;
+                    let mut each = several.values().filter_map(|element| element.as_doc());
+                    each.try_for_each(|one| add_points_at(&rest, one, found))?;
+                }
+                _ => {}
+            }
+        }
+    } else {
+        for element in column {
+            add_point(&element.name.to_str_lossy(), element.value.get(), found)?;
+        }
+    }
+    // Measurements often come from the same place.
+    found.sort_unstable();
+    found.dedup();
+    Ok(())
+}
+
+/// Adds the cells of the points at a path.
+fn add_points_at(path: &FieldPath, measured: Doc<'_>, found: &mut Vec<i64>) -> Result<()> {
+    let name = path.parts().last().map_or_else(Default::default, |name| name.to_str_lossy());
+    let walked = path.walk(measured, |leaf| {
+        let added = leaf.value.map_or(Ok(()), |value| add_point(&name, value.get(), found));
+        added.map_or_else(ControlFlow::Break, ControlFlow::Continue)
+    });
+    match walked {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+fn add_point(name: &str, value: Value<'_>, found: &mut Vec<i64>) -> Result<()> {
+    if is_empty(value) {
+        return Ok(());
+    }
+    let place = parse_stored(name, value).map_err(|error| not_points(error.message()))?;
+    if !matches!(place, Geometry::Point(_)) {
+        return Err(only_points());
+    }
+    found.extend(cells::keys(&place, 0));
+    Ok(())
+}
+
+/// Returns whether a value of an indexed field is no place, which is permitted.
+fn is_empty(value: Value<'_>) -> bool {
+    match value {
+        Value::Null | Value::Undefined => true,
+        Value::Document(inner) | Value::Array(inner) => inner.is_empty(),
+        _ => false,
+    }
+}
+
 /// The keys of all places at a path.
 fn places(geography: Geography, path: &FieldPath, doc: Doc<'_>) -> Result<Vec<i64>> {
     let mut found = Vec::new();
+    if geography == Geography::SphereOfBuckets {
+        add_points(path, doc, &mut found)?;
+        return Ok(found);
+    }
     let name = path.to_string();
     let walked = path.walk(doc, |leaf| {
         let Some(value) = leaf.value else { return ControlFlow::Continue(()) };
@@ -136,6 +234,7 @@ fn places(geography: Geography, path: &FieldPath, doc: Doc<'_>) -> Result<Vec<i6
             Geography::Sphere { coarsest, .. } => {
                 add_cells(&name, value.get(), coarsest, doc, &mut found)
             }
+            Geography::SphereOfBuckets => Ok(()),
             Geography::Flat(grid) => add_squares(&grid, value.get(), doc, &mut found),
         };
         added.map_or_else(ControlFlow::Break, ControlFlow::Continue)
@@ -153,10 +252,8 @@ fn add_cells(
     doc: Doc<'_>,
     found: &mut Vec<i64>,
 ) -> Result<()> {
-    match value {
-        Value::Null | Value::Undefined => return Ok(()),
-        Value::Document(inner) | Value::Array(inner) if inner.is_empty() => return Ok(()),
-        _ => {}
+    if is_empty(value) {
+        return Ok(());
     }
     let refused = |reason: &str| no_sphere_keys(&doc, reason);
     let last = name.rsplit('.').next().unwrap_or(name);

@@ -11,7 +11,8 @@ use marula_query::update::Touched;
 
 use super::{Change, InsertReport, WriteOp, Written};
 use crate::collection::{Collection, State};
-use crate::index::keys::{KeyMaker, KeySet, measurement_array};
+use crate::index::IndexKind;
+use crate::index::keys::{KeyMaker, KeySet, is_about_keys};
 use crate::keys::RecordKey;
 use crate::session::{Done, StatementIds};
 use crate::time_series::bucket::{self, Bucket, Full};
@@ -52,9 +53,9 @@ impl WriteOp<'_> {
     /// error.
     ///
     /// Each measurement is a statement of the session. The outer error does not belong to a
-    /// measurement. Errors: `no_time` for each measurement without a valid time;
-    /// `measurement_array` for one with an array in a field with an index, and without an order
-    /// for those of its bucket's document and of later ones; a bucket that grows too large.
+    /// measurement. Errors: `no_time` for each measurement without a valid time; those of an index
+    /// that does not take one, without an order for those of its bucket's document and of later
+    /// ones; a bucket that grows too large.
     pub fn insert_measurements<'d>(
         &mut self,
         buckets: &Collection,
@@ -123,7 +124,7 @@ impl WriteOp<'_> {
             let group = &mut groups[number];
             match self.insert_into_one(buckets, group, report) {
                 Ok(()) => {}
-                Err(error) if is_of_index(&error) => {
+                Err(error) if is_about_keys(&error) => {
                     let rest = groups.iter().flat_map(|group| group.rest());
                     report.errors.extend(rest.map(|one| (one.position, error.clone())));
                     return Ok(());
@@ -210,7 +211,7 @@ impl WriteOp<'_> {
             Ok(Written::Changed) => Ok((added.get(), full.get())),
             Ok(_) => Ok((0, full.get())),
             // The document would be too large with all of them: they begin a new bucket.
-            Err(error) if is_of_document(&error) && !is_of_index(&error) => {
+            Err(error) if is_of_document(&error) && !is_about_keys(&error) => {
                 Ok((0, Some(Full::Size)))
             }
             Err(error) => Err(error),
@@ -293,22 +294,30 @@ fn statements_of(measurements: &[Measurement<'_>], ids: &StatementIds) -> Vec<(i
     measurements.iter().map(done).collect()
 }
 
-/// Checks that the indexes on measurements take one.
+/// Checks that the indexes take a measurement.
 ///
-/// Errors: `measurement_array`.
+/// Errors: those of the indexes' keys.
 fn check_indexes(state: &State, options: &TimeSeries, measurement: &Measurement<'_>) -> Result<()> {
-    let mut indexes =
-        state.indexes.iter().filter(|index| index.spec.is_on_measurements()).peekable();
-    if indexes.peek().is_none() || !has_array(measurement.doc) {
+    if state.indexes.is_empty() {
         return Ok(());
     }
-    let mut bucket = Bucket::begin(options, None, measurement.time_ms);
+    // Other values than places can be refused only if they are arrays.
+    let has_array = has_array(measurement.doc);
+    let mut indexes = (state.indexes.iter())
+        .filter(|index| has_array || matches!(index.spec.kind, IndexKind::Places(_)))
+        .peekable();
+    if indexes.peek().is_none() {
+        return Ok(());
+    }
+    let meta = options.meta_field.as_ref().and_then(|field| measurement.doc.get(field));
+    let meta = meta.map(|meta| meta.to_buf());
+    let mut bucket = Bucket::begin(options, meta, measurement.time_ms);
     fill(&mut bucket, options, std::slice::from_ref(measurement), collator(state));
     let (mut document, mut keys) = (Vec::new(), KeySet::default());
     bucket.write(&mut document);
     indexes.try_for_each(|index| {
         match KeyMaker::default().make(index, Doc::trusted(&document), &mut keys) {
-            Err(error) if is_of_index(&error) => Err(error),
+            Err(error) if is_about_keys(&error) => Err(error),
             // Of anything else the write itself decides.
             _ => Ok(()),
         }
@@ -324,13 +333,8 @@ fn has_array(doc: Doc<'_>) -> bool {
     })
 }
 
-/// Returns whether an index on measurements does not take an array of theirs.
-pub fn is_of_index(error: &Error) -> bool {
-    error.code() == measurement_array().code()
-}
-
 /// Returns whether an error is about the size or the depth of a document.
 fn is_of_document(error: &Error) -> bool {
     [codes::BSONObjectTooLarge, codes::BadValue, codes::Overflow].contains(&error.code())
-        || is_of_index(error)
+        || is_about_keys(error)
 }

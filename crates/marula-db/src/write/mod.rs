@@ -43,7 +43,6 @@ use crate::unit::{Parking, Unit, Write};
 pub use document::{DOCUMENT_BYTES_MAX, check_id, check_id_type, inserts_with_dollars, new_id};
 pub(crate) use duplicate::error as duplicate_key;
 pub use insert::InsertReport;
-pub use measurements::is_of_index;
 
 errors! {
     capped_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Collection '{ns}' is a capped collection. Writes in transactions are not allowed on capped collections.";

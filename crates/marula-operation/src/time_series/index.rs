@@ -33,12 +33,6 @@ pub fn of_buckets(
     spec: Doc<'_>,
     collation: Option<&Collation>,
 ) -> Result<DocBuf> {
-    if spec.get("unique").is_some_and(|unique| unique.is_truthy()) {
-        return Err(no_unique());
-    }
-    if spec.get("expireAfterSeconds").is_some() {
-        return Err(no_ttl());
-    }
     let key = match spec.get("key") {
         // A missing key is the same error as for any index.
         None => return Ok(spec.to_buf()),
@@ -54,6 +48,12 @@ pub fn of_buckets(
     let mut of_buckets = DocBuf::new();
     for field in key {
         needs_original |= push_field(options, key, field, &mut of_buckets)?;
+    }
+    if spec.get("unique").is_some_and(|unique| unique.is_truthy()) {
+        return Err(no_unique());
+    }
+    if spec.get("expireAfterSeconds").is_some() {
+        return Err(no_ttl());
     }
     if needs_original && spec.get("sparse").is_some() {
         return Err(sparse_measurements());

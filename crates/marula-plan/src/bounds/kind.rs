@@ -55,6 +55,13 @@ pub static KINDS: &[PartKind] = &[
         holds_value: false,
     },
     PartKind {
+        name: "2dsphere_bucket",
+        bounds: places::bucket_bounds,
+        is_ordered: false,
+        keeps_equality: false,
+        holds_value: false,
+    },
+    PartKind {
         name: "2d",
         bounds: places::flat_bounds,
         is_ordered: false,

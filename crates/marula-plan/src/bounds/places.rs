@@ -26,6 +26,16 @@ pub(super) fn sphere_bounds(predicate: &Predicate, part: &PartView<'_>) -> Optio
     }
 }
 
+/// Returns the bounds of `predicate` on a part of a `2dsphere_bucket` index.
+pub(super) fn bucket_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
+    match (predicate, part.geography) {
+        (Predicate::BucketGeo(test), Some(Geography::SphereOfBuckets)) => {
+            cells::area(&test.geometry, 0).map(|area| bounds_of(&area))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the bounds of `predicate` on the part of a `2d` index.
 pub(super) fn flat_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
     match (predicate, part.geography) {
@@ -69,8 +79,12 @@ fn tests_place(node: &Node, geography: Geography, is_place: &dyn Fn(&FieldPath) 
         Node::Path(at) => match &at.predicate {
             Predicate::Geo(test) if is_place(&at.path) => match geography {
                 Geography::Sphere { .. } => test.geometry.is_on_globe(),
+                Geography::SphereOfBuckets => false,
                 Geography::Flat(_) => Grid::can_search(&test.geometry),
             },
+            Predicate::BucketGeo(_) => {
+                geography == Geography::SphereOfBuckets && is_place(&at.path)
+            }
             _ => false,
         },
         _ => false,

@@ -38,6 +38,7 @@ pub(super) fn bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bound
         | Predicate::Bits(_)
         | Predicate::ElemMatchObject(_)
         | Predicate::Geo(_)
+        | Predicate::BucketGeo(_)
         | Predicate::Near(_)
         | Predicate::All(_)
         | Predicate::AlwaysFalse => None,

@@ -100,6 +100,7 @@ fn place_of(index: &Index, query: &Query) -> Option<usize> {
     let IndexKind::Places(geography) = index.spec.kind else { return None };
     let can_measure = match geography {
         Geography::Sphere { .. } => test.near.unit != Unit::Plane,
+        Geography::SphereOfBuckets => false,
         Geography::Flat(_) => test.near.unit != Unit::Meters,
     };
     let mut parts = index.spec.parts.iter().zip(index.spec.key.as_doc().values());

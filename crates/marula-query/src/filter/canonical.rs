@@ -339,7 +339,7 @@ pub(super) fn rank_of(predicate: &Predicate) -> u8 {
         },
         Predicate::Not(_) => RANK_NOT,
         Predicate::Type(_) => RANK_NOT + 2,
-        Predicate::Geo(_) => RANK_NOT + 3,
+        Predicate::Geo(_) | Predicate::BucketGeo(_) => RANK_NOT + 3,
         Predicate::AlwaysFalse => RANK_NOT + 6,
         Predicate::Near(_) => RANK_NOT + 8,
         Predicate::InternalExpr(constant) => RANK_NOT + 9 + constant.op as u8,

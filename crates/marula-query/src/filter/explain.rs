@@ -6,8 +6,9 @@ use bstr::ByteSlice;
 use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, FieldPath, Type, Value};
 
 use super::expr;
+use super::geo::GeoTest;
 use super::in_list::InList;
-use super::node::{Bits, Node, Predicate, TypeSet};
+use super::node::{Bits, Node, PathNode, Predicate, TypeSet};
 use super::number::narrow;
 use super::types::code_of;
 
@@ -26,6 +27,9 @@ fn write_node(node: &Node, out: &mut DocWriter<'_>) {
             out.append("$alwaysFalse", 1);
         }
         Node::Not(child) => write_children("$nor", std::slice::from_ref(&**child), out),
+        Node::Path(PathNode { path, predicate: Predicate::BucketGeo(test) }) => {
+            write_bucket_geo(path, test, out);
+        }
         Node::Path(at) => write_path(&at.path, &at.predicate, out),
         Node::Expr(expr) => {
             out.append_raw("$expr", expr.to_value().as_raw());
@@ -57,6 +61,15 @@ fn write_path(path: &FieldPath, predicate: &Predicate, out: &mut DocWriter<'_>) 
     write_predicate(predicate, &mut out.begin_doc(path.parts().join(&b'.')));
 }
 
+fn write_bucket_geo(path: &FieldPath, test: &GeoTest, out: &mut DocWriter<'_>) {
+    let mut inner = out.begin_doc("$_internalBucketGeoWithin");
+    if let Some(operator) = test.text.as_doc().iter().next() {
+        inner.append_raw("withinRegion", operator.value);
+    }
+    // The first part is the bucket's `data`.
+    inner.append("field", Value::String(path.parts()[1..].join(&b'.').as_bstr()));
+}
+
 /// Writes the predicate's operators into the object under the path.
 fn write_predicate(predicate: &Predicate, out: &mut DocWriter<'_>) {
     match predicate {
@@ -85,7 +98,7 @@ fn write_predicate(predicate: &Predicate, out: &mut DocWriter<'_>) {
             out.append("$size", &narrow(*size));
         }
         Predicate::Bits(test) => write_bits(test, out),
-        Predicate::Geo(test) => append_all(&test.text, out),
+        Predicate::Geo(test) | Predicate::BucketGeo(test) => append_all(&test.text, out),
         Predicate::Near(test) => append_all(&test.text, out),
         Predicate::ElemMatchObject(filter) => write_node(filter, &mut out.begin_doc("$elemMatch")),
         Predicate::ElemMatchValue(list) => {

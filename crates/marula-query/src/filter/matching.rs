@@ -209,7 +209,7 @@ impl Matcher<'_> {
             }
             Predicate::Bits(test) => bits::matches(test, value.get()),
             Predicate::Geo(test) => geo::matches(test, value.get()),
-            Predicate::Near(_) => true,
+            Predicate::BucketGeo(_) | Predicate::Near(_) => true,
             Predicate::ElemMatchObject(filter) => return self.elem_match_object(filter, value),
             Predicate::ElemMatchValue(list) => return self.elem_match_value(list, value),
             Predicate::Not(inner) => {
@@ -283,7 +283,7 @@ fn holds_for_missing(predicate: &Predicate) -> bool {
         Predicate::Compare(constant) => holds_for_nothing(constant),
         Predicate::InternalExpr(constant) => expr_holds_for_missing(constant),
         Predicate::In(list) => list.has_null(),
-        Predicate::Near(_) => true,
+        Predicate::BucketGeo(_) | Predicate::Near(_) => true,
         _ => false,
     }
 }

@@ -93,6 +93,9 @@ pub enum Predicate {
     Bits(Bits),
     /// `$geoWithin` and `$geoIntersects`.
     Geo(GeoTest),
+    /// `$_internalBucketGeoWithin`: the condition on the places in a bucket that follows from one
+    /// on its measurements, for indexes. Every bucket passes: the measurements are tested anyway.
+    BucketGeo(GeoTest),
     /// `$near` and similar: every document passes; an index selects and sorts.
     Near(NearTest),
     /// `$elemMatch` with a filter: an element of the array is a document that matches.

@@ -127,7 +127,9 @@ impl Outline<'_> {
             Predicate::Bits(test) => {
                 write!(f, "{path} {}: {:?}", test.op.name(), test.positions)
             }
-            Predicate::Geo(test) => writeln!(f, "GEO raw = {{ {path}: {} }}", test.text.as_doc()),
+            Predicate::Geo(test) | Predicate::BucketGeo(test) => {
+                writeln!(f, "GEO raw = {{ {path}: {} }}", test.text.as_doc())
+            }
             Predicate::Near(test) => {
                 let (farthest, is_angle) =
                     (short_double_text(test.near.max), test.near.unit == Unit::Radians);

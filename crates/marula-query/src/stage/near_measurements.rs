@@ -6,14 +6,17 @@
 //!
 //! Source: manual "`$geoNear` (aggregation)"; compared with mongod 6.0.
 
+use std::f64::consts::PI;
 use std::sync::Arc;
 
 use marula_bson::{ByteSlice, Doc, DocBuf, FieldPath, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::r#match::Match;
 use super::{Env, GeoNear, Kind, Pipeline, Sort, Source, Stage, Step, UnpackBucket};
 use crate::context::Context;
-use crate::filter::NearTest;
+use crate::filter::{Filter, NearTest};
+use crate::geo::{EARTH_RADIUS_METERS, Near};
 use crate::sort::SortPattern;
 
 errors! {
@@ -87,6 +90,7 @@ impl<'p> Found<'p> {
         }
         let filter = search.filter(path, context).map_err(|error| not_parsed(error.message()))?;
         let test = filter.near().map(|(_, test)| test.clone());
+        let around = test.as_ref().and_then(|test| around(path, &test.near));
         let distances = Distances { path: path.clone(), test, search: search.clone() };
         let by_distance = DocBuf::build(|out| {
             out.append(search.distance_field().text().as_bstr(), 1);
@@ -94,8 +98,30 @@ impl<'p> Found<'p> {
         let pattern = SortPattern::parse(by_distance.as_doc(), context)?;
         whole[at] = Arc::new(distances);
         whole.insert(at + 1, Arc::new(Sort::new(pattern, by_distance)));
+        if let Some(around) = around {
+            let filter = Filter::parse(around.as_doc(), context)?;
+            whole.insert(at, Arc::new(Match::new(filter)));
+        }
         Ok(whole)
     }
+}
+
+/// Returns a condition that the places within the maximum distance meet, for an index of the places
+/// in buckets; `None` if there is no maximum on the globe.
+fn around(path: &FieldPath, near: &Near) -> Option<DocBuf> {
+    // The distance is computed in another way than the condition.
+    const MARGIN_RADIANS: f64 = 1e-9;
+    let radius = near.in_metres(near.max) / EARTH_RADIUS_METERS + MARGIN_RADIANS;
+    if near.is_planar() || radius.is_nan() || radius >= PI {
+        return None;
+    }
+    Some(DocBuf::build(|out| {
+        let mut operators = out.begin_doc(path.to_string());
+        let mut within = operators.begin_doc("$geoWithin");
+        let mut circle = within.begin_array("$centerSphere");
+        circle.begin_array().push(near.point.x).push(near.point.y);
+        circle.push(radius);
+    }))
 }
 
 /// Adds its distance to each document that has one within the limits, and drops the others.

@@ -91,12 +91,16 @@ const OPTIONS_OF_CLUSTERED: &[&str] =
 /// The options of an index on `_id`.
 const OPTIONS_OF_ID: &[&str] = &["v", "key", "name", "ns", "collation"];
 
+const OPTIONS_OF_SPHERE: &[&str] =
+    &["2dsphereIndexVersion", "finestIndexedLevel", "coarsestIndexedLevel"];
+
 /// The options of single kinds of indexes; where unknown options are ignored, so are those of other
 /// kinds.
 const OPTIONS_OF_KINDS: &[(Plugin, &[&str])] = &[
     (Plugin::Text, &["weights", "textIndexVersion"]),
     (Plugin::Flat, &["bits", "min", "max"]),
-    (Plugin::Sphere, &["2dsphereIndexVersion", "finestIndexedLevel", "coarsestIndexedLevel"]),
+    (Plugin::Sphere, OPTIONS_OF_SPHERE),
+    (Plugin::SphereOfBuckets, OPTIONS_OF_SPHERE),
     (Plugin::Wildcard, &["wildcardProjection"]),
 ];
 

@@ -2,8 +2,9 @@
 //! need not be unpacked.
 //!
 //! Conditions on the meta value hold for the whole bucket, under another name. Those on the time
-//! bound the times in the bucket's `control` document, and the seconds in its `_id`. Other
-//! conditions are evaluated only on the measurements.
+//! bound the times in the bucket's `control` document, and the seconds in its `_id`. Those on
+//! places can have an index of the places in a bucket. Other conditions are evaluated only on the
+//! measurements.
 
 use marula_bson::{FieldPath, ObjectId, Value};
 
@@ -31,14 +32,22 @@ impl UnpackBucket {
         if let Some(on_meta) = self.on_meta(node) {
             return out.push(on_meta);
         }
-        let Node::Path(PathNode { path, predicate: Predicate::Compare(compare) }) = node else {
-            return;
-        };
+        let Node::Path(PathNode { path, predicate }) = node else { return };
         let is_time = path.is_single() && *path.first() == *self.time_field;
-        if let Value::DateTime(time_ms) = compare.value.get()
-            && is_time
-        {
-            self.gather_time(compare.op, time_ms, out);
+        match predicate {
+            Predicate::Compare(compare) if is_time => {
+                if let Value::DateTime(time_ms) = compare.value.get() {
+                    self.gather_time(compare.op, time_ms, out);
+                }
+            }
+            Predicate::Geo(test) if !is_time => {
+                let path = FieldPath::new(format!("data.{path}").as_bytes());
+                out.push(Node::Path(PathNode {
+                    path,
+                    predicate: Predicate::BucketGeo(test.clone()),
+                }));
+            }
+            _ => {}
         }
     }
 

@@ -79,7 +79,7 @@ const FEATURES: &[Feature] = &[
     ("2d", |spec| matches!(spec.kind, IndexKind::Places(Geography::Flat(_)))),
     ("2dsphere", |spec| matches!(spec.kind, IndexKind::Places(Geography::Sphere { .. }))),
     // Places in measurements have no index here.
-    ("2dsphere_bucket", |_| false),
+    ("2dsphere_bucket", |spec| matches!(spec.kind, IndexKind::Places(Geography::SphereOfBuckets))),
     ("collation", |spec| spec.collation.is_some()),
     ("compound", |spec| field_count(spec) > 1),
     ("hashed", |spec| matches!(spec.kind, IndexKind::Hashed { .. })),
