@@ -42,7 +42,7 @@ def test_a_folder_that_is_sound(own):
     own.kill()
     before = files(own.dbpath)
     found = check(own.dbpath)
-    assert (found.returncode, found.stdout) == (0, "2 collections, 1714 documents, 0 faults\n"), found.stderr
+    assert (found.returncode, found.stdout) == (0, "3 collections, 1715 documents, 0 faults\n"), found.stderr
     assert files(own.dbpath) == before, "the check has changed the folder"
     own.start()
     with pymongo.MongoClient(own.uri) as client:

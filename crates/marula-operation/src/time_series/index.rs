@@ -11,7 +11,7 @@ use marula_error::{Code, Error, Result, codes, errors};
 use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
-use marula_query::stage::{Kind, Pipeline};
+use marula_query::stage::{Kind, Pipeline, UnpackBucket};
 
 errors! {
     no_unique() = InvalidOptions, "Unique indexes are not supported on time-series collections";
@@ -150,7 +150,8 @@ pub(super) fn meta_path(options: &TimeSeries, path: &str) -> Option<String> {
 fn bucket_filter(options: &TimeSeries, condition: Doc<'_>) -> Result<DocBuf> {
     let context = QueryContext::default();
     let filter = Filter::parse(condition, &context)?;
-    Ok(filter_of_buckets(options, &filter, &context)?.to_doc())
+    let of = |unpack: &UnpackBucket| unpack.stored_bucket_filter(&filter, &context);
+    Ok(of_unpacking(options, &context, of)?.to_doc())
 }
 
 /// Returns the condition that holds for the buckets of all measurements that match.
@@ -159,9 +160,18 @@ pub(super) fn filter_of_buckets(
     filter: &Filter,
     context: &QueryContext,
 ) -> Result<Filter> {
+    of_unpacking(options, context, |unpack| unpack.bucket_filter(filter, context))
+}
+
+/// Returns the filter that is made with the stage that unpacks the buckets.
+fn of_unpacking(
+    options: &TimeSeries,
+    context: &QueryContext,
+    filter: impl FnOnce(&UnpackBucket) -> Filter,
+) -> Result<Filter> {
     let pipeline = Pipeline::parse(options.pipeline().as_doc(), context)?;
     match pipeline.stages().first().map(|stage| stage.kind()) {
-        Some(Kind::Unpack(unpack)) => Ok(unpack.bucket_filter(filter, context)),
+        Some(Kind::Unpack(unpack)) => Ok(filter(unpack)),
         _ => Ok(Filter::everything(context)),
     }
 }

@@ -342,6 +342,17 @@ pub(super) fn rank_of(predicate: &Predicate) -> u8 {
         Predicate::Geo(_) | Predicate::BucketGeo(_) => RANK_NOT + 3,
         Predicate::AlwaysFalse => RANK_NOT + 6,
         Predicate::Near(_) => RANK_NOT + 8,
-        Predicate::InternalExpr(constant) => RANK_NOT + 9 + constant.op as u8,
+        Predicate::InternalExpr(constant) => RANK_NOT + 9 + rank_in_expressions(constant.op),
+    }
+}
+
+/// The rank among comparisons that follow from those of an expression.
+fn rank_in_expressions(op: CompareOp) -> u8 {
+    match op {
+        CompareOp::Eq => 0,
+        CompareOp::Gt => 1,
+        CompareOp::Gte => 2,
+        CompareOp::Lt => 3,
+        CompareOp::Lte => 4,
     }
 }

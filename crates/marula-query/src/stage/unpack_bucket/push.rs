@@ -2,21 +2,44 @@
 //! need not be unpacked.
 //!
 //! Conditions on the meta value hold for the whole bucket, under another name. Those on the time
-//! bound the times in the bucket's `control` document, and the seconds in its `_id`. Those on
-//! places can have an index of the places in a bucket. Other conditions are evaluated only on the
-//! measurements.
+//! bound the times in the bucket's `control` document, and the seconds in its `_id`. Comparisons of
+//! another field bound its least and its greatest value in the `control` document: the values of a
+//! field in one bucket are all of one type. Those on places can have an index of the places in a
+//! bucket. Other conditions are evaluated only on the measurements.
 
-use marula_bson::{FieldPath, ObjectId, Value};
+use marula_bson::{FieldPath, ObjectId, Type, Value, ValueBuf};
 
 use super::UnpackBucket;
 use crate::context::Context;
 use crate::filter::{Compare, CompareOp, Filter, Node, PathNode, Predicate};
 
+/// The fields of a bucket with the least and the greatest values of its measurements.
+const MIN: &str = "control.min";
+const MAX: &str = "control.max";
+
+/// The conditions on measurements that are translated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    All,
+    /// Those whose translation a client can write, too.
+    Stored,
+}
+
 impl UnpackBucket {
     /// Returns the condition that the buckets of all matching measurements meet.
     pub fn bucket_filter(&self, filter: &Filter, context: &Context) -> Filter {
+        self.filter_of(filter, Extent::All, context)
+    }
+
+    /// Same as [`bucket_filter`](UnpackBucket::bucket_filter), in the language of stored filters:
+    /// from the conditions on the meta value and on the time.
+    pub fn stored_bucket_filter(&self, filter: &Filter, context: &Context) -> Filter {
+        self.filter_of(filter, Extent::Stored, context)
+    }
+
+    fn filter_of(&self, filter: &Filter, extent: Extent, context: &Context) -> Filter {
         let mut conditions = Vec::new();
-        self.gather(filter.root(), &mut conditions);
+        self.gather(filter.root(), extent, &mut conditions);
         Filter::from_node(Node::And(conditions), context)
     }
 
@@ -25,30 +48,37 @@ impl UnpackBucket {
         self.on_meta(filter.root()).is_some()
     }
 
-    fn gather(&self, node: &Node, out: &mut Vec<Node>) {
+    fn gather(&self, node: &Node, extent: Extent, out: &mut Vec<Node>) {
         if let Node::And(children) = node {
-            return children.iter().for_each(|child| self.gather(child, out));
+            return children.iter().for_each(|child| self.gather(child, extent, out));
         }
         if let Some(on_meta) = self.on_meta(node) {
             return out.push(on_meta);
         }
-        let Node::Path(PathNode { path, predicate }) = node else { return };
-        let is_time = path.is_single() && *path.first() == *self.time_field;
-        match predicate {
-            Predicate::Compare(compare) if is_time => {
-                if let Value::DateTime(time_ms) = compare.value.get() {
-                    self.gather_time(compare.op, time_ms, out);
-                }
-            }
-            Predicate::Geo(test) if !is_time => {
-                let path = FieldPath::new(format!("data.{path}").as_bytes());
-                out.push(Node::Path(PathNode {
-                    path,
-                    predicate: Predicate::BucketGeo(test.clone()),
-                }));
-            }
-            _ => {}
+        if let (Node::Or(branches), Extent::All) = (node, extent) {
+            return out.extend(self.of_each(branches));
         }
+        let Node::Path(PathNode { path, predicate }) = node else { return };
+        if path.is_single() && *path.first() == *self.time_field {
+            if let Predicate::Compare(Compare { op, value }) = predicate
+                && let Value::DateTime(time_ms) = value.get()
+            {
+                self.gather_time(*op, time_ms, out);
+            }
+        } else if extent == Extent::All {
+            gather_measured(path, predicate, out);
+        }
+    }
+
+    /// Returns the condition on buckets that follows from one of several on measurements, if one
+    /// follows from each.
+    fn of_each(&self, branches: &[Node]) -> Option<Node> {
+        let of_one = |branch: &Node| {
+            let mut conditions = Vec::new();
+            self.gather(branch, Extent::All, &mut conditions);
+            (!conditions.is_empty()).then_some(Node::And(conditions))
+        };
+        branches.iter().map(of_one).collect::<Option<Vec<_>>>().map(Node::Or)
     }
 
     /// Returns the node with the meta field's name in buckets; `None` if it tests another field.
@@ -126,4 +156,47 @@ impl UnpackBucket {
         bytes[..4].copy_from_slice(&seconds.to_be_bytes());
         Some(ObjectId::from_bytes(bytes))
     }
+}
+
+/// Adds the conditions that a bucket meets if in one of its measurements the value at a path, which
+/// is neither in the meta value nor the time, satisfies the predicate.
+fn gather_measured(path: &FieldPath, predicate: &Predicate, out: &mut Vec<Node>) {
+    /// The values of an `$in` that are worth a condition each.
+    const VALUES_MAX: usize = 100;
+    let at = |prefix: &str, predicate: Predicate| {
+        let path = FieldPath::new(format!("{prefix}.{path}").as_bytes());
+        Node::Path(PathNode { path, predicate })
+    };
+    let bound = |side: &str, op: CompareOp, value: &ValueBuf| {
+        at(side, Predicate::InternalExpr(Compare { op, value: value.clone() }))
+    };
+    let around =
+        |value: &ValueBuf| [bound(MAX, CompareOp::Gte, value), bound(MIN, CompareOp::Lte, value)];
+    match predicate {
+        Predicate::Compare(Compare { op, value }) if is_bounded(value) => match op {
+            CompareOp::Eq => out.extend(around(value)),
+            CompareOp::Gt | CompareOp::Gte => out.push(bound(MAX, *op, value)),
+            CompareOp::Lt | CompareOp::Lte => out.push(bound(MIN, *op, value)),
+        },
+        Predicate::In(list)
+            if list.regexes().is_empty()
+                && list.values().len() <= VALUES_MAX
+                && list.values().iter().all(is_bounded) =>
+        {
+            let each = list.values().iter().map(|value| Node::And(around(value).to_vec()));
+            out.push(Node::Or(each.collect()));
+        }
+        Predicate::Exists => out.extend([at(MAX, Predicate::Exists), at(MIN, Predicate::Exists)]),
+        Predicate::Geo(test) => out.push(at("data", Predicate::BucketGeo(test.clone()))),
+        _ => {}
+    }
+}
+
+/// Returns whether the values that compare with this one in some way lie between the least and the
+/// greatest of a bucket. Null is also the value of measurements without the field, a regular
+/// expression matches strings, the extremes of documents and arrays are put together from several,
+/// and strings are compared under a collation that may be another than the bucket's.
+fn is_bounded(value: &ValueBuf) -> bool {
+    value.kind().is_number()
+        || [Type::Boolean, Type::DateTime, Type::ObjectId, Type::Timestamp].contains(&value.kind())
 }
