@@ -21,7 +21,7 @@ impl Db {
     /// Reads the stored version. A document without a valid version, written by hand, is logged and
     /// ignored: it must not keep a server from starting.
     pub(crate) fn load_feature_version(&self) -> Result<()> {
-        let ns = Namespace::new(DATABASE, COLLECTION)?;
+        let ns = namespace()?;
         let Some(stored) = self.stored_document(&ns, ID)? else { return Ok(()) };
         match read(stored.as_doc()) {
             Some(version) => self.use_feature_version(version),
@@ -45,7 +45,7 @@ impl Db {
 
     /// Stores the version in use if none is stored.
     pub fn ensure_feature_version(&self, now_ms: i64) -> Result<()> {
-        match self.stored_document(&Namespace::new(DATABASE, COLLECTION)?, ID)? {
+        match self.stored_document(&namespace()?, ID)? {
             Some(_) => Ok(()),
             None => self.store_feature_version(self.feature_version(), now_ms),
         }
@@ -53,8 +53,12 @@ impl Db {
 
     fn store_feature_version(&self, version: FeatureVersion, now_ms: i64) -> Result<()> {
         let document = doc! { "_id": ID, "version": version.name() };
-        self.store_document(&Namespace::new(DATABASE, COLLECTION)?, document.as_doc(), now_ms)
+        self.store_document(&namespace()?, document.as_doc(), now_ms)
     }
+}
+
+fn namespace() -> Result<Namespace> {
+    Namespace::new(DATABASE, COLLECTION)
 }
 
 /// The version in a stored document.

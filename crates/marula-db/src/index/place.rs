@@ -73,9 +73,12 @@ impl KeyMaker {
                 let places = places(geography, &part.path, doc)?;
                 has_place |= !places.is_empty();
                 places.into_iter().map(Value::Int64).collect()
-            } else if geography == Geography::SphereOfBuckets && part.path.first() == b"control" {
-                bound(&part.path, doc)?
             } else {
+                let is_bound =
+                    geography == Geography::SphereOfBuckets && part.path.first() == b"control";
+                if is_bound && has_array(&part.path, doc) {
+                    return Err(measurement_array());
+                }
                 literals(&part.path, doc)
             };
             if column.len() > 1 {
@@ -120,22 +123,13 @@ impl KeyMaker {
     }
 }
 
-/// The bound of a bucket's measurements at a path.
-///
-/// Errors: `measurement_array`.
-fn bound<'a>(path: &FieldPath, bucket: Doc<'a>) -> Result<Vec<Value<'a>>> {
-    let mut values = Vec::new();
-    let walked = path.walk(bucket, |leaf| {
-        if leaf.expanding_array().is_some() {
-            return ControlFlow::Break(measurement_array());
-        }
-        values.push(leaf.value.map_or(Value::Null, |value| value.get()));
-        ControlFlow::Continue(())
-    });
-    match walked {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(values),
-    }
+/// Returns whether there is an array at a path.
+fn has_array(path: &FieldPath, doc: Doc<'_>) -> bool {
+    path.walk(doc, |leaf| match leaf.expanding_array() {
+        Some(_) => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    })
+    .is_break()
 }
 
 /// The values at a path; array elements one by one.
@@ -189,14 +183,7 @@ fn add_points(path: &FieldPath, bucket: Doc<'_>, found: &mut Vec<i64>) -> Result
 /// Adds the cells of the points at a path.
 fn add_points_at(path: &FieldPath, measured: Doc<'_>, found: &mut Vec<i64>) -> Result<()> {
     let name = path.parts().last().map_or_else(Default::default, |name| name.to_str_lossy());
-    let walked = path.walk(measured, |leaf| {
-        let added = leaf.value.map_or(Ok(()), |value| add_point(&name, value.get(), found));
-        added.map_or_else(ControlFlow::Break, ControlFlow::Continue)
-    });
-    match walked {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(()),
-    }
+    for_each_value(path, measured, |value| add_point(&name, value, found))
 }
 
 fn add_point(name: &str, value: Value<'_>, found: &mut Vec<i64>) -> Result<()> {
@@ -223,25 +210,32 @@ fn is_empty(value: Value<'_>) -> bool {
 /// The keys of all places at a path.
 fn places(geography: Geography, path: &FieldPath, doc: Doc<'_>) -> Result<Vec<i64>> {
     let mut found = Vec::new();
-    if geography == Geography::SphereOfBuckets {
-        add_points(path, doc, &mut found)?;
-        return Ok(found);
+    match geography {
+        Geography::Sphere { coarsest, .. } => {
+            let name = path.to_string();
+            for_each_value(path, doc, |value| add_cells(&name, value, coarsest, doc, &mut found))?;
+        }
+        Geography::SphereOfBuckets => add_points(path, doc, &mut found)?,
+        Geography::Flat(grid) => {
+            for_each_value(path, doc, |value| add_squares(&grid, value, doc, &mut found))?;
+        }
     }
-    let name = path.to_string();
+    Ok(found)
+}
+
+/// Calls `see` with the values at a path, until the first error.
+fn for_each_value(
+    path: &FieldPath,
+    doc: Doc<'_>,
+    mut see: impl FnMut(Value<'_>) -> Result<()>,
+) -> Result<()> {
     let walked = path.walk(doc, |leaf| {
-        let Some(value) = leaf.value else { return ControlFlow::Continue(()) };
-        let added = match geography {
-            Geography::Sphere { coarsest, .. } => {
-                add_cells(&name, value.get(), coarsest, doc, &mut found)
-            }
-            Geography::SphereOfBuckets => Ok(()),
-            Geography::Flat(grid) => add_squares(&grid, value.get(), doc, &mut found),
-        };
-        added.map_or_else(ControlFlow::Break, ControlFlow::Continue)
+        let seen = leaf.value.map_or(Ok(()), |value| see(value.get()));
+        seen.map_or_else(ControlFlow::Break, ControlFlow::Continue)
     });
     match walked {
         ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(found),
+        ControlFlow::Continue(()) => Ok(()),
     }
 }
 

@@ -211,9 +211,7 @@ impl WriteOp<'_> {
             Ok(Written::Changed) => Ok((added.get(), full.get())),
             Ok(_) => Ok((0, full.get())),
             // The document would be too large with all of them: they begin a new bucket.
-            Err(error) if is_of_document(&error) && !is_about_keys(&error) => {
-                Ok((0, Some(Full::Size)))
-            }
+            Err(error) if is_of_document(&error) => Ok((0, Some(Full::Size))),
             Err(error) => Err(error),
         }
     }
@@ -336,5 +334,4 @@ fn has_array(doc: Doc<'_>) -> bool {
 /// Returns whether an error is about the size or the depth of a document.
 fn is_of_document(error: &Error) -> bool {
     [codes::BSONObjectTooLarge, codes::BadValue, codes::Overflow].contains(&error.code())
-        || is_about_keys(error)
 }

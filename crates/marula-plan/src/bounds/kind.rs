@@ -56,7 +56,7 @@ pub static KINDS: &[PartKind] = &[
     },
     PartKind {
         name: "2dsphere_bucket",
-        bounds: places::bucket_bounds,
+        bounds: places::sphere_bounds,
         is_ordered: false,
         keeps_equality: false,
         holds_value: false,

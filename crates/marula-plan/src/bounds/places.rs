@@ -16,24 +16,15 @@ use marula_query::geo::hash::Grid;
 use super::interval::Interval;
 use super::kind::{Bounds, Exactness, PartView};
 
-/// Returns the bounds of `predicate` on a part of a `2dsphere` index.
+/// Returns the bounds of `predicate` on a part of a `2dsphere` index, or of one of buckets, whose
+/// cells are those of points.
 pub(super) fn sphere_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
-    match (predicate, part.geography) {
-        (Predicate::Geo(test), Some(Geography::Sphere { coarsest, .. })) => {
-            cells::area(&test.geometry, coarsest).map(|area| bounds_of(&area))
-        }
-        _ => None,
-    }
-}
-
-/// Returns the bounds of `predicate` on a part of a `2dsphere_bucket` index.
-pub(super) fn bucket_bounds(predicate: &Predicate, part: &PartView<'_>) -> Option<Bounds> {
-    match (predicate, part.geography) {
-        (Predicate::BucketGeo(test), Some(Geography::SphereOfBuckets)) => {
-            cells::area(&test.geometry, 0).map(|area| bounds_of(&area))
-        }
-        _ => None,
-    }
+    let (test, coarsest) = match (predicate, part.geography) {
+        (Predicate::Geo(test), Some(Geography::Sphere { coarsest, .. })) => (test, coarsest),
+        (Predicate::BucketGeo(test), Some(Geography::SphereOfBuckets)) => (test, 0),
+        _ => return None,
+    };
+    cells::area(&test.geometry, coarsest).map(|area| bounds_of(&area))
 }
 
 /// Returns the bounds of `predicate` on the part of a `2d` index.
@@ -76,15 +67,10 @@ pub fn has_all_places(index: &Index, conjuncts: &[&Node]) -> bool {
 fn tests_place(node: &Node, geography: Geography, is_place: &dyn Fn(&FieldPath) -> bool) -> bool {
     match node {
         Node::And(children) => children.iter().any(|child| tests_place(child, geography, is_place)),
-        Node::Path(at) => match &at.predicate {
-            Predicate::Geo(test) if is_place(&at.path) => match geography {
-                Geography::Sphere { .. } => test.geometry.is_on_globe(),
-                Geography::SphereOfBuckets => false,
-                Geography::Flat(_) => Grid::can_search(&test.geometry),
-            },
-            Predicate::BucketGeo(_) => {
-                geography == Geography::SphereOfBuckets && is_place(&at.path)
-            }
+        Node::Path(at) if is_place(&at.path) => match (&at.predicate, geography) {
+            (Predicate::Geo(test), Geography::Sphere { .. }) => test.geometry.is_on_globe(),
+            (Predicate::Geo(test), Geography::Flat(_)) => Grid::can_search(&test.geometry),
+            (Predicate::BucketGeo(_), Geography::SphereOfBuckets) => true,
             _ => false,
         },
         _ => false,

@@ -121,7 +121,7 @@ impl UnpackBucket {
             let predicate = Predicate::Compare(Compare { op, value: value.to_buf() });
             Node::Path(PathNode { path: FieldPath::new(path.as_bytes()), predicate })
         };
-        let (min, max) = (format!("control.min.{field}"), format!("control.max.{field}"));
+        let (min, max) = (format!("{MIN}.{field}"), format!("{MAX}.{field}"));
         let time = Value::DateTime(time_ms);
         let is_from = matches!(op, CompareOp::Gt | CompareOp::Gte | CompareOp::Eq);
         let is_to = matches!(op, CompareOp::Lt | CompareOp::Lte | CompareOp::Eq);

@@ -78,7 +78,6 @@ type Feature = (&'static str, fn(&IndexSpec) -> bool);
 const FEATURES: &[Feature] = &[
     ("2d", |spec| matches!(spec.kind, IndexKind::Places(Geography::Flat(_)))),
     ("2dsphere", |spec| matches!(spec.kind, IndexKind::Places(Geography::Sphere { .. }))),
-    // Places in measurements have no index here.
     ("2dsphere_bucket", |spec| matches!(spec.kind, IndexKind::Places(Geography::SphereOfBuckets))),
     ("collation", |spec| spec.collation.is_some()),
     ("compound", |spec| field_count(spec) > 1),
