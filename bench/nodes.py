@@ -26,7 +26,8 @@ from raw import message  # noqa: E402
 
 CONNECTIONS = 256
 DOCUMENTS = 10_000
-# etcd chooses a leader, and the nodes send again what was under way: on a busy machine no insert is answered for seconds.
+# etcd chooses a leader, and the nodes send their requests again: on a busy machine no insert is
+# answered for seconds.
 RECOVERY_S = 12
 
 

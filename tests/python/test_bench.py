@@ -177,3 +177,14 @@ def test_several_processes_are_measured():
     assert done.returncode == 0, done.stdout + done.stderr
     for part in ("insert, 16 connections, 3 processes", "find by _id, 16 connections, 1 processes", "loss of etcd's leader"):
         assert part in done.stdout, done.stdout
+
+
+def test_reads_of_measurements_are_measured(tmp_path):
+    """bench/measurements.py runs to its end with tiny inputs."""
+    command = [sys.executable, os.path.join(server.ROOT, "bench", "measurements.py"), "--smoke", "--folder", tmp_path,
+               "--marula", server.serve_command()[0]]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in ("the latest 100: Marula", "the latest of each sensor, index on sensor and time: Marula"):
+        assert part in done.stdout, done.stdout
+    assert not list(tmp_path.iterdir())

@@ -17,7 +17,7 @@ use marula_error::{Result, errors};
 use marula_plan::Hint;
 use marula_query::context::{Context as QueryContext, Subject};
 use marula_query::once::{Once, unknown_field};
-use marula_query::stage::{Kind, Pipeline, Stage, near_measurements};
+use marula_query::stage::{Kind, Pipeline, Stage, over_buckets};
 
 use crate::args::{self, Arguments};
 use crate::env::Env;
@@ -197,7 +197,7 @@ impl<'a> AggregateOp<'a> {
         }
         stages.extend_from_slice(whole.stages());
         let whole = Pipeline::from_stages(stages).asking(asked).rearranged(&context);
-        let whole = near_measurements(whole, &context)?;
+        let whole = over_buckets(whole, &context)?;
         let below = db.collection(&ns).map(|below| env.unit.state(&below));
         let time_series = collection.and_then(|it| it.state().options.time_series.clone());
         Ok(Explained { ns, whole, context, below, time_series, hint: self.hint })
@@ -365,7 +365,8 @@ impl Explained<'_> {
         let mut front = match geo_near::take(self.below.as_deref(), ns, whole, context)? {
             Some((query, search, rest)) => Front { query, search: Some(search), rest },
             None => {
-                let (query, rest) = push_down(whole.clone(), context.clone())?;
+                let collation = self.below.as_ref().and_then(|it| it.options.collation.as_ref());
+                let (query, rest) = push_down(whole.clone(), collation, context.clone())?;
                 Front { query, search: None, rest }
             }
         };

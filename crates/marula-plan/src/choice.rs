@@ -48,13 +48,13 @@ pub fn choose(
     time_budget: TimeBudget,
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Execution> {
-    let query = prepared(collection, query);
+    let mut query = prepared(collection, query);
     let may_wait = time_budget.is_long();
     let (state, cache) = (unit.state(collection), collection.plans());
     let begin = |plan: Plan, query| {
         Execution::start(collection.clone(), Start::fresh(Arc::new(plan)), query)
     };
-    if let Some(plan) = first_of_each(&state, &query) {
+    if let Some(plan) = first_of_each(&state, &mut query) {
         return if may_wait { Ok(begin(plan, query)) } else { Err(Error::postponed()) };
     }
     let known = Known { cache, collection, state: &state, wording, may_wait };
@@ -94,8 +94,14 @@ fn prepared(collection: &Collection, query: Query) -> Box<Query> {
 
 /// Returns the plan that returns only the first document of each group, if that is permitted and
 /// there is one. If there is none, planning the whole query reports the reason.
-fn first_of_each(state: &State, query: &Query) -> Option<Plan> {
-    planner::plan_first_of_each(state, query).ok().flatten()
+fn first_of_each(state: &State, query: &mut Query) -> Option<Plan> {
+    let Some(order) = query.first_by.take() else {
+        return planner::plan_first_of_each(state, query).ok().flatten();
+    };
+    let sort = query.sort.replace(order);
+    let plan = planner::plan_first_of_each(state, query).ok().flatten();
+    query.sort = sort;
+    plan
 }
 
 /// The sources of a choice: the plan cache, and the query as the client wrote it.
@@ -388,13 +394,13 @@ pub fn explain(
     see: &mut dyn FnMut(usize, Doc<'_>),
     interrupt: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Choice> {
-    let query = prepared(collection, query);
+    let mut query = prepared(collection, query);
     let state = unit.state(collection);
     let only = |plan: Plan, query| {
         let start = Start::fresh(Arc::new(plan));
         Choice::only(Execution::start(collection.clone(), start, query))
     };
-    if let Some(plan) = first_of_each(&state, &query) {
+    if let Some(plan) = first_of_each(&state, &mut query) {
         return Ok(only(plan, query));
     }
     if let Some(plan) = plan_of_branches(unit, collection, &query, None, interrupt)? {

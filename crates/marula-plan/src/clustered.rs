@@ -12,7 +12,7 @@ use marula_db::collection::{Shape, State};
 use marula_db::index::spec::same_pattern;
 use marula_error::{Result, errors};
 use marula_query::filter::{Compare, CompareOp, Node as FilterNode, Predicate};
-use marula_query::sort::SortPart;
+use marula_query::sort::{SortPart, SortPattern};
 use marula_storage::store::prefix_end;
 use marula_storage::{Direction, KeyRange};
 
@@ -182,10 +182,18 @@ pub(crate) fn check_direction(query: &Query, plans: &[Plan]) -> Result<()> {
     }
 }
 
-/// Returns the scan direction that gives the query's sort order, if there is one. As in mongod, a
-/// sort by more than `_id` needs a sort stage, although `_id` is unique.
+/// Returns the scan direction that gives the query's sort order, or one of its free orders.
 fn order_of(query: &Query) -> Option<Direction> {
-    match query.sort.as_ref()?.parts() {
+    match &query.sort {
+        Some(sort) => direction_of(sort),
+        None => query.free_orders.iter().find_map(direction_of),
+    }
+}
+
+/// Returns the scan direction that gives an order, if there is one. As in mongod, a sort by more
+/// than `_id` needs a sort stage, although `_id` is unique.
+pub(crate) fn direction_of(order: &SortPattern) -> Option<Direction> {
+    match order.parts() {
         [SortPart::Path { path, descending }] if path.is_single() && path.first() == b"_id" => {
             Some(if *descending { Direction::Backward } else { Direction::Forward })
         }

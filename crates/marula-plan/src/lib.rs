@@ -31,7 +31,7 @@ pub mod time_budget;
 pub mod trial;
 
 pub use executor::{Emit, End, Execution, Found, Reads, StageRun, Stats};
-pub use plan::{Plan, Stage};
+pub use plan::{Given, Plan, Stage};
 pub use query::{Hint, Query, Shown, Wanted, WordedCollation, Wording};
 pub use tally::{counted_all, without_collection};
 pub use time_budget::TimeBudget;

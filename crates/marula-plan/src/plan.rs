@@ -40,6 +40,17 @@ pub struct Plan {
     pub has_more_intersections: bool,
     /// Whether a merge that provides the sort order would take more scans than the maximum.
     pub has_more_walks: bool,
+    /// The number of the first of the query's free orders that the result is in.
+    pub free_order: Option<usize>,
+}
+
+/// The properties of a plan's result that the stages over it use.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Given {
+    /// Whether there is only the first document for each value of the query's `first_of_each`.
+    pub first_of_each: bool,
+    /// The number of the first of the query's free orders that the result is in.
+    pub order: Option<usize>,
 }
 
 /// One step from the store to the result.
@@ -392,7 +403,14 @@ impl Plan {
     /// Returns a plan with this tree.
     pub fn new(root: Stage) -> Self {
         let rank = Rank::default();
-        Plan { root, is_subplan: false, rank, has_more_intersections: false, has_more_walks: false }
+        Plan {
+            root,
+            is_subplan: false,
+            rank,
+            has_more_intersections: false,
+            has_more_walks: false,
+            free_order: None,
+        }
     }
 
     /// Returns a hash that plans of the same stages over the same indexes share.
@@ -435,8 +453,13 @@ impl Plan {
         leaves.join(", ")
     }
 
+    /// Returns the properties of its result that the stages over it use.
+    pub fn given(&self) -> Given {
+        Given { first_of_each: self.gives_first_of_each(), order: self.free_order }
+    }
+
     /// Returns whether it returns only the first document for each value of a field.
-    pub fn gives_first_of_each(&self) -> bool {
+    pub(crate) fn gives_first_of_each(&self) -> bool {
         let jumps = |stage: &Stage| matches!(stage, Stage::Ixscan(scan) if matches!(scan.used_for, ScanUse::Distinct(_)));
         self.root.any(&jumps)
     }

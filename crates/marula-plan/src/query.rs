@@ -94,8 +94,13 @@ pub struct Query {
     /// copy other fields.
     pub fields: Option<FieldSet>,
     /// DISTINCT on this field: one document per distinct value. A hint, which plans may ignore: see
-    /// [`Plan::gives_first_of_each`](crate::Plan::gives_first_of_each).
+    /// [`Plan::given`](crate::Plan::given).
     pub first_of_each: Option<FieldPath>,
+    /// The order that selects the first document of each value; without it, `sort` does.
+    pub first_by: Option<SortPattern>,
+    /// For a query without a sort, orders of which each is of use to the caller if it costs
+    /// nothing: see [`Plan::given`](crate::Plan::given).
+    pub free_orders: Vec<SortPattern>,
     /// Whether the score of a text search is wanted.
     pub wants_score: bool,
     /// Whether the projection shows that score.
@@ -238,6 +243,8 @@ impl Query {
             shown: None,
             fields: None,
             first_of_each: None,
+            first_by: None,
+            free_orders: Vec::new(),
             wants_score: false,
             shows_score: false,
             wants_key: false,

@@ -21,6 +21,9 @@ pub struct Known {
     pub record_id: Option<i64>,
     /// The values that the query sorted by, an array; it is empty if the query has no order.
     pub sort_key: Option<DocBuf>,
+    /// For a measurement of ordered buckets, the time that neither it nor any later one is ahead
+    /// of. It is not kept with documents that wait.
+    pub bound_ms: Option<i64>,
 }
 
 impl Known {
@@ -76,6 +79,7 @@ impl Known {
             index_key: doc.get("key").and_then(|key| key.as_doc()).map(|key| key.to_buf()),
             record_id: doc.get("record").and_then(|id| id.as_exact_i64()),
             sort_key: doc.get("sorted").and_then(|key| key.as_array()).map(|key| key.to_buf()),
+            bound_ms: None,
         })
     }
 }

@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A comparison of a measured value with a string, and an `$expr` on one, is not evaluated on buckets",
+        words: "An `$expr` on a measured value is not evaluated on buckets",
         applies: |case, difference| {
             // It fails on a measurement that mongod does not unpack, or on a bucket.
             let is_failure =

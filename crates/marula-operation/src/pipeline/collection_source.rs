@@ -127,7 +127,8 @@ impl CollectionSource {
                     (true, None) => Some(DocBuf::new()),
                     (false, _) => None,
                 };
-                let one = Known { text_score, nearest, index_key, record_id, sort_key };
+                let one =
+                    Known { text_score, nearest, index_key, record_id, sort_key, bound_ms: None };
                 if one != Known::default() {
                     known.resize(ends.len(), None);
                     known.push(Some(one));

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use marula_bson::DocBuf;
 use marula_error::Result;
-use marula_plan::{Query, Shown, Wanted};
+use marula_plan::{Given, Query, Shown, Wanted};
+use marula_query::collation::Collation;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Node};
 use marula_query::projection::Projection;
 use marula_query::sort::SortPattern;
-use marula_query::stage::{Kind, Pipeline};
+use marula_query::stage::{Kind, LatestOfEach, Pipeline, Stage, UnpackBucket};
 
 use super::geo_near::Search;
 
@@ -53,18 +54,21 @@ pub fn projection_of(rest: &Pipeline, is_sorted: bool) -> DocBuf {
 }
 
 /// Turns the front of a pipeline into a query: `$match`, then `$sort`, `$skip` and `$limit`. The
-/// fields that the rest needs are the query's projection.
-pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pipeline)> {
+/// fields that the rest needs are the query's projection. `collation` is the collection's own.
+pub fn push_down(
+    pipeline: Pipeline,
+    collation: Option<&Collation>,
+    context: QueryContext,
+) -> Result<(Query, Pipeline)> {
     let mut filter: Option<Filter> = None;
     let mut sort: Option<SortPattern> = None;
     let mut part = Part::default();
     let mut taken = 0;
-    if let [first, second, ..] = pipeline.stages()
-        && let (Kind::Unpack(unpack), Kind::Match(wanted)) = (first.kind(), second.kind())
+    if let [first, after @ ..] = pipeline.stages()
+        && let Kind::Unpack(unpack) = first.kind()
     {
-        // It selects buckets; their measurements are checked again after the stage.
-        let filter = unpack.bucket_filter(wanted, &context);
-        return Ok((Query::new(filter, context), pipeline));
+        let (query, is_fulfilled) = query_of_buckets(unpack, after, collation, context)?;
+        return Ok((query, if is_fulfilled { pipeline.without_stage(1) } else { pipeline }));
     }
     for stage in pipeline.stages() {
         match stage.kind() {
@@ -113,8 +117,42 @@ pub fn push_down(pipeline: Pipeline, context: QueryContext) -> Result<(Query, Pi
     Ok((query, rest))
 }
 
+/// Returns the query of the buckets of the measurements that `after` reads first, and whether it
+/// fulfils the condition at the front of `after`; else their measurements are checked again.
+fn query_of_buckets(
+    unpack: &UnpackBucket,
+    after: &[Arc<dyn Stage>],
+    collation: Option<&Collation>,
+    context: QueryContext,
+) -> Result<(Query, bool)> {
+    let orders = unpack.orders(after, &context)?;
+    let latest = unpack.latest_of_each(after, &context)?;
+    let wanted = after.first().and_then(|stage| match stage.kind() {
+        Kind::Match(wanted) => Some(wanted),
+        _ => None,
+    });
+    let filter = wanted.map(|wanted| unpack.bucket_filter(wanted, collation, &context));
+    let is_fulfilled = wanted.is_some_and(|wanted| unpack.tests_meta_only(wanted));
+    let mut query = Query::new(filter.unwrap_or_else(|| without_conditions(&context)), context);
+    query.free_orders = orders;
+    if let Some(LatestOfEach { key, order }) = latest {
+        (query.first_of_each, query.first_by) = (Some(key), Some(order));
+    }
+    Ok((query, is_fulfilled))
+}
+
+/// Returns the rest of a pipeline over a plan with a result that has more properties than were
+/// asked for.
+pub fn over_plan(rest: Pipeline, given: Given) -> Pipeline {
+    let rest = if given.first_of_each { of_first_of_each(rest) } else { rest };
+    match given.order {
+        Some(number) => rest.over_ordered_buckets(number),
+        None => rest,
+    }
+}
+
 /// Returns the rest of a pipeline over a plan that returns only the first document of each group.
-pub fn of_first_of_each(rest: Pipeline) -> Pipeline {
+fn of_first_of_each(rest: Pipeline) -> Pipeline {
     match rest.stages().first().and_then(|stage| Arc::clone(stage).first_of_each()) {
         Some(first) => rest.with_first(first.stage),
         None => rest,

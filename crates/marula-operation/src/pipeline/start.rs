@@ -12,12 +12,12 @@ use marula_plan::{
 use marula_query::context::Context as QueryContext;
 use marula_query::projection::{Meta, Projection};
 use marula_query::stage::source::Documents;
-use marula_query::stage::{Kind, Pipeline, Report, Source, Step, World, near_measurements};
+use marula_query::stage::{Kind, Pipeline, Report, Source, Step, World, over_buckets};
 
 use super::collection_source::{
     Ahead, CollectionSource, READ_AHEAD_BYTES, READ_AHEAD_BYTES_IN_TRANSACTION, Wants,
 };
-use super::front::{Front, front_projection, is_query, of_first_of_each, projection_of, push_down};
+use super::front::{Front, front_projection, is_query, over_plan, projection_of, push_down};
 use super::geo_near;
 use super::host::{Followed, PipelineHost, StreamPosition};
 use super::world::Surroundings;
@@ -76,7 +76,7 @@ fn start_resolved(
 ) -> Result<Started> {
     let env = surroundings.env();
     let pipeline = pipeline.rearranged(&surroundings.context);
-    let pipeline = near_measurements(pipeline, &surroundings.context)?;
+    let pipeline = over_buckets(pipeline, &surroundings.context)?;
     if let Some(report) = front_report(&pipeline) {
         let subject = match report.needs_collection() && !report.is_of_namespace() {
             true => views::resolve(surroundings.host.db(), ns.clone())?.ns,
@@ -136,7 +136,7 @@ fn start_resolved(
         return start_resolved(surroundings, &on, whole, hint, scope);
     }
     let context = QueryContext::clone(&surroundings.context);
-    let (mut query, rest) = push_down(pipeline, context)?;
+    let (mut query, rest) = push_down(pipeline, state.options.collation.as_ref(), context)?;
     query.hint = hint;
     if let Some(projection) = own_projection(&query, &rest) {
         projection.check_sorted(query.sort.is_some())?;
@@ -179,11 +179,11 @@ fn start_front(
     let own = own_projection(&query, &rest).filter(|_| search.is_none());
     let record_id = own.is_some_and(|it| it.metadata().contains(&Meta::RecordId));
     let execution = plan_front(&surroundings, &collection, query, &rest)?;
-    let gives_first_of_each = execution.plan().gives_first_of_each();
-    let rest = if gives_first_of_each { of_first_of_each(rest) } else { rest };
+    let given = execution.plan().given();
+    let rest = over_plan(rest, given);
     let mut source = CollectionSource::new(execution, surroundings, search);
     // The metadata ends where documents are grouped.
-    if !gives_first_of_each {
+    if !given.first_of_each {
         source.wants =
             Wants { index_key: rest.asked().index_key, record_id, sort_key: rest.asked().sort_key };
     }

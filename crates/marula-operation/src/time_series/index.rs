@@ -154,13 +154,15 @@ fn bucket_filter(options: &TimeSeries, condition: Doc<'_>) -> Result<DocBuf> {
     Ok(of_unpacking(options, &context, of)?.to_doc())
 }
 
-/// Returns the condition that holds for the buckets of all measurements that match.
+/// Returns the condition that holds for the buckets of all measurements that match; `collation` is
+/// that of their collection.
 pub(super) fn filter_of_buckets(
     options: &TimeSeries,
     filter: &Filter,
+    collation: Option<&Collation>,
     context: &QueryContext,
 ) -> Result<Filter> {
-    of_unpacking(options, context, |unpack| unpack.bucket_filter(filter, context))
+    of_unpacking(options, context, |unpack| unpack.bucket_filter(filter, collation, context))
 }
 
 /// Returns the filter that is made with the stage that unpacks the buckets.

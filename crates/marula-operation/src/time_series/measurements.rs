@@ -35,7 +35,8 @@ pub(super) fn delete(
     let options = state.options.time_series.as_ref().expect("the collection is one of buckets");
     let context = env.context(Some(buckets), statement.collation, statement.let_variables)?;
     let filter = Filter::parse(statement.query, &context)?;
-    let of_buckets = filter_of_buckets(options, &filter, &context)?;
+    let of_buckets =
+        filter_of_buckets(options, &filter, state.options.collation.as_ref(), &context)?;
     let mut execution = execution_of(env, buckets, &of_buckets, statement.hint, &context)?;
     execution.give_once();
     let number = (!statement.multi).then_some(statement.number);

@@ -16,8 +16,9 @@ pub(super) fn finish(access: Access, query: &Query, views: &[IndexView<'_>]) -> 
     let sort = query.sort.as_ref();
     let has_more_walks =
         sort.is_some_and(|sort| order::has_too_many_walks(&access.node, sort, views));
-    let plan = Plan::new(on_top(access.node, query, views));
-    Plan { rank, has_more_intersections, has_more_walks, ..plan }
+    let (node, free_order) = order::orient_freely(access.node, query, views);
+    let plan = Plan::new(on_top(node, query, views));
+    Plan { rank, has_more_intersections, has_more_walks, free_order, ..plan }
 }
 
 /// Returns the tree above `node` that fulfils `query`.

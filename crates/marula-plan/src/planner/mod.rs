@@ -357,7 +357,7 @@ fn searched_by(state: &State, views: &[IndexView<'_>], query: &Query) -> Result<
     if plans.is_empty() {
         plans.push(walk_records(state, query)?);
     } else if let Some(walk) = clustered::scan(state, query)?
-        && (walk.low.is_some() || walk.gives_order)
+        && (walk.low.is_some() || (walk.gives_order && query.sort.is_some()))
     {
         plans.push(clustered_plan(walk, query));
     }

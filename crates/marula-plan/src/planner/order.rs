@@ -7,7 +7,9 @@ use marula_storage::Direction;
 
 use super::{IndexView, is_free_of_strings};
 use crate::bounds::{IndexBounds, Interval, KeyBounds, PartView};
+use crate::clustered;
 use crate::plan::{Ixscan, ScanBounds, SortMerge, Stage};
+use crate::query::{Query, Wanted};
 
 /// The maximum number of scans into which one scan of single values is split, to merge them.
 /// Source: mongod 6.0's `internalQueryMaxScansToExplode`.
@@ -41,6 +43,54 @@ pub(super) fn orient(node: Stage, pattern: &SortPattern, views: &[IndexView<'_>]
             (merge(oriented.collect(), pattern), true)
         }
         stage => (stage, false),
+    }
+}
+
+/// Turns the scan of a query without a sort so that it gives one of the query's free orders, if it
+/// can without another stage; returns the number of that order.
+pub(super) fn orient_freely(
+    node: Stage,
+    query: &Query,
+    views: &[IndexView<'_>],
+) -> (Stage, Option<usize>) {
+    if query.sort.is_some() || query.wanted == Wanted::Count {
+        return (node, None);
+    }
+    let found = query.free_orders.iter().enumerate().find_map(|(number, order)| {
+        let direction = match scan_below(&node)? {
+            Stage::Ixscan(scan) => match orientation(scan, order, views)? {
+                Orientation::Walk(direction) => direction,
+                Orientation::Walks(..) => return None,
+            },
+            Stage::Collscan(scan) => {
+                let records = scan.records.as_ref().filter(|records| records.gives_order)?;
+                clustered::direction_of(order).filter(|it| *it == records.direction)?
+            }
+            _ => return None,
+        };
+        Some((number, direction))
+    });
+    let Some((number, direction)) = found else { return (node, None) };
+    (turned(node, direction), Some(number))
+}
+
+/// Returns the only scan of an access path.
+fn scan_below(node: &Stage) -> Option<&Stage> {
+    match node {
+        Stage::Ixscan(_) | Stage::Collscan(_) => Some(node),
+        Stage::Fetch(fetch) => scan_below(&fetch.input),
+        _ => None,
+    }
+}
+
+fn turned(node: Stage, to: Direction) -> Stage {
+    match node {
+        Stage::Ixscan(scan) => Stage::Ixscan(Ixscan { direction: to, ..scan }),
+        Stage::Fetch(mut fetch) => {
+            fetch.input = Box::new(turned(*fetch.input, to));
+            Stage::Fetch(fetch)
+        }
+        node => node,
     }
 }
 

@@ -79,6 +79,7 @@ impl<'a> Metadata<'a> {
             index_key: self.index_key.map(|key| key.to_buf()),
             record_id: self.record_id,
             sort_key: self.sort_key.and_then(|key| key.as_array()).map(|key| key.to_buf()),
+            bound_ms: None,
         };
         (known != Known::default()).then_some(known)
     }

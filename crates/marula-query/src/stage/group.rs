@@ -16,7 +16,7 @@ use marula_error::{Result, errors};
 
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
-use super::{Env, Parser, Source, Stage, StagePlace, StageRow, Step};
+use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::accumulator::Accumulator;
 use crate::context::Context;
 use crate::expression::{Arena, Expression};
@@ -40,7 +40,7 @@ pub(super) type Field = (Box<[u8]>, Accumulator);
 
 /// A parsed `$group`.
 #[derive(Debug)]
-pub(super) struct Group {
+pub struct Group {
     key: Expression,
     fields: Vec<Field>,
 }
@@ -51,8 +51,18 @@ impl Group {
         Group { key, fields }
     }
 
+    /// Returns the key of the groups.
+    pub(super) fn key(&self) -> &Expression {
+        &self.key
+    }
+
+    /// Returns the fields of the result.
+    pub(super) fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
     /// Returns the path that the key is, also if it is the only field of a document.
-    fn key_path(&self) -> Option<FieldPath> {
+    pub(super) fn key_path(&self) -> Option<FieldPath> {
         let key = match &self.key {
             Expression::Object(fields) if fields.len() == 1 => &fields[0].1,
             key => key,
@@ -130,6 +140,10 @@ impl Stage for Group {
                 out.append(name, &accumulator.print());
             }
         })
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Group(self)
     }
 
     fn optimize(&mut self, context: &Context) -> Result<()> {

@@ -15,6 +15,7 @@ pub mod world;
 
 mod add_fields;
 mod asked;
+mod bounded_sort;
 mod bucket;
 mod bucket_auto;
 mod change_stream;
@@ -70,8 +71,7 @@ pub use asked::Asked;
 pub use change_stream::{ChangeStream, Shows, Start};
 pub use coll_stats::{CollectionStats, Histograms};
 pub use geo_near::GeoNear;
-pub use group::FirstOfEach;
-pub use near_measurements::near_measurements;
+pub use group::{FirstOfEach, Group};
 pub use needs::Needed;
 use needs::{Gives, Needs};
 use passage::Passage;
@@ -81,7 +81,7 @@ pub use report::{Report, SessionUsers};
 pub use sort::Sort;
 pub use source::{Source, Step};
 pub use split_event::split_events;
-pub use unpack_bucket::UnpackBucket;
+pub use unpack_bucket::{LatestOfEach, UnpackBucket, over_buckets};
 pub use unwind::Unwind;
 pub use world::{Env, JoinSide, Replacement, World};
 
@@ -252,6 +252,8 @@ pub enum Kind<'s> {
     Project(&'s Project),
     /// `$unwind`.
     Unwind(&'s Unwind),
+    /// `$group`.
+    Group(&'s Group),
     /// The measurements of time-series buckets.
     Unpack(&'s UnpackBucket),
     /// A search by distance.

@@ -31,7 +31,7 @@ errors! {
 /// the meta value, for mongod moves them to the buckets.
 ///
 /// Errors: this module's rows; those of the point and the distances.
-pub fn near_measurements(pipeline: Pipeline, context: &Context) -> Result<Pipeline> {
+pub(super) fn near_measurements(pipeline: Pipeline, context: &Context) -> Result<Pipeline> {
     let stages = pipeline.stages();
     let Some(found) = Found::of(stages) else { return Ok(pipeline) };
     let whole = found

@@ -154,7 +154,7 @@ impl Passage {
     }
 
     /// Returns whether a top-level field is unchanged.
-    fn keeps(&self, name: &[u8]) -> bool {
+    pub fn keeps(&self, name: &[u8]) -> bool {
         let is_named = self.named.place(name).is_some();
         !self.is_closed && is_named == self.keeps_named
     }
@@ -198,7 +198,7 @@ fn holds_constant(predicate: &Predicate) -> bool {
 const NOT_REPEATABLE: [&str; 2] = ["$function", "$rand"];
 
 /// Returns whether an expression always gives the same value for the same fields.
-fn is_repeatable(expression: &Expression) -> bool {
+pub(super) fn is_repeatable(expression: &Expression) -> bool {
     let mut is_repeatable = match expression {
         Expression::Call(call) => !NOT_REPEATABLE.contains(&call.operator.name),
         _ => true,

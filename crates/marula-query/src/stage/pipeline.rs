@@ -173,6 +173,13 @@ impl Pipeline {
         self
     }
 
+    /// Returns the pipeline without the stage at `index`.
+    #[must_use]
+    pub fn without_stage(mut self, index: usize) -> Pipeline {
+        self.stages.remove(index);
+        self
+    }
+
     /// Returns the metadata that it asks for, of all its stages and those within them.
     pub fn asked(&self) -> Asked {
         self.asked

@@ -8,6 +8,7 @@ use marula_error::{Result, errors};
 use super::needs::{Gives, Needs};
 use super::passage::Passage;
 use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
+use crate::context::Context;
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
 use crate::sort::{DocMeta, SortPart, SortPattern};
@@ -59,7 +60,17 @@ impl Sort {
 
     /// Returns the sort without a limit.
     pub(super) fn without_limit(&self) -> Sort {
-        Sort { limit: None, ..self.clone() }
+        self.with_limit(None)
+    }
+
+    /// Returns the sort with this limit.
+    pub(super) fn with_limit(&self, limit: Option<u64>) -> Sort {
+        Sort { limit, ..self.clone() }
+    }
+
+    /// Returns the order as a document.
+    pub(super) fn spec(&self) -> &DocBuf {
+        &self.spec
     }
 }
 
@@ -111,19 +122,11 @@ impl Stage for Sort {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, env: &Env) -> Result<Box<dyn Source>> {
-        let context = &env.context;
-        let sort = ExternalSort::new(context, context.limits.sort_bytes_max, self.limit);
-        Ok(Box::new(Sorting {
-            input,
-            stage: self,
-            rows: Rows::Coming(sort),
-            key: Vec::new(),
-            known: None,
-        }))
+        Ok(Box::new(Sorting::new(input, self, &env.context)))
     }
 }
 
-struct Sorting {
+pub(super) struct Sorting {
     input: Box<dyn Source>,
     stage: Arc<Sort>,
     /// The metadata of the document, as a document of its own; then the document.
@@ -134,30 +137,57 @@ struct Sorting {
 }
 
 impl Sorting {
+    /// Sorts the documents of `input` that are still to come.
+    pub(super) fn new(input: Box<dyn Source>, stage: Arc<Sort>, context: &Context) -> Self {
+        let sort = ExternalSort::new(context, context.limits.sort_bytes_max, stage.limit);
+        Sorting { input, stage, rows: Rows::Coming(sort), key: Vec::new(), known: None }
+    }
+
     fn take_in(&mut self) -> Result<Step> {
-        let Rows::Coming(sort) = &mut self.rows else { return Ok(Step::End) };
         loop {
+            if !matches!(self.rows, Rows::Coming(_)) {
+                return Ok(Step::End);
+            }
             match self.input.advance()? {
-                Step::Document => {}
+                Step::Document => self.take_current()?,
                 step => return Ok(step),
             }
-            let doc = self.input.doc();
-            let (pattern, greatest) = (&self.stage.pattern, sort.greatest_head());
-            let known = self.input.known();
-            let mut meta = DocMeta::default();
-            if pattern.parts().iter().any(|part| matches!(part, SortPart::Meta(_))) {
-                meta = known.map_or(meta, Known::sort_meta);
-            }
-            if !pattern.write_key_up_to(greatest, doc, &meta, &mut self.key)?
-                || !sort.wants(&self.key)
-            {
-                continue;
-            }
-            let known = known.map(Known::to_doc);
-            let head = known.as_ref().map_or(Doc::EMPTY, DocBuf::as_doc);
-            sort.push(&self.key, &[head.as_bytes(), doc.as_bytes()])?;
         }
     }
+
+    /// Adds the current document of the input.
+    pub(super) fn take_current(&mut self) -> Result<()> {
+        let Rows::Coming(sort) = &mut self.rows else { return Ok(()) };
+        let (doc, known) = (self.input.doc(), self.input.known());
+        add(&self.stage.pattern, sort, doc, known, &mut self.key)
+    }
+
+    /// Adds a document without metadata.
+    pub(super) fn push(&mut self, doc: Doc<'_>) -> Result<()> {
+        let Rows::Coming(sort) = &mut self.rows else { return Ok(()) };
+        add(&self.stage.pattern, sort, doc, None, &mut self.key)
+    }
+}
+
+/// Adds a document to a sort, with its metadata, unless it cannot be in the result.
+fn add(
+    pattern: &SortPattern,
+    sort: &mut ExternalSort,
+    doc: Doc<'_>,
+    known: Option<&Known>,
+    key: &mut Vec<u8>,
+) -> Result<()> {
+    let mut meta = DocMeta::default();
+    if pattern.parts().iter().any(|part| matches!(part, SortPart::Meta(_))) {
+        meta = known.map_or(meta, Known::sort_meta);
+    }
+    let greatest = sort.greatest_head();
+    if !pattern.write_key_up_to(greatest, doc, &meta, key)? || !sort.wants(key) {
+        return Ok(());
+    }
+    let known = known.map(Known::to_doc);
+    let head = known.as_ref().map_or(Doc::EMPTY, DocBuf::as_doc);
+    sort.push(key, &[head.as_bytes(), doc.as_bytes()])
 }
 
 impl Source for Sorting {

@@ -2,18 +2,29 @@
 //!
 //! A measurement has its time first, then the meta value, then the other fields in the order of the
 //! bucket. The format of a bucket is in docs/file-formats.md.
+//!
+//! The stages around it decide how much work this is: `push` translates conditions on measurements
+//! to conditions on buckets, `digest` finds stages that need only a part of the measurements,
+//! and `time_order` those that can use the order of buckets. `unpacking` is the walk over them.
 
+mod digest;
 mod push;
+mod time_order;
+mod unpacking;
 
 use std::sync::Arc;
 
-use marula_bson::doc::Iter;
-use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
+use marula_bson::{ArrayWriter, BStr, Doc, DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
-
+use super::near_measurements::near_measurements;
+use super::{Env, Kind, Parser, Pipeline, Source, Stage, StagePlace, StageRow};
+use crate::context::Context;
 use crate::feature_version::FeatureVersion;
+use digest::Digest;
+pub use time_order::LatestOfEach;
+pub(super) use time_order::TimeOrder;
+use unpacking::Unpacking;
 
 pub(super) const ROW: StageRow = StageRow {
     name: "$_internalUnpackBucket",
@@ -39,19 +50,49 @@ errors! {
     compressed() = NotImplemented, "compressed time-series buckets are not available on this server";
 }
 
+/// Returns a pipeline on buckets in the form in which it is executed: a search by distance on
+/// measurements as stages that can be executed, and the buckets unpacked no further than the stages
+/// after need it. Any other pipeline is returned unchanged.
+///
+/// Errors: those of [`near_measurements`].
+pub fn over_buckets(pipeline: Pipeline, context: &Context) -> Result<Pipeline> {
+    let pipeline = near_measurements(pipeline, context)?;
+    let stages = pipeline.stages();
+    let unpacks = stages.iter().enumerate().find_map(|(at, stage)| match stage.kind() {
+        Kind::Unpack(unpack) => Some((at, unpack)),
+        _ => None,
+    });
+    let Some((at, unpack)) = unpacks else { return Ok(pipeline) };
+    let mut whole = stages.to_vec();
+    let mut after = &stages[at + 1..];
+    if let (0, [first, rest @ ..]) = (at, after)
+        && let Kind::Match(filter) = first.kind()
+        && unpack.tests_meta_only(filter)
+    {
+        // The query selects whole buckets by this condition.
+        after = rest;
+    }
+    whole[at] = Arc::new(unpack.narrowed(after));
+    Ok(Pipeline::from_stages(whole).asking(pipeline.asked()))
+}
+
 /// A parsed `$_internalUnpackBucket`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct UnpackBucket {
     time_field: Box<[u8]>,
     meta_field: Option<Box<[u8]>>,
     span_seconds: i64,
     uses_extended_range: bool,
     shown: Shown,
+    /// The measurements that the stages after it need.
+    digest: Digest,
+    /// The order in which the buckets come, if the stages after it use it.
+    time_order: Option<TimeOrder>,
     argument: DocBuf,
 }
 
 /// The fields of a measurement that are shown.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Shown {
     AllBut(Vec<Box<[u8]>>),
     Only(Vec<Box<[u8]>>),
@@ -110,6 +151,8 @@ fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
         span_seconds: span_seconds.ok_or_else(no_span)?,
         uses_extended_range,
         shown: shown.unwrap_or(Shown::AllBut(Vec::new())),
+        digest: Digest::Whole,
+        time_order: None,
         argument: argument.to_buf(),
     });
     Ok(())
@@ -130,14 +173,19 @@ impl Stage for UnpackBucket {
 
     fn print(&self) -> ValueBuf {
         let mut shown = DocBuf::new();
-        if self.argument.as_doc().get("include").is_none() {
-            shown.push(
-                "exclude",
-                self.argument.as_doc().get("exclude").unwrap_or(Value::Array(Doc::EMPTY)),
-            );
-        }
+        let (name, fields) = match &self.shown {
+            Shown::AllBut(fields) => ("exclude", fields),
+            Shown::Only(fields) => ("include", fields),
+        };
+        let mut listed = Vec::new();
+        let mut list = ArrayWriter::new(&mut listed);
+        fields.iter().for_each(|field| {
+            list.push(Value::String(BStr::new(field)));
+        });
+        list.finish();
+        shown.push(name, Value::Array(Doc::trusted(&listed)));
         for element in self.argument.as_doc() {
-            if element.name != "exclude" {
+            if element.name != "exclude" && element.name != "include" {
                 shown.push(element.name, element.value.get());
             }
         }
@@ -152,114 +200,6 @@ impl Stage for UnpackBucket {
     }
 
     fn start(self: Arc<Self>, input: Box<dyn Source>, _: &Env) -> Result<Box<dyn Source>> {
-        Ok(Box::new(Unpacking {
-            input,
-            stage: self,
-            bytes: Vec::new(),
-            times: Column::default(),
-            columns: Vec::new(),
-            meta: None,
-            out: Vec::new(),
-        }))
-    }
-}
-
-/// The values of one field: elements in `Unpacking::bytes`, each with its measurement's number as
-/// its name.
-#[derive(Default)]
-struct Column {
-    name: Box<[u8]>,
-    next: usize,
-    end: usize,
-}
-
-struct Unpacking {
-    input: Box<dyn Source>,
-    stage: Arc<UnpackBucket>,
-    /// The elements of the bucket's columns, copied because the input may move on.
-    bytes: Vec<u8>,
-    times: Column,
-    columns: Vec<Column>,
-    meta: Option<ValueBuf>,
-    out: Vec<u8>,
-}
-
-impl Unpacking {
-    /// Reads the columns of the input's document.
-    fn take_in(&mut self) -> Result<()> {
-        let bucket = self.input.doc();
-        let control = bucket.get("control").and_then(|control| control.as_doc());
-        let version = control.and_then(|control| control.get("version"));
-        if version.is_some_and(|version| version.as_exact_i64() == Some(2)) {
-            return Err(compressed());
-        }
-        let data = bucket.get("data").and_then(|data| data.as_doc()).ok_or_else(not_a_bucket)?;
-        let meta = bucket.get("meta");
-        if meta.is_some() && self.stage.meta_field.is_none() {
-            return Err(unexpected_meta());
-        }
-        let meta_field = self.stage.meta_field.as_deref();
-        let shows_meta = meta_field.is_some_and(|field| self.stage.shown.has(field));
-        self.meta = meta.filter(|_| shows_meta).map(|meta| meta.to_buf());
-        self.bytes.clear();
-        self.columns.clear();
-        self.times = Column::default();
-        for field in data {
-            let is_time = **field.name == *self.stage.time_field;
-            let Some(values) = field.value.get().as_doc() else { continue };
-            if !is_time && !self.stage.shown.has(field.name) {
-                continue;
-            }
-            let next = self.bytes.len();
-            self.bytes.extend_from_slice(values.elements_bytes());
-            let end = self.bytes.len();
-            let column = Column { name: field.name.to_vec().into_boxed_slice(), next, end };
-            match is_time {
-                true => self.times = column,
-                false => self.columns.push(column),
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the next measurement of the bucket; returns `false` if there is none.
-    fn write_next(&mut self) -> bool {
-        let mut times = Iter::over(&self.bytes[self.times.next..self.times.end]);
-        let Some(time) = times.next() else { return false };
-        self.times.next = self.times.end - times.rest().len();
-        self.out.clear();
-        let mut out = DocWriter::new(&mut self.out);
-        if self.stage.shown.has(&self.stage.time_field) {
-            out.append_raw(&self.stage.time_field, time.value);
-        }
-        if let (Some(meta), Some(field)) = (&self.meta, &self.stage.meta_field) {
-            out.append(field, meta);
-        }
-        for column in &mut self.columns {
-            let mut values = Iter::over(&self.bytes[column.next..column.end]);
-            if let Some(value) = values.next()
-                && value.name == time.name
-            {
-                out.append_raw(&column.name, value.value);
-                column.next = column.end - values.rest().len();
-            }
-        }
-        true
-    }
-}
-
-impl Source for Unpacking {
-    fn pull(&mut self) -> Result<Step> {
-        while !self.write_next() {
-            match self.input.advance()? {
-                Step::Document => self.take_in()?,
-                step => return Ok(step),
-            }
-        }
-        Ok(Step::Document)
-    }
-
-    fn doc(&self) -> Doc<'_> {
-        Doc::trusted(&self.out)
+        Ok(Box::new(Unpacking::new(input, self)))
     }
 }

@@ -14,7 +14,7 @@ use marula_operation::aggregate::{self, AggregateOp, no_stages};
 use marula_operation::count::CountOp;
 use marula_operation::distinct::DistinctOp;
 use marula_operation::find::FindOp;
-use marula_operation::pipeline::front::{front_projection, of_first_of_each, projection_of};
+use marula_operation::pipeline::front::{front_projection, over_plan, projection_of};
 use marula_operation::pipeline::{Front, count_given};
 use marula_operation::{on_views, views};
 use marula_query::once::duplicate_field;
@@ -379,8 +379,8 @@ fn pipeline(
     };
     let mut query = ExplainedQuery::of(query, sort, projection.as_doc());
     query.is_whole_pipeline = is_whole;
-    let (front, gives_first_of_each) = query.output(ctx, ns, verbosity)?;
-    let rest = if gives_first_of_each { of_first_of_each(rest) } else { rest };
+    let (front, given) = query.output(ctx, ns, verbosity)?;
+    let rest = over_plan(rest, given);
     if is_whole {
         reply.append_elements(front.as_doc().elements_bytes());
         return Ok(());

@@ -10,25 +10,34 @@
 use marula_bson::{FieldPath, ObjectId, Type, Value, ValueBuf};
 
 use super::UnpackBucket;
+use crate::collation::Collation;
 use crate::context::Context;
 use crate::filter::{Compare, CompareOp, Filter, Node, PathNode, Predicate};
 
 /// The fields of a bucket with the least and the greatest values of its measurements.
-const MIN: &str = "control.min";
-const MAX: &str = "control.max";
+pub(super) const MIN: &str = "control.min";
+pub(super) const MAX: &str = "control.max";
 
 /// The conditions on measurements that are translated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    All,
+    /// All; those with strings only if the buckets were made under the collation of the condition.
+    All { strings: bool },
     /// Those whose translation a client can write, too.
     Stored,
 }
 
 impl UnpackBucket {
-    /// Returns the condition that the buckets of all matching measurements meet.
-    pub fn bucket_filter(&self, filter: &Filter, context: &Context) -> Filter {
-        self.filter_of(filter, Extent::All, context)
+    /// Returns the condition that the buckets of all matching measurements meet; `collation` is
+    /// that of the buckets' collection.
+    pub fn bucket_filter(
+        &self,
+        filter: &Filter,
+        collation: Option<&Collation>,
+        context: &Context,
+    ) -> Filter {
+        let strings = context.collation.as_ref() == collation;
+        self.filter_of(filter, Extent::All { strings }, context)
     }
 
     /// Same as [`bucket_filter`](UnpackBucket::bucket_filter), in the language of stored filters:
@@ -44,7 +53,7 @@ impl UnpackBucket {
     }
 
     /// Returns whether a condition on measurements depends on their meta value alone.
-    pub(in crate::stage) fn tests_meta_only(&self, filter: &Filter) -> bool {
+    pub fn tests_meta_only(&self, filter: &Filter) -> bool {
         self.on_meta(filter.root()).is_some()
     }
 
@@ -55,8 +64,8 @@ impl UnpackBucket {
         if let Some(on_meta) = self.on_meta(node) {
             return out.push(on_meta);
         }
-        if let (Node::Or(branches), Extent::All) = (node, extent) {
-            return out.extend(self.of_each(branches));
+        if let (Node::Or(branches), Extent::All { .. }) = (node, extent) {
+            return out.extend(self.of_each(branches, extent));
         }
         let Node::Path(PathNode { path, predicate }) = node else { return };
         if path.is_single() && *path.first() == *self.time_field {
@@ -65,17 +74,17 @@ impl UnpackBucket {
             {
                 self.gather_time(*op, time_ms, out);
             }
-        } else if extent == Extent::All {
-            gather_measured(path, predicate, out);
+        } else if let Extent::All { strings } = extent {
+            gather_measured(path, predicate, strings, out);
         }
     }
 
     /// Returns the condition on buckets that follows from one of several on measurements, if one
     /// follows from each.
-    fn of_each(&self, branches: &[Node]) -> Option<Node> {
+    fn of_each(&self, branches: &[Node], extent: Extent) -> Option<Node> {
         let of_one = |branch: &Node| {
             let mut conditions = Vec::new();
-            self.gather(branch, Extent::All, &mut conditions);
+            self.gather(branch, extent, &mut conditions);
             (!conditions.is_empty()).then_some(Node::And(conditions))
         };
         branches.iter().map(of_one).collect::<Option<Vec<_>>>().map(Node::Or)
@@ -112,10 +121,7 @@ impl UnpackBucket {
     /// Adds the conditions that a bucket meets if one of its measurements compares so with
     /// `time_ms`. The measurements lie within `[min, max]`, which is at most the bucket's span.
     fn gather_time(&self, op: CompareOp, time_ms: i64, out: &mut Vec<Node>) {
-        let Ok(field) = std::str::from_utf8(&self.time_field) else { return };
-        if field.is_empty() || field.starts_with('$') {
-            return;
-        }
+        let Some(field) = self.plain_time_field() else { return };
         let span_ms = self.span_seconds.saturating_mul(1_000);
         let compare = |path: String, op: CompareOp, value: Value<'_>| {
             let predicate = Predicate::Compare(Compare { op, value: value.to_buf() });
@@ -160,7 +166,7 @@ impl UnpackBucket {
 
 /// Adds the conditions that a bucket meets if in one of its measurements the value at a path, which
 /// is neither in the meta value nor the time, satisfies the predicate.
-fn gather_measured(path: &FieldPath, predicate: &Predicate, out: &mut Vec<Node>) {
+fn gather_measured(path: &FieldPath, predicate: &Predicate, strings: bool, out: &mut Vec<Node>) {
     /// The values of an `$in` that are worth a condition each.
     const VALUES_MAX: usize = 100;
     let at = |prefix: &str, predicate: Predicate| {
@@ -172,6 +178,8 @@ fn gather_measured(path: &FieldPath, predicate: &Predicate, out: &mut Vec<Node>)
     };
     let around =
         |value: &ValueBuf| [bound(MAX, CompareOp::Gte, value), bound(MIN, CompareOp::Lte, value)];
+    let is_bounded =
+        |value: &ValueBuf| is_bounded(value.kind()) || (strings && value.kind() == Type::String);
     match predicate {
         Predicate::Compare(Compare { op, value }) if is_bounded(value) => match op {
             CompareOp::Eq => out.extend(around(value)),
@@ -192,11 +200,11 @@ fn gather_measured(path: &FieldPath, predicate: &Predicate, out: &mut Vec<Node>)
     }
 }
 
-/// Returns whether the values that compare with this one in some way lie between the least and the
-/// greatest of a bucket. Null is also the value of measurements without the field, a regular
-/// expression matches strings, the extremes of documents and arrays are put together from several,
-/// and strings are compared under a collation that may be another than the bucket's.
-fn is_bounded(value: &ValueBuf) -> bool {
-    value.kind().is_number()
-        || [Type::Boolean, Type::DateTime, Type::ObjectId, Type::Timestamp].contains(&value.kind())
+/// Returns whether the values that compare in some way with one of this type lie between the least
+/// and the greatest of a bucket. Null is also the value of measurements without the field, a
+/// regular expression matches strings, the extremes of documents and arrays are put together from
+/// several, and strings are compared under a collation, which may be another than the bucket's.
+pub(super) fn is_bounded(kind: Type) -> bool {
+    kind.is_number()
+        || [Type::Boolean, Type::DateTime, Type::ObjectId, Type::Timestamp].contains(&kind)
 }

@@ -10,7 +10,7 @@ use marula_operation::find_and_modify::FindAndModifyOp;
 use marula_operation::targets;
 use marula_plan::choice::{self, Choice};
 use marula_plan::shape::shape_of;
-use marula_plan::{Execution, Plan, Query, Stage, WordedCollation, Wording, planner};
+use marula_plan::{Execution, Given, Plan, Query, Stage, WordedCollation, Wording, planner};
 use marula_query::update::Update;
 
 use super::Verbosity;
@@ -155,14 +155,14 @@ impl<'a> ExplainedQuery<'a> {
         ExplainedQuery { filter, collation, batch_size, ..self }
     }
 
-    /// Returns the result for the collection of this name, and whether the plan returns only the
-    /// first document of each group of the query.
+    /// Returns the result for the collection of this name, and the properties of the plan's result
+    /// that the stages over it use.
     pub(super) fn output(
         self,
         ctx: &Context<'_>,
         ns: &Namespace,
         verbosity: Verbosity,
-    ) -> Result<(DocBuf, bool)> {
+    ) -> Result<(DocBuf, Given)> {
         let ExplainedQuery {
             mut query,
             sort,
@@ -198,12 +198,12 @@ impl<'a> ExplainedQuery<'a> {
                 output.verb = Verb::Find;
                 output.printed.projection = Doc::EMPTY;
             }
-            let gives_first_of_each = query.first_of_each.is_some();
-            return Ok((output.of_nothing(&Plan::new(Stage::Eof))?, gives_first_of_each));
+            let given = Given { first_of_each: query.first_of_each.is_some(), order: None };
+            return Ok((output.of_nothing(&Plan::new(Stage::Eof))?, given));
         };
         if let Verb::Count { is_whole: true, skip, limit } = verb {
             output.parsed = None;
-            return Ok((output.of_fast_count(&collection, skip, limit), false));
+            return Ok((output.of_fast_count(&collection, skip, limit), Given::default()));
         }
         let state = collection.state();
         output.collation = query.context.collation.clone();
@@ -212,7 +212,10 @@ impl<'a> ExplainedQuery<'a> {
             if let Some((plan, _)) = planner::plan_distinct(&state, &query, &op.path) {
                 output.shape = Some(shape_of(&query, &state));
                 let execution = Execution::new(collection, plan, query);
-                return Ok((output.of_plan(ctx, execution, Trials::default(), None)?, false));
+                return Ok((
+                    output.of_plan(ctx, execution, Trials::default(), None)?,
+                    Given::default(),
+                ));
             }
             shown_of_key = op.show(&state, &mut query);
         }
@@ -264,9 +267,9 @@ impl<'a> ExplainedQuery<'a> {
         output.is_filtered = query.allowed.is_some();
         let found = if number < seen.len() { seen.swap_remove(number) } else { Found::default() };
         let trials = Trials { score, rejected, found };
-        let gives_first_of_each = plan.gives_first_of_each();
+        let given = plan.given();
         let output = output.of_plan(ctx, execution, trials, update)?;
-        Ok((output, gives_first_of_each))
+        Ok((output, given))
     }
 }
 
