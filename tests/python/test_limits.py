@@ -68,6 +68,24 @@ def test_a_batch_of_100_000(c):
     assert c.database.command("delete", "c", deletes=deletes)["n"] == 100_000
 
 
+@pytest.mark.parametrize("value", [7, [7, 8]])
+def test_thousands_of_conditions_on_an_indexed_field(c, value):
+    """With and without arrays: planning them takes no more than their number."""
+    c.insert_many([{"x": value}, {"x": 1}])
+    c.create_index("x")
+    assert c.count_documents({"x": {"$all": list(range(5000))}}) == 0
+    assert c.count_documents({"$and": [{"x": {"$ne": n + 100}} for n in range(5000)]}) == 2
+    assert c.count_documents({"$and": [{"x": {"$gt": -n}} for n in range(5000)]}, maxTimeMS=60_000) == 2
+
+
+def test_a_thousand_stages(db, c):
+    c.insert_one({"x": 1})
+    assert len(list(c.aggregate([{"$match": {"x": 1}}] * 1000))) == 1
+    with pytest.raises(OperationFailure, match="Pipeline length must be no longer than 1000 stages") as error:
+        c.aggregate([{"$match": {"x": 1}}] * 1001)
+    assert error.value.code == 9
+
+
 def test_nesting(c):
     def nest(depth):
         doc = {}

@@ -266,8 +266,8 @@ impl<'a> Finder<'a> {
     fn scan(&self, index: usize, way: &Assignment, own: &[&FilterNode]) -> Access {
         let view = &self.views[index];
         let exactness = |conjunct: usize| {
-            let found = way.used.iter().find(|(used, _)| *used == conjunct);
-            match found?.1 {
+            let found = way.used.binary_search_by_key(&conjunct, |(used, _)| *used).ok();
+            match way.used[found?].1 {
                 // If there is an array, an entry is not the whole value of the field.
                 Exactness::OnKeys if view.is_multikey() => Some(Exactness::OnDocument),
                 exactness => Some(exactness),

@@ -4,7 +4,7 @@ use marula_query::filter::Node;
 use marula_query::meter;
 
 use super::conditions::{self, Condition};
-use super::{IndexView, wildcard};
+use super::{IndexView, PLANS_MAX, wildcard};
 use crate::bounds::interval::intersect;
 use crate::bounds::{Exactness, IndexBounds, Interval};
 
@@ -12,7 +12,7 @@ use crate::bounds::{Exactness, IndexBounds, Interval};
 pub(super) struct Assignment {
     /// The bounds.
     pub bounds: IndexBounds,
-    /// The conjuncts that bound it, and the check that remains for each.
+    /// The conjuncts that bound it in order, and the check that remains for each.
     pub used: Vec<(usize, Exactness)>,
     /// The same conjuncts in the order of the fields that they bound.
     pub by_field: Vec<usize>,
@@ -23,14 +23,16 @@ pub(super) struct Assignment {
 }
 
 /// Returns the assignments of `conjuncts` to an index: several if arrays permit only one of two
-/// conditions to bound it.
+/// conditions to bound it, at most as many as there can be plans.
 pub(super) fn assignments(view: &IndexView<'_>, conjuncts: &[&Node]) -> Vec<Assignment> {
     let conditions = conditions::of(conjuncts);
     let Some(first) = view.parts.get(view.lead()) else { return Vec::new() };
     let mut ways: Vec<Assignment> = Vec::new();
+    // Without arrays all conditions bound the index together, whichever is first.
+    let ways_max = if is_multikey(view) { PLANS_MAX } else { 1 };
     for condition in conditions.iter().filter(|condition| *condition.path == *first.path) {
         // The result is not used once the operation must end.
-        if meter::spend(ways.len()).is_err() {
+        if ways.len() == ways_max || meter::spend(ways.len()).is_err() {
             break;
         }
         let Some(way) = assign(view, &conditions, condition) else { continue };
@@ -40,6 +42,11 @@ pub(super) fn assignments(view: &IndexView<'_>, conjuncts: &[&Node]) -> Vec<Assi
         }
     }
     ways
+}
+
+/// Returns whether the index has entries of arrays.
+fn is_multikey(view: &IndexView<'_>) -> bool {
+    view.parts.iter().any(|part| part.multikey != 0)
 }
 
 /// Returns the assignment that starts with `start` on the first field, with all other conditions
@@ -52,6 +59,10 @@ fn assign<'q>(
     let mut chosen: Vec<(&Condition<'_>, usize)> = Vec::new();
     let mut fields: Vec<Vec<Interval>> = Vec::with_capacity(view.parts.len());
     let mut used: Vec<(usize, Exactness)> = Vec::new();
+    // The place of each conjunct in `used`.
+    let conjuncts = conditions.last().map_or(0, |condition| condition.conjunct + 1);
+    let mut places: Vec<Option<usize>> = vec![None; conjuncts];
+    let is_multikey = is_multikey(view);
     let mut bounded_fields = 0;
     for (number, part) in view.parts.iter().enumerate() {
         let mut intervals: Option<Vec<Interval>> = None;
@@ -64,10 +75,11 @@ fn assign<'q>(
             let goes_with = |&(other, at): &(&Condition<'_>, usize)| {
                 conditions::may_combine((condition, part), (other, &view.parts[at]))
             };
-            if meter::spend(meter::ELEMENT + chosen.len()).is_err() {
+            let compared = if is_multikey { chosen.len() } else { 0 };
+            if meter::spend(meter::ELEMENT + compared).is_err() {
                 return None;
             }
-            if !chosen.iter().all(goes_with) {
+            if is_multikey && !chosen.iter().all(goes_with) {
                 continue;
             }
             let Some(found) = part.bounds(condition.predicate) else {
@@ -83,9 +95,12 @@ fn assign<'q>(
             chosen.push((condition, number));
             let exactness =
                 if condition.is_whole { found.exactness } else { Exactness::OnDocument };
-            match used.iter_mut().find(|(conjunct, _)| *conjunct == condition.conjunct) {
-                Some((_, known)) => *known = (*known).max(exactness),
-                None => used.push((condition.conjunct, exactness)),
+            match places[condition.conjunct] {
+                Some(place) => used[place].1 = used[place].1.max(exactness),
+                None => {
+                    places[condition.conjunct] = Some(used.len());
+                    used.push((condition.conjunct, exactness));
+                }
             }
         }
         // Without a condition on its path, a wildcard index is seen as an index on the fields

@@ -40,6 +40,12 @@ pub(super) fn rearranged(
 ) -> Vec<Arc<dyn Stage>> {
     let mut at = 0;
     while at + 1 < stages.len() {
+        if let Some(count) = matches_from(&stages[at..]) {
+            let joined = joined(&stages[at..at + count], context);
+            stages.splice(at..at + count, [joined]);
+            at = at.saturating_sub(1);
+            continue;
+        }
         let is_behind_sort = at > 0 && matches!(stages[at - 1].kind(), Kind::Sort(..));
         match two(&stages[at], &stages[at + 1], is_behind_sort, context) {
             None => at += 1,
@@ -53,6 +59,30 @@ pub(super) fn rearranged(
     stages
 }
 
+/// Returns the number of `$match` stages with conditions at the front, if there are several.
+fn matches_from(stages: &[Arc<dyn Stage>]) -> Option<usize> {
+    let is_match = |stage: &&Arc<dyn Stage>| {
+        let kind = stage.kind();
+        matches!(kind, Kind::Match(_)) && !is_nothing(&kind)
+    };
+    let count = stages.iter().take_while(is_match).count();
+    (count > 1).then_some(count)
+}
+
+/// Returns one `$match` of several.
+fn joined(matches: &[Arc<dyn Stage>], context: &Context) -> Arc<dyn Stage> {
+    let mut all = Vec::new();
+    let last = matches.len() - 1;
+    for (number, stage) in matches.iter().enumerate() {
+        match stage.kind() {
+            Kind::Match(filter) if number == last => all.push(filter.as_written().clone()),
+            Kind::Match(filter) => all.extend(filter.conditions()),
+            _ => {}
+        }
+    }
+    matching(all, context)
+}
+
 /// Returns the replacement of two neighbours, if a rule applies to them.
 fn two(
     first: &Arc<dyn Stage>,
@@ -64,11 +94,6 @@ fn two(
     match (first.kind(), second.kind()) {
         (_, kind) if is_nothing(&kind) => Some(vec![Arc::clone(first)]),
         (kind, _) if is_nothing(&kind) => Some(vec![Arc::clone(second)]),
-        (Kind::Match(first), Kind::Match(second)) => {
-            let mut both = first.conditions();
-            both.push(second.as_written().clone());
-            Some(vec![matching(both, context)])
-        }
         (_, Kind::Match(filter)) => split(first, filter, context)
             .or_else(|| Arc::clone(first).taking_in(&filter.conditions(), context)),
         (_, Kind::Unwind(unwind)) => Some(vec![Arc::clone(first).unwound(unwind)?]),

@@ -31,7 +31,7 @@ errors! {
     pub(super) stage_not_object() = TypeMismatch, "Each element of the 'pipeline' array must be an object";
     stage_not_one_field() = 40323, "A pipeline stage specification object must contain exactly one field.";
     unknown_stage(name: &str) = 40324, "Unrecognized pipeline stage name: '{name}'";
-    too_many_stages() = 7749501, "Pipeline length must be no longer than {STAGES_MAX} stages";
+    too_many_stages() = FailedToParse, "Pipeline length must be no longer than {STAGES_MAX} stages";
     pub(super) too_deep() = MaxSubPipelineDepthExceeded, "Maximum number of nested sub-pipelines exceeded. Limit is {DEPTH_MAX}";
     must_be_first(name: &str) = 40602, "{name} is only valid as the first stage in a pipeline";
     must_be_last(name: &str) = 40601, "{name} can only be the final stage in the pipeline";
