@@ -86,6 +86,25 @@ def test_a_stream_ends_with_what_it_follows_and_another_goes_on_behind(rs):
         assert kinds(events[5:]) == ["dropDatabase", "invalidate"]
 
 
+def test_copies_are_not_told_and_views_are_modified(rs):
+    rs.cs.c.insert_many([{"_id": n} for n in range(3)])
+    with rs.cs.watch(show_expanded_events=True) as stream:
+        rs.cs.command("convertToCapped", "c", size=4096)
+        rs.cs.command("cloneCollectionAsCapped", "c", toCollection="d", size=4096)
+        rs.cs.create_collection("v", viewOn="c", pipeline=[])
+        rs.cs.command("collMod", "v", viewOn="c", pipeline=[{"$match": {"a": 1}}])
+        rs.cs.create_collection("series", timeseries={"timeField": "t"})
+        rs.cs.command("collMod", "series", timeseries={"granularity": "minutes"})
+        rs.cs.command("collMod", "series", expireAfterSeconds=1000)
+        rs.cs.series.drop()
+        events = take(stream, 8)
+    assert [(event["operationType"], event["ns"]["coll"].partition(".")[0]) for event in events[1:]] == [
+        ("rename", events[0]["ns"]["coll"].partition(".")[0]), ("create", "d"), ("create", "v"), ("modify", "v"), ("create", "series"),
+        ("modify", "series"), ("drop", "series")]
+    assert events[4]["operationDescription"] == {"viewOn": "c", "pipeline": [{"$match": {"a": 1}}]}
+    assert events[6]["operationDescription"]["pipeline"] == [{"$_internalUnpackBucket": {"timeField": "t", "bucketMaxSpanSeconds": 86400}}]
+
+
 def test_a_database_that_never_was_cannot_be_dropped(rs):
     with rs.never.watch(max_await_time_ms=50) as stream:
         rs.drop_database("never")

@@ -1,10 +1,12 @@
 """Documents go in, change, come out and go away, as an application does it through pymongo."""
 import datetime
 import re
+import threading
 import uuid
 
 import bson
 import bson.raw_bson
+import pymongo
 import pytest
 from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 from pymongo import DeleteMany, DeleteOne, InsertOne, ReplaceOne, ReturnDocument, UpdateMany, UpdateOne
@@ -327,3 +329,31 @@ def test_a_pipeline_takes_an_empty_list_of_array_filters(c):
     assert (error["code"], error["errmsg"]) == (9, "arrayFilters may not be specified for pipeline-style updates")
     with pytest.raises(OperationFailure, match="Cannot specify arrayFilters and a pipeline update"):
         c.database.command("findAndModify", c.name, query={}, update=pipeline, arrayFilters=[])
+
+
+def test_a_sorted_queue_is_emptied_by_many(uri, c):
+    """Each gets a document of its own, in order, although others take the first ones away under it."""
+    c.insert_many([{"_id": n, "priority": n * 7919 % 1009} for n in range(1_000)])
+    orders = []
+
+    def take_all():
+        with pymongo.MongoClient(uri) as client:
+            mine, own = client[c.database.name][c.name], []
+            while taken := mine.find_one_and_delete({}, sort=[("priority", -1)]):
+                own.append(taken["priority"])
+            orders.append(own)
+
+    threads = [threading.Thread(target=take_all) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(orders) == 12
+    assert all(own == sorted(own, reverse=True) for own in orders)
+    assert sorted(priority for own in orders for priority in own) == sorted(n * 7919 % 1009 for n in range(1_000))
+
+
+def test_a_sort_for_one_document_needs_no_memory_for_all(c):
+    c.insert_many([{"n": n, "text": "x" * 10_000} for n in range(12_000)])
+    assert c.find_one_and_update({}, {"$set": {"done": 1}}, sort=[("n", -1)])["n"] == 11_999
+    assert c.find_one_and_delete({"done": None}, sort=[("n", 1)])["n"] == 0

@@ -1,4 +1,5 @@
 """Pipelines that write: `$out` takes a collection's place at once, `$merge` goes document by document."""
+import pymongo
 import pytest
 from pymongo.errors import DuplicateKeyError, OperationFailure, WriteError
 
@@ -207,3 +208,12 @@ def test_merge_creates_its_collection_before_it_reads_the_update(db, unmatched, 
     with pytest.raises(OperationFailure):
         db.c.aggregate([{"$merge": {"into": "m", "whenMatched": [{"$set": "$$new"}], "whenNotMatched": unmatched}}])
     assert ("m" in db.list_collection_names()) == is_created
+
+
+def test_the_writes_of_a_pipeline_are_no_part_of_its_snapshot(replica):
+    with pymongo.MongoClient("mongodb://127.0.0.1:%d/?replicaSet=rs0" % replica.port) as client:
+        client.drop_database("merged")
+        client.merged.c.insert_many([{"_id": n} for n in range(3)])
+        for stage in ({"$merge": {"into": "new"}}, {"$merge": {"into": "new"}}, {"$out": "other"}):
+            client.merged.command("aggregate", "c", pipeline=[stage], cursor={}, readConcern={"level": "snapshot"})
+        assert client.merged.new.count_documents({}) == client.merged.other.count_documents({}) == 3

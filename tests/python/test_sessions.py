@@ -3,7 +3,7 @@ import time
 
 import pymongo
 import pytest
-from bson import Binary, Int64
+from bson import Binary, Int64, Timestamp
 from pymongo import ReadPreference
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
@@ -92,6 +92,32 @@ def test_a_retried_write_happens_once(replica, rs):
         assert run(5, update="c", updates=[{"q": {}, "u": {"$set": {"a": 1}}, "multi": True}])["writeErrors"][0]["code"] == 72
 
 
+def test_a_write_that_changed_nothing_is_executed_again(replica, rs):
+    """Only what wrote has a record: a retry of anything else is executed, and may find more by then."""
+    lsid = {"id": Binary(b"fedcba9876543210", 4)}
+    rs.sessions.c.insert_one({"_id": 1, "x": 1})
+    with Raw(replica.port) as raw:
+        def run(number, **command):
+            reply = raw.command("sessions", **command, lsid=lsid, txnNumber=Int64(number))
+            assert "retriedStmtIds" not in reply, reply
+            return reply
+
+        update = {"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$set": {"x": 2}}}]}
+        delete = {"delete": "c", "deletes": [{"q": {"_id": 3}, "limit": 1}]}
+        modify = {"findAndModify": "c", "query": {"_id": 4}, "update": {"$set": {"x": 2}}}
+        same = {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 1}}}]}
+        for number, command in enumerate([update, delete, modify]):
+            assert run(number, **command).get("n", 0) == 0
+            rs.sessions.c.insert_one({"_id": number + 2})
+            reply = run(number, **command)
+            assert (reply.get("lastErrorObject") or reply)["n"] == 1
+        for _ in range(2):
+            reply = run(9, **same)
+            assert (reply["n"], reply["nModified"]) == (1, 0)
+    records = [doc for doc in rs.config.transactions.find() if doc["_id"]["id"] == lsid["id"]]
+    assert [doc["txnNum"] for doc in records] == [2]
+
+
 def test_a_driver_retries_by_itself(rs):
     c = rs.sessions.c
     c.insert_one({"_id": 1})
@@ -148,6 +174,51 @@ def test_read_concerns_and_preferences(rs):
         assert c.with_options(read_preference=preference).find_one({"_id": 1}), preference
     with pytest.raises(OperationFailure):
         rs.sessions.command("find", "c", readConcern={"level": "nonsense"})
+
+
+@pytest.mark.parametrize("preference,code,words", [
+    ({"mode": "primary", "tags": [{"a": "b"}]}, 2, "Only empty tags are allowed with primary read preference"),
+    ({"mode": "primary", "tags": [{}]}, None, None),
+    ({"mode": "nearest", "tags": 5}, 14, '"tags" had the wrong type. Expected array, found int'),
+    ({"mode": "nearest", "maxStalenessSeconds": 89}, 160, "maxStalenessSeconds value can not be less than 90"),
+    ({"mode": "primary", "maxStalenessSeconds": 90}, 2, "maxStalenessSeconds can not be set for the primary mode"),
+    ({"mode": "primary", "maxStalenessSeconds": 0}, None, None),
+    ({"mode": "nearest", "maxStalenessSeconds": -1}, 2, "maxStalenessSeconds must be a non-negative integer"),
+    ({"mode": "nearest", "maxStalenessSeconds": 2 ** 63 - 1}, 2, "maxStalenessSeconds value can not exceed 9223372036854775807"),
+    ({"mode": "nearest", "maxStalenessSeconds": 90.5}, 2, 'Expected field "maxStalenessSeconds" to have a value exactly representable as a '
+                                                          '64-bit integer, but found maxStalenessSeconds: 90.5'),
+    ({"mode": "nearest", "maxStalenessSeconds": "x"}, 14, 'Expected field "maxStalenessSeconds" to have numeric type, but found string'),
+    ({"mode": "primary", "hedge": {}}, 72, 'cannot enable hedging for $readPreference mode "primaryOnly"'),
+    ({"mode": "primary", "hedge": {"enabled": False}}, None, None),
+    ({"mode": "nearest", "hedge": 5, "tags": 5}, 14, "hedge field must be of type object if provided; found hedge: 5"),
+    ({"mode": "nearest", "hedge": {"x": 1}}, 40415, "BSON field 'hedge.x' is an unknown field."),
+])
+def test_a_read_preference_is_checked(replica, rs, preference, code, words):
+    with Raw(replica.port) as raw:
+        reply = raw.command("sessions", find="c", **{"$readPreference": preference})
+    assert (reply.get("code"), reply.get("errmsg")) == (code, words)
+
+
+@pytest.mark.parametrize("command,concern,words", [
+    ({"find": "c"}, {"afterClusterTime": Timestamp(0, 0)}, "afterClusterTime cannot be a null timestamp"),
+    ({"find": "c"}, {"level": "available", "afterClusterTime": Timestamp(1, 1)},
+     "afterClusterTime field can be set only if level is equal to majority, local, or snapshot"),
+    ({"find": "c"}, {"level": "snapshot", "atClusterTime": Timestamp(0, 0)}, "atClusterTime cannot be a null timestamp"),
+    ({"count": "c"}, {"level": "snapshot", "afterClusterTime": Timestamp(1, 1)},
+     'Command count does not support { readConcern: { level: "snapshot", afterClusterTime: Timestamp(1, 1), provenance: "clientSupplied" } } '
+     ':: caused by :: read concern snapshot not supported'),
+    ({"explain": {"find": "c"}}, {"level": "majority"},
+     'Command explain does not support { readConcern: { level: "majority", provenance: "clientSupplied" } } :: caused by :: '
+     'read concern not supported'),
+])
+def test_the_times_of_a_read_concern_are_checked(replica, rs, command, concern, words):
+    with Raw(replica.port) as raw:
+        reply = raw.command("sessions", **command, readConcern=concern)
+        assert (reply.get("code"), reply.get("errmsg")) == (72, words)
+        reply = raw.command("sessions", find="c", readConcern={"afterClusterTime": Timestamp(4_000_000_000, 1)})
+    assert reply["code"] == 72 and reply["errmsg"].startswith(
+        "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested clusterTime: "
+        "{ ts: Timestamp(4000000000, 1) }; current clusterTime: { ts: Timestamp("), reply
 
 
 def wait_for(condition):

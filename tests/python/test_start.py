@@ -122,6 +122,61 @@ def test_sigterm_ends_cleanly_and_the_data_is_there_again():
             assert "x_1" in client.t.c.index_information()
 
 
+def nested(depth, name="a"):
+    """A document of so many levels."""
+    document = 1
+    for _ in range(depth):
+        document = {name: document}
+    return document
+
+
+def schema(depth):
+    """A schema of properties within properties."""
+    document = {}
+    for _ in range(depth):
+        document = {"properties": {"a": document}}
+    return document
+
+
+@pytest.mark.embedded
+def test_the_deepest_options_are_there_again():
+    with server.Server() as running:
+        db = pymongo.MongoClient(running.uri).deep
+        db.create_collection("validated", validator=nested(199))
+        db.create_collection("schema", validator={"$jsonSchema": schema(95)})
+        db.create_collection("c")
+        db.create_collection("v", viewOn="c", pipeline=[{"$project": {"v": {"$literal": nested(190)}}}])
+        db.command("collMod", "v", viewOn="c", pipeline=[{"$project": {"w": {"$literal": nested(189)}}}])
+        db.command("createIndexes", "c", indexes=[{"key": {"a": 1}, "name": "part", "partialFilterExpression": nested(197)}])
+        before = list(db.list_collections()), db.c.index_information()
+        for end in (running.terminate, running.kill):
+            end()
+            running.start()
+            db = pymongo.MongoClient(running.uri).deep
+            assert (sorted(map(repr, db.list_collections())), db.c.index_information()) == (sorted(map(repr, before[0])), before[1])
+            assert db["system.views"].count_documents({"_id": "deep.v"}) == 1
+
+
+@pytest.mark.embedded
+def test_a_collection_has_room_for_indexes_of_16_megabytes():
+    """Index specifications that the catalogue could not hold are refused, before they are built."""
+    with server.Server() as running:
+        db = pymongo.MongoClient(running.uri).large
+        db.c.insert_one({"a": "x"})
+        for number in range(2):
+            db.c.create_index("a", name="i%d" % number, partialFilterExpression={"a": "%d" % number + "x" * (7 << 20)})
+        with pytest.raises(pymongo.errors.OperationFailure, match="BSONObj size: ") as error:
+            db.c.create_index("a", name="i2", partialFilterExpression={"a": "2" + "x" * (7 << 20)})
+        assert error.value.code == 10334
+        with pytest.raises(pymongo.errors.OperationFailure, match="View pipeline is too large and exceeds the maximum size of 16000000 bytes"):
+            db.create_collection("v", viewOn="c", pipeline=[{"$match": {"a": "x" * 16_000_000}}])
+        running.terminate()
+        running.start()
+        db = pymongo.MongoClient(running.uri).large
+        assert sorted(db.c.index_information()) == ["_id_", "i0", "i1"]
+        assert db.list_collection_names() == ["c"]
+
+
 def test_the_shutdown_command_ends_the_server():
     with server.Server() as own:
         with pymongo.MongoClient(own.uri) as client:

@@ -808,3 +808,33 @@ def test_a_write_that_was_held_up_is_done_once(rs):
         beside(lambda s: c.insert_one({"_id": 60, "u": 2}, session=s), lambda: c.insert_many([{"_id": 61, "u": 2}, {"_id": 62}]))
     assert c.count_documents({"_id": {"$gte": 60}}) == 1
     assert rs.tx.command("validate", "c")["valid"]
+
+
+CAPPED = "Collection 'tx.capped' is a capped collection. Writes in transactions are not allowed on capped collections."
+
+
+@pytest.mark.parametrize("command,code,words", [
+    ({"update": "series", "updates": [{"q": {}, "u": {"$set": {"m": 2}}, "multi": True}]}, 263,
+     "Cannot perform a multi-document transaction on a time-series collection: tx.series"),
+    ({"delete": "series", "deletes": [{"q": {"m": 1}, "limit": 0}]}, 263,
+     "Cannot perform a multi-document transaction on a time-series collection: tx.series"),
+    ({"find": "united"}, 263, "Stage not supported inside of a multi-document transaction: $unionWith"),
+    ({"aggregate": "c", "pipeline": [{"$lookup": {"from": "united", "pipeline": [], "as": "x"}}], "cursor": {}}, 263,
+     "Stage not supported inside of a multi-document transaction: $unionWith"),
+    ({"update": "capped", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}}]}, 263, CAPPED),
+    ({"delete": "capped", "deletes": [{"q": {"a": 1}, "limit": 1}]}, 20,
+     "Cannot remove from a capped collection in a multi-document transaction: tx.capped"),
+    ({"findAndModify": "capped", "query": {"a": 1}, "remove": True}, 263, CAPPED),
+])
+def test_what_has_no_place_in_a_transaction(rs, command, code, words):
+    """Also where no document matches."""
+    rs.tx.create_collection("series", timeseries={"timeField": "t", "metaField": "m"})
+    rs.tx.create_collection("capped", capped=True, size=4096)
+    rs.tx.create_collection("united", viewOn="c", pipeline=[{"$unionWith": "d"}])
+    with rs.start_session() as session:
+        session.start_transaction()
+        reply = rs.tx.command(command, session=session, check=False)
+        if reply["ok"]:
+            reply = reply["writeErrors"][0]
+        assert (reply["code"], reply["errmsg"]) == (code, words)
+        session.abort_transaction()

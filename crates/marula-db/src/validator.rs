@@ -65,16 +65,14 @@ fn holds(validator: &Validator, doc: Doc<'_>) -> bool {
 ///
 /// Errors: `not_in_internal_database`, `not_on_system_collection`.
 pub fn check_place(ns: &Namespace, uuid: &[u8; 16], options: &CollectionOptions) -> Result<()> {
-    if options.validator.is_none() {
+    if options.validator.is_none() || ns.collection().starts_with(BUCKETS_PREFIX) {
         return Ok(());
     }
     match ns.db() {
         db @ ("admin" | "local" | "config") => {
             Err(not_in_internal_database(ns.as_str(), &uuid::text(uuid), db))
         }
-        _ if ns.is_system() && !ns.collection().starts_with(BUCKETS_PREFIX) => {
-            Err(not_on_system_collection(ns.as_str(), &uuid::text(uuid)))
-        }
+        _ if ns.is_system() => Err(not_on_system_collection(ns.as_str(), &uuid::text(uuid))),
         _ => Ok(()),
     }
 }

@@ -109,6 +109,7 @@ codes! {
     143 CursorInUse;
     146 ExceededMemoryLimit;
     159 DurationOverflow;
+    160 MaxStalenessOutOfRange;
     161 IncompatibleCollationVersion;
     162 CollectionIsEmpty;
     165 ViewDepthLimitExceeded;
@@ -125,6 +126,7 @@ codes! {
     186 ClientMetadataCannotBeMutated;
     189 PrimarySteppedDown;
     193 NoShardingEnabled;
+    195 ViewPipelineMaxSizeExceeded;
     197 InvalidIndexSpecificationOption;
     201 CannotBuildIndexKeys;
     202 NetworkInterfaceExceededTimeLimit;

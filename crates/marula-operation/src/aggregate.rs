@@ -144,7 +144,11 @@ impl<'a> AggregateOp<'a> {
             let mut joined = Vec::new();
             views::read_collections(stages, &mut joined);
             for name in joined {
-                env.unit.touched(&Namespace::new(ns.db(), &name)?)?;
+                let joined = Namespace::new(ns.db(), &name)?;
+                env.unit.touched(&joined)?;
+                if env.unit.transaction().is_some() {
+                    check_views_in_transaction(db, joined)?;
+                }
             }
         }
         let is_view = collection.as_ref().is_some_and(|it| it.state().options.view.is_some());
@@ -239,6 +243,12 @@ pub fn check_in_transaction(stages: Doc<'_>, is_explained: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Checks the stages of the views under a name like [`check_in_transaction`].
+fn check_views_in_transaction(db: &Db, ns: Namespace) -> Result<()> {
+    let Resolved { pipelines, .. } = views::below(db, ns)?;
+    pipelines.iter().try_for_each(|stages| check_in_transaction(stages.as_doc(), false))
 }
 
 /// A pipeline that can be started.

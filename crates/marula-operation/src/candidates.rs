@@ -18,7 +18,12 @@ use crate::env::Env;
 /// The number of records that a multi-document update or delete gathers before it writes them.
 const GATHERED_MAX: usize = 1_000;
 
+/// The number of sorted documents that a write of one gets at once: others may change the first
+/// ones before it does. A sort need not keep more.
+pub(crate) const SORTED_MAX: u64 = 100;
+
 /// The condition of a write.
+#[derive(Clone)]
 pub(crate) struct Sought<'s> {
     /// The filter as the client wrote it.
     pub(crate) asked: Doc<'s>,
@@ -28,6 +33,8 @@ pub(crate) struct Sought<'s> {
     pub(crate) order: Order,
     pub(crate) wording: Wording<'s>,
     pub(crate) context: &'s QueryContext,
+    /// The maximum number of documents, if not all are wanted.
+    pub(crate) limit: Option<u64>,
     /// Whether the thread has no time budget.
     pub(crate) may_wait: bool,
 }
@@ -40,13 +47,14 @@ pub(crate) fn find(
     collection: &Arc<Collection>,
     sought: Sought<'_>,
 ) -> Result<Execution> {
-    let Sought { asked, filter, order, wording, context, may_wait } = sought;
+    let Sought { asked, filter, order, wording, context, limit, may_wait } = sought;
     if order.is_free()
         && let Some(id) = by_id::only_id(collection, asked, context)
     {
         return Ok(by_id::look_up(collection, id, context.clone()));
     }
-    let query = order.query(filter.clone(), context.clone());
+    let mut query = order.query(filter.clone(), context.clone());
+    query.limit = limit;
     choose(env, collection, query, &wording, may_wait)
 }
 

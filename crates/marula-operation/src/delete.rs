@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use marula_bson::{Doc, Value};
 use marula_db::session::Done;
+use marula_db::write::check_delete_in_transaction;
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Error, Result};
 use marula_plan::{Execution, Query, Wording, without_collection};
@@ -78,16 +79,16 @@ impl<'a> DeleteOp<'a> {
         let Some(collection) = collection else {
             args::check_text_without_collection(filter, ns)?;
             without_collection(env.unit);
-            op.record_only(&[(self.number, Done::Deleted(0))])?;
             return Ok(0);
         };
         check_not_view(collection)?;
+        check_delete_in_transaction(env.unit, collection)?;
         if !op.may_wait && self.multi {
             return Err(Error::postponed());
         }
         let order = self.order()?;
         let (asked, wording, may_wait) = (self.query, self.wording(), op.may_wait);
-        let sought = Sought { asked, filter, order, wording, context, may_wait };
+        let sought = Sought { asked, filter, order, wording, context, limit: None, may_wait };
         let mut execution = candidates::find(env, collection, sought)?;
         if self.multi {
             return delete_all(env, collection, filter, &mut execution, op);
@@ -99,9 +100,6 @@ impl<'a> DeleteOp<'a> {
             let is_deleted = op.delete(collection, record, &mut is_wanted, statement)?;
             Ok(is_deleted.then_some(1))
         })?;
-        if deleted.is_none() {
-            op.record_only(&[(self.number, Done::Deleted(0))])?;
-        }
         Ok(deleted.unwrap_or_default())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, Value};
 use marula_db::session::Done;
-use marula_db::write::Written;
+use marula_db::write::{Written, check_in_transaction};
 use marula_db::{Change, Collection, Namespace, RecordKey, Shape, WriteOp};
 use marula_error::{Code, Error, Result, codes, errors};
 use marula_plan::{Query, Wording, query, without_collection};
@@ -17,7 +17,7 @@ use marula_query::text;
 use marula_query::update::{EmptyTimestamps, Update, UpdateOptions};
 
 use crate::args::{self, Arguments, Order};
-use crate::candidates::{self, Sought, write_first};
+use crate::candidates::{self, SORTED_MAX, Sought, write_first};
 use crate::env::Env;
 use crate::find::draft_projection;
 use crate::statements;
@@ -139,9 +139,10 @@ impl<'a> FindAndModifyOp<'a> {
         let Some(collection) = collection else {
             args::check_text_without_collection(&filter, ns)?;
             without_collection(env.unit);
-            return job.nothing(op);
+            return job.nothing();
         };
         check_not_view(&collection)?;
+        check_in_transaction(env.unit, &collection)?;
         let modify = |op: &mut WriteOp<'_>| job.modify(env, &collection, op);
         let found = match update.as_ref().filter(|_| self.upsert) {
             None => modify(op)?,
@@ -152,7 +153,7 @@ impl<'a> FindAndModifyOp<'a> {
                 |error| may_match_now(error, &filter),
             )?,
         };
-        found.map_or_else(|| job.nothing(op), Ok)
+        found.map_or_else(|| job.nothing(), Ok)
     }
 }
 
@@ -309,13 +310,23 @@ impl Job<'_> {
         op: &mut WriteOp<'_>,
     ) -> Result<Option<DocBuf>> {
         let (filter, context, order) = (self.filter, self.context, self.order.clone());
-        let limit = order.sort.is_some().then_some(1);
-        let wording = Wording { limit, ..self.op.wording() };
+        let is_sorted = order.sort.is_some();
+        let wording = Wording { limit: is_sorted.then_some(1), ..self.op.wording() };
         let (asked, may_wait) = (self.op.query, op.may_wait);
-        let sought = Sought { asked, filter, order, wording, context, may_wait };
-        let execution = candidates::find(env, collection, sought)?;
-        write_first(env, execution, |record| self.write(collection, record, op))
-            .map_err(executor_error)
+        let limit = is_sorted.then_some(SORTED_MAX);
+        let sought = Sought { asked, filter, order, wording, context, limit, may_wait };
+        loop {
+            let execution = candidates::find(env, collection, sought.clone())?;
+            let mut tried = 0;
+            let done = write_first(env, execution, |record| {
+                tried += 1;
+                self.write(collection, record, op)
+            });
+            match done.map_err(executor_error)? {
+                None if limit == Some(tried) => {}
+                done => return Ok(done),
+            }
+        }
     }
 
     /// Changes or removes the document of a record and returns the reply; `None` if the document
@@ -342,8 +353,8 @@ impl Job<'_> {
                     *answer.borrow_mut() = self.answer(Some(shown), Some(true), None);
                     Ok(change)
                 };
-                let done = |_: Written| recorded(&answer.borrow());
-                let statement = Some((self.op.statement, &done as &dyn Fn(Written) -> Done));
+                let done = || recorded(&answer.borrow());
+                let statement = Some((self.op.statement, &done as &dyn Fn() -> Done));
                 op.update(collection, record, &mut change, statement)? != Written::Skipped
             }
             None => {
@@ -378,11 +389,9 @@ impl Job<'_> {
         answer.into_inner()
     }
 
-    /// Returns the reply if nothing was modified, and records it.
-    fn nothing(&self, op: &mut WriteOp<'_>) -> Result<DocBuf> {
-        let answer = self.answer(None, self.update.map(|_| false), None)?;
-        op.record_only(&[(self.op.statement, Done::FoundAndModified(answer.clone()))])?;
-        Ok(answer)
+    /// Returns the reply if nothing was modified.
+    fn nothing(&self) -> Result<DocBuf> {
+        self.answer(None, self.update.map(|_| false), None)
     }
 
     /// Returns the reply's fields; `updated_existing` is `None` for a removal.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use marula_bson::{Doc, Value, ValueBuf};
 use marula_db::session::Done;
-use marula_db::write::Written;
+use marula_db::write::{Written, check_in_transaction};
 use marula_db::{Change, Collection, Namespace, Unit, WriteOp};
 use marula_error::{Error, Result};
 use marula_plan::{Execution, Query, Wording, without_collection};
@@ -130,11 +130,10 @@ impl<'a> UpdateOp<'a> {
         let Some(collection) = collection else {
             args::check_text_without_collection(filter, ns)?;
             without_collection(env.unit);
-            let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
-            op.record_only(&[(self.number, nothing)])?;
             return Ok(Updated::default());
         };
         check_not_view(&collection)?;
+        check_in_transaction(env.unit, &collection)?;
         let parsed = ParsedUpdate { statement: self, update, filter, context };
         Ok(parsed.run(env, &collection, op)?.unwrap_or_default())
     }
@@ -272,11 +271,7 @@ impl ParsedUpdate<'_> {
             return self.update_all(env, collection, &mut execution, op);
         }
         let number = self.statement.number;
-        let done = |written| Done::Updated {
-            matched: 1,
-            modified: i64::from(written == Written::Changed),
-            upserted: None,
-        };
+        let done = || Done::Updated { matched: 1, modified: 1, upserted: None };
         let found = write_first(env, execution, |record| {
             let unit = op.unit;
             let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(unit, doc, out);
@@ -285,10 +280,6 @@ impl ParsedUpdate<'_> {
             let updated = Updated { matched: 1, modified, upserted: None };
             Ok((written != Written::Skipped).then_some(updated))
         })?;
-        if !self.statement.upsert && found.is_none() {
-            let nothing = Done::Updated { matched: 0, modified: 0, upserted: None };
-            op.record_only(&[(number, nothing)])?;
-        }
         Ok(found)
     }
 
@@ -339,7 +330,7 @@ impl ParsedUpdate<'_> {
         let ParsedUpdate { statement, filter, context, .. } = *self;
         let (asked, wording) = (statement.query, statement.wording());
         let order = statement.order(context)?;
-        let sought = Sought { asked, filter, order, wording, context, may_wait };
+        let sought = Sought { asked, filter, order, wording, context, limit: None, may_wait };
         candidates::find(env, collection, sought)
     }
 

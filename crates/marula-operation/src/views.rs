@@ -27,6 +27,7 @@ errors! {
     cycle(path: &str) = GraphContainsCycle, "View cycle detected: {path}";
     graph_too_deep() = ViewDepthLimitExceeded, "View depth limit exceeded; maximum depth is {DEPTH_MAX}";
     too_deep() = ViewDepthLimitExceeded, "View depth too deep or view cycle detected; maximum depth is {DEPTH_MAX}";
+    pipeline_too_large() = ViewPipelineMaxSizeExceeded, "View pipeline is too large and exceeds the maximum size of {PIPELINE_BYTES_MAX} bytes";
     not_a_document(place: &str, at: usize, kind: &str) = TypeMismatch, "BSON field '{place}.pipeline.{at}' is the wrong type '{kind}', expected type 'object'";
     writes_to_disk(stage: &str, at: usize, view: &Namespace) = OptionNotSupportedOnView, "The aggregation stage {stage} in location {at} of the pipeline cannot be used in the view definition of {view} because it writes to disk";
     change_stream() = OptionNotSupportedOnView, "$changeStream cannot be used in a view definition";
@@ -50,6 +51,9 @@ pub struct Definition<'a> {
     pub collation: Option<Collation>,
 }
 
+/// The maximum size of a view's stages, which have room in a document.
+const PIPELINE_BYTES_MAX: usize = 16_000_000;
+
 /// Checks a view's definition. `place` is the name of the command.
 ///
 /// Errors: this module's rows, and those of the pipeline.
@@ -69,6 +73,11 @@ pub fn check(db: &Db, place: &str, definition: &Definition<'_>) -> Result<()> {
         code if matches!(code.number(), 40_323 | 40_324) => error,
         _ => error.caused_by(&format!("Invalid pipeline for view {view}")),
     })?;
+    let size: usize =
+        pipeline.values().filter_map(|it| it.as_doc()).map(|it| it.as_bytes().len()).sum();
+    if size > PIPELINE_BYTES_MAX {
+        return Err(pipeline_too_large());
+    }
     Graph::new(db, definition).check(definition)
 }
 
@@ -139,9 +148,9 @@ impl Graph {
         let full = |name: &str| format!("{}.{name}", definition.view.db());
         let mut path = vec![name];
         if self.find_cycle(name, &mut path) {
-            // mongod names the view that closes the cycle twice.
+            // As in mongod, the view that closes the cycle is named twice, and the path goes back.
             path.push(name);
-            let path: Vec<String> = path.into_iter().map(full).collect();
+            let path: Vec<String> = path.into_iter().rev().map(full).collect();
             return Err(cycle(&path.join(" => ")));
         }
         let below = self.height(name, &mut HashMap::new(), &|name| {

@@ -19,8 +19,10 @@ errors! {
     at_without_snapshot() = InvalidOptions, "atClusterTime field can be set only if level is equal to snapshot";
     after_not_allowed() = InvalidOptions, "afterClusterTime is not allowed for this command";
     after_and_at() = InvalidOptions, "afterClusterTime and atClusterTime cannot be specified together";
-    level_not_supported(name: &str, level: &str) = InvalidOptions, "Command {name} does not support {{ readConcern: {{ level: \"{level}\", provenance: \"clientSupplied\" }} }} :: caused by :: read concern not supported";
-    snapshot_not_supported(name: &str) = InvalidOptions, "Command {name} does not support {{ readConcern: {{ level: \"snapshot\", provenance: \"clientSupplied\" }} }} :: caused by :: read concern snapshot not supported";
+    after_level() = InvalidOptions, "afterClusterTime field can be set only if level is equal to majority, local, or snapshot";
+    null_time(field: &str) = InvalidOptions, "{field} cannot be a null timestamp";
+    level_not_supported(name: &str, concern: &str) = InvalidOptions, "Command {name} does not support {{ readConcern: {{ {concern}, provenance: \"clientSupplied\" }} }} :: caused by :: read concern not supported";
+    snapshot_not_supported(name: &str, concern: &str) = InvalidOptions, "Command {name} does not support {{ readConcern: {{ {concern}, provenance: \"clientSupplied\" }} }} :: caused by :: read concern snapshot not supported";
     w_range(w: i64) = FailedToParse, "w has to be a non-negative number and not greater than 50; found: {w}";
     w_type(kind: &str) = FailedToParse, "w has to be a number, string, or object; found: {kind}";
     bad_provenance(value: &BStr, place: &str) = BadValue, "Enumeration value '{value}' for field '{place}.provenance' is not a valid value.";
@@ -112,6 +114,18 @@ impl ReadConcern {
                 _ => return Err(read_concern_option(name)),
             }
         }
+        let has_level = |levels: &[ReadLevel]| concern.level.is_some_and(|it| levels.contains(&it));
+        if concern.after_cluster_time.is_some()
+            && has_level(&[ReadLevel::Available, ReadLevel::Linearizable])
+        {
+            return Err(after_level());
+        }
+        if concern.after_cluster_time == Some(0) {
+            return Err(null_time("afterClusterTime"));
+        }
+        if concern.at_cluster_time == Some(0) {
+            return Err(null_time("atClusterTime"));
+        }
         if concern.at_cluster_time.is_some() {
             if concern.after_cluster_time.is_some() {
                 return Err(after_and_at());
@@ -157,20 +171,24 @@ impl ReadConcern {
 
     /// Checks that `command` permits this level.
     pub fn check(&self, command: &Command) -> Result<()> {
-        if self.after_cluster_time.is_some() && !command.takes_after_cluster_time {
-            return Err(after_not_allowed());
+        self.check_level(command)?;
+        match self.after_cluster_time {
+            Some(_) if !command.takes_after_cluster_time => Err(after_not_allowed()),
+            _ => Ok(()),
         }
+    }
+
+    fn check_level(&self, command: &Command) -> Result<()> {
         let level = match self.level {
             None | Some(ReadLevel::Local) => return Ok(()),
             Some(level) => level,
         };
         match (command.read_concern, level) {
-            (ReadConcernLevels::Snapshot, _) => Ok(()),
             (ReadConcernLevels::Majority, ReadLevel::Snapshot) => {
-                Err(snapshot_not_supported(command.name))
+                Err(snapshot_not_supported(command.name, &self.shown()))
             }
-            (ReadConcernLevels::Majority, _) => Ok(()),
-            (ReadConcernLevels::Local, _) => Err(level_not_supported(command.name, level.name())),
+            (ReadConcernLevels::Local, _) => Err(level_not_supported(command.name, &self.shown())),
+            _ => Ok(()),
         }
     }
 }

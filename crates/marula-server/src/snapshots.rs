@@ -22,7 +22,7 @@ use crate::request::Request;
 use crate::row::ReadConcernLevels;
 
 errors! {
-    in_the_future(wanted: &str, now: &str) = InvalidOptions, "readConcern atClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {{ ts: {wanted} }}; current clusterTime: {{ ts: {now} }}";
+    in_the_future(field: &str, wanted: &str, now: &str) = InvalidOptions, "readConcern {field} value must not be greater than the current clusterTime. Requested clusterTime: {{ ts: {wanted} }}; current clusterTime: {{ ts: {now} }}";
     too_old(time: &str) = SnapshotTooOld, "Read timestamp {time} is older than the oldest available timestamp.";
 }
 
@@ -89,6 +89,9 @@ impl Snapshots {
         now_ms: i64,
     ) -> Result<Option<Snapshot>> {
         let concern = request.read_concern;
+        if let Some(time) = concern.after_cluster_time {
+            check_reached(db, time, now_ms)?;
+        }
         let reads_so = matches!(request.command.read_concern, ReadConcernLevels::Snapshot)
             && concern.level == Some(ReadLevel::Snapshot);
         if !reads_so || request.transaction.is_some() {
@@ -100,9 +103,8 @@ impl Snapshots {
             return Ok(Some(snapshot));
         }
         let newest = db.newest_timestamp(now_ms);
-        let shown = |time: u64| format!("Timestamp({}, {})", time >> 32, time & 0xFFFF_FFFF);
         if time > newest {
-            return Err(in_the_future(&shown(time), &shown(newest)));
+            return Err(in_the_future("atClusterTime", &shown(time), &shown(newest)));
         }
         Err(too_old(&shown(time)))
     }
@@ -117,5 +119,24 @@ impl Snapshots {
     /// Sets the time for which a moment is kept.
     pub fn set_window_seconds(&self, seconds: i64) {
         self.window_seconds.store(seconds, Ordering::Relaxed);
+    }
+}
+
+fn shown(time: u64) -> String {
+    format!("Timestamp({}, {})", time >> 32, time & 0xFFFF_FFFF)
+}
+
+/// Checks that the cluster may have reached a time. Another node may be ahead of this one, whose
+/// clock shows about the same second.
+///
+/// Errors: `in_the_future`.
+fn check_reached(db: &Db, time: u64, now_ms: i64) -> Result<()> {
+    const CLOCKS_APART_SECONDS: i64 = 10;
+    let newest = db.newest_timestamp(now_ms);
+    let is_near =
+        i64::try_from(time >> 32).is_ok_and(|at| at <= now_ms / 1_000 + CLOCKS_APART_SECONDS);
+    match time <= newest || is_near {
+        true => Ok(()),
+        false => Err(in_the_future("afterClusterTime", &shown(time), &shown(newest))),
     }
 }

@@ -15,6 +15,7 @@ use crate::request::Request;
 use crate::{collection_uuid, fields, write_reply, writes};
 
 errors! {
+    measurements_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot perform a multi-document transaction on a time-series collection: {ns}";
     statement_ids(ids: usize, statements: usize) = InvalidLength, "Number of statement ids must match the number of batch entries. Got {ids} statement ids but {statements} operations.";
 }
 
@@ -70,6 +71,7 @@ impl<'r> Batch<'r> {
         if !ctx.may_wait() && self.statements.len() > 1 {
             return Err(Error::postponed());
         }
+        check_in_transaction(ctx, &self.ns)?;
         let mut op = self.begin(ctx, request)?;
         let (ns, count) = (&self.ns, self.statements.len());
         let run = |index: usize, op: &mut WriteOp<'_>| {
@@ -103,6 +105,15 @@ fn check_no_view(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
     let collection = ctx.server.db.collection(ns);
     let collection = collection.filter(|one| one.state().options.time_series.is_none());
     collection.map_or(Ok(()), |collection| check_not_view(&collection))
+}
+
+/// Refuses measurements in a transaction. Their buckets may be written in one.
+fn check_in_transaction(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
+    let Some(collection) = ctx.server.db.collection(ns) else { return Ok(()) };
+    let options = &collection.state().options;
+    let is_refused =
+        ctx.unit.transaction().is_some() && options.time_series.is_some() && options.view.is_some();
+    if is_refused { Err(measurements_in_transaction(ns)) } else { Ok(()) }
 }
 
 /// A statement of an `update` or a `delete`.

@@ -26,6 +26,7 @@ mod signals;
 mod tls_settings;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -76,7 +77,8 @@ fn with_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
 /// Help goes out whole; a mistake is one line.
 fn usage(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        print!("{error}");
+        // A reader such as `head` may have seen enough.
+        let _ = write!(std::io::stdout(), "{error}");
         return ExitCode::SUCCESS;
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {

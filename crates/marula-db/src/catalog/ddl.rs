@@ -125,7 +125,7 @@ impl Db {
     ) -> Result<Arc<Collection>> {
         let mut txn = self.store().begin();
         let collection = self.make_collection(next_ident, ns, options, uuid, &mut *txn)?;
-        put_entry(&mut *txn, collection.ident(), ns, &uuid, &collection.state());
+        put_entry(&mut *txn, collection.ident(), ns, &uuid, &collection.state())?;
         let stamp = self.commit_change(txn, |entries| ddl_log::created(&collection, entries))?;
         collection.set_shaped_at(stamp);
         let collection = Arc::new(collection);
@@ -177,12 +177,12 @@ impl Db {
     }
 
     /// Adds the entry of a prepared collection to `txn`.
-    pub(crate) fn put_created(&self, txn: &mut dyn Txn, collection: &Collection) {
+    pub(crate) fn put_created(&self, txn: &mut dyn Txn, collection: &Collection) -> Result<()> {
         let state = collection.state();
         for index in &state.indexes {
             index.mark_multikey(&Multikey::of_new(&index.spec), txn);
         }
-        put_entry(txn, collection.ident(), &collection.namespace(), collection.uuid(), &state);
+        put_entry(txn, collection.ident(), &collection.namespace(), collection.uuid(), &state)
     }
 
     /// Drops a collection and returns it. Its data is cleared in the background. Dropping
@@ -297,7 +297,7 @@ impl Db {
         // A temporary collection that is renamed becomes permanent.
         let mut state = State::clone(&collection.state());
         state.options = state.options.lasting();
-        put_entry(&mut *txn, collection.ident(), to, collection.uuid(), &state);
+        put_entry(&mut *txn, collection.ident(), to, collection.uuid(), &state)?;
         let stamp = self.commit_change(txn, |entries| {
             ddl_log::renamed(&collection, to, target.as_deref(), entries);
         })?;
@@ -372,7 +372,7 @@ impl Db {
     pub(crate) fn publish_state(&self, collection: &Collection, state: &State) -> Result<()> {
         let mut txn = self.store().begin();
         let ns = collection.namespace();
-        put_entry(&mut *txn, collection.ident(), &ns, collection.uuid(), state);
+        put_entry(&mut *txn, collection.ident(), &ns, collection.uuid(), state)?;
         txn.commit().for_client().map(drop)
     }
 
@@ -391,7 +391,7 @@ impl Db {
             &collection.namespace(),
             collection.uuid(),
             &state,
-        );
+        )?;
         let stamp = self.commit_change(txn, tell)?;
         let old = collection.state();
         for index in &state.indexes {
@@ -428,9 +428,11 @@ pub(super) fn put_entry(
     ns: &Namespace,
     uuid: &entry::Uuid,
     state: &State,
-) {
+) -> Result<()> {
+    let entry = entry::encode_checked(ns, uuid, state)?;
     txn.change_epoch();
-    txn.put(Space::Catalog, &keys::entry(ident), &entry::encode(ns, uuid, state));
+    txn.put(Space::Catalog, &keys::entry(ident), &entry);
+    Ok(())
 }
 
 pub(super) fn remove_entry(

@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use marula_bson::validate::Limits;
 use marula_bson::{ArrayWriter, Binary, Doc, DocBuf, Value, doc_fields};
 use marula_error::{Result, errors};
 use marula_storage::View;
@@ -27,6 +28,7 @@ use crate::keys::Ident;
 use crate::namespace::Namespace;
 
 errors! {
+    too_large(size: usize) = BSONObjectTooLarge, "BSONObj size: {size} (0x{size:X}) is invalid. Size must be between 0 and 16793600(16MB)";
     damaged_entry(what: &str) = 8_000_003, "the catalogue entry is damaged: {what}";
 }
 
@@ -44,7 +46,7 @@ pub struct Entry {
 }
 
 /// Encodes an entry.
-pub fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
+fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
     DocBuf::build(|out| {
         out.append("ns", ns.as_str());
         out.append("uuid", Binary { subtype: 4, bytes: uuid });
@@ -83,9 +85,22 @@ fn put_indexes(indexes: &[Arc<Index>], out: &mut ArrayWriter<'_>) {
     }
 }
 
+/// The limits of an entry that is read: it was checked when it was written, and its fields are
+/// around values that commands have had.
+const STORED: Limits = Limits { bytes_max: usize::MAX, depth_max: 2 * Limits::MESSAGE.depth_max };
+
+/// Encodes an entry that is to be stored.
+///
+/// Errors: `too_large`.
+pub fn encode_checked(ns: &Namespace, uuid: &Uuid, state: &State) -> Result<DocBuf> {
+    let entry = encode(ns, uuid, state);
+    let size = entry.as_doc().as_bytes().len();
+    if size > Limits::MESSAGE.bytes_max { Err(too_large(size)) } else { Ok(entry) }
+}
+
 /// Decodes an entry; reads the multikey marks of its indexes.
 pub fn decode(bytes: &[u8], store: &dyn View) -> Result<Entry> {
-    let doc = marula_bson::validate::validate(bytes, marula_bson::validate::Limits::MESSAGE)
+    let doc = marula_bson::validate::validate(bytes, STORED)
         .map_err(|malformed| damaged_entry(&malformed.to_string()))?;
     let ns =
         doc.get("ns").and_then(|ns| ns.as_str()).ok_or_else(|| damaged_entry("no namespace"))?;

@@ -15,6 +15,7 @@ use marula_storage::{Space, Txn};
 
 use super::ddl::{allocate, drop_index, put_entry};
 use super::ddl_log;
+use super::entry;
 use crate::build::{self, Build, BuildOptions, Builder, Phase, Progress};
 use crate::catalog::event::CatalogEvent;
 use crate::collection::{Collection, State};
@@ -222,6 +223,7 @@ impl Db {
             .map(|spec| Arc::new(Index::new(allocate(next_ident, &mut *txn), spec)))
             .collect();
         let scratch = allocate(next_ident, &mut *txn);
+        check_size(collection, &indexes)?;
         let build = Build::new(marula_bson::uuid::generate(), indexes, scratch, self.own_node());
         let build = Arc::new(build);
         for ident in build.idents() {
@@ -232,7 +234,7 @@ impl Db {
         state.building.push(build.clone());
         if self.is_shared() {
             let ns = collection.namespace();
-            put_entry(&mut *txn, collection.ident(), &ns, collection.uuid(), &state);
+            put_entry(&mut *txn, collection.ident(), &ns, collection.uuid(), &state)?;
         }
         txn.commit().for_client()?;
         self.catalog().set_state(collection, state);
@@ -529,4 +531,12 @@ fn select(state: &State, selector: &DropSelector<'_>) -> Result<Vec<Arc<Index>>>
             if index.is_id() { Err(drop_id_index()) } else { Ok(vec![Arc::clone(index)]) }
         }
     }
+}
+
+/// Checks that the collection's entry can hold further indexes, before they are built.
+fn check_size(collection: &Collection, indexes: &[Arc<Index>]) -> Result<()> {
+    let mut state = State::clone(&collection.state());
+    state.indexes.extend_from_slice(indexes);
+    let (ns, uuid) = (collection.namespace(), collection.uuid());
+    entry::encode_checked(&ns, uuid, &state).map(drop)
 }

@@ -72,7 +72,7 @@ impl Db {
         if let Some(old) = &old {
             remove_entry(&mut *txn, old, &mut dropped);
         }
-        put_entry(&mut *txn, collection.ident(), target, collection.uuid(), &state);
+        put_entry(&mut *txn, collection.ident(), target, collection.uuid(), &state)?;
         let stamp = self.commit_change(txn, |entries| {
             ddl_log::renamed(&collection, target, old.as_deref(), entries);
         })?;

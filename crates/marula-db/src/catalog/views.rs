@@ -3,8 +3,9 @@
 //! A view is an entry of the catalogue. Its document `{ _id: "db.view", viewOn, pipeline, collation
 //! }` is written after the entry; opening the store repairs the result of a crash in between.
 
-use marula_bson::{DocBuf, Value};
+use marula_bson::{Doc, DocBuf, Value};
 use marula_error::Result;
+use marula_query::update::Touched;
 use marula_storage::Direction;
 
 use crate::collection::Collection;
@@ -12,7 +13,7 @@ use crate::db::Db;
 use crate::keys::RecordKey;
 use crate::namespace::Namespace;
 use crate::unit::Unit;
-use crate::write::{InsertReport, WriteOp};
+use crate::write::{Change, InsertReport, WriteOp};
 
 /// The name of the collection in every database.
 pub const SYSTEM_VIEWS: &str = "system.views";
@@ -33,12 +34,11 @@ impl Db {
         let mut op = WriteOp::new(Unit::new(self), 0);
         let record =
             shown.find_id(self.store(), Value::String(ns.as_str().into()), &mut Vec::new())?;
-        if let Some(record) = record {
-            op.delete(&shown, &record, &mut |_| Ok(true), None)?;
-        }
-        match &wanted {
-            Some(wanted) => insert(&mut op, &shown, wanted),
-            None => Ok(()),
+        match (record, &wanted) {
+            (Some(record), Some(wanted)) => replace(&mut op, &shown, &record, wanted),
+            (Some(record), None) => op.delete(&shown, &record, &mut |_| Ok(true), None).map(drop),
+            (None, Some(wanted)) => insert(&mut op, &shown, wanted),
+            (None, None) => Ok(()),
         }
     }
 
@@ -110,7 +110,24 @@ fn document(collection: &Collection) -> Option<DocBuf> {
     }))
 }
 
+fn replace(
+    op: &mut WriteOp<'_>,
+    shown: &Collection,
+    record: &RecordKey,
+    document: &DocBuf,
+) -> Result<()> {
+    let mut change = |old: Doc<'_>, out: &mut Vec<u8>| {
+        if old == document.as_doc() {
+            return Ok(Change::Same);
+        }
+        out.extend_from_slice(document.as_doc().as_bytes());
+        Ok(Change::Replace(Touched::All))
+    };
+    op.update(shown, record, &mut change, None).map(drop)
+}
+
 fn insert(op: &mut WriteOp<'_>, shown: &Collection, document: &DocBuf) -> Result<()> {
+    op.is_of_catalogue = true;
     let mut report = InsertReport::default();
     op.insert(shown, &mut std::iter::once(document.as_doc()), true, &mut report)?;
     report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))

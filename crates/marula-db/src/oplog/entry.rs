@@ -70,12 +70,15 @@ impl Entries {
         self.transaction.is_some()
     }
 
-    /// Adds the insert of a document.
-    pub(crate) fn insert(&mut self, collection: &Collection, document: Doc<'_>) {
+    /// Adds the insert of a document; `is_copy` if it comes from another collection.
+    pub(crate) fn insert(&mut self, collection: &Collection, document: Doc<'_>, is_copy: bool) {
         let id = document.get_raw(b"_id");
         self.add("i", collection, |out| {
             out.append("o", Value::Document(document));
             append_id("o2", id, out);
+            if is_copy {
+                out.append("fromMigrate", true);
+            }
         });
     }
 

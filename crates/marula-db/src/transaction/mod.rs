@@ -366,7 +366,7 @@ impl Transaction {
             }
         }
         for collection in created {
-            self.db.put_created(&mut *txn, collection);
+            self.db.put_created(&mut *txn, collection)?;
         }
         self.overlay.write_into(&mut *txn);
         if let Some(Numbered { lsid, number, now_ms }) = of {
@@ -432,7 +432,7 @@ impl Transaction {
                 })?;
                 let old = old.as_ref().map(DocBuf::as_doc);
                 match (old, new.map(Doc::trusted)) {
-                    (None, Some(new)) => entries.insert(collection, new),
+                    (None, Some(new)) => entries.insert(collection, new, false),
                     (Some(old), None) => entries.delete(collection, old),
                     (Some(old), Some(new)) if old != new => {
                         entries.update(collection, old, new, None)

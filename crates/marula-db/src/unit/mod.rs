@@ -75,6 +75,12 @@ impl<'u> Unit<'u> {
         Unit { view, ..self }
     }
 
+    /// The same unit, reading the newest state: for the writes of an operation that reads a moment.
+    #[must_use]
+    pub fn at_newest(self) -> Self {
+        Unit { view: self.db.store(), ..self }
+    }
+
     /// The same unit as a statement of a client's transaction.
     #[must_use]
     pub fn within(self, transaction: &'u Transaction) -> Self {

@@ -4,7 +4,7 @@ use marula_bson::Doc;
 use marula_error::Result;
 use marula_storage::Space;
 
-use super::{WriteOp, capped_delete_in_transaction};
+use super::{WriteOp, check_delete_in_transaction};
 use crate::collection::{Collection, State};
 use crate::index::KeySet;
 use crate::keys::{self, RecordKey};
@@ -33,10 +33,7 @@ impl WriteOp<'_> {
         is_wanted: &mut dyn FnMut(Doc<'_>) -> Result<bool>,
         statement: Option<(i32, &dyn Fn() -> Done)>,
     ) -> Result<bool> {
-        let is_capped = collection.state().options.capped.is_some();
-        if is_capped && self.unit.transaction().is_some() {
-            return Err(capped_delete_in_transaction(&collection.namespace()));
-        }
+        check_delete_in_transaction(self.unit, collection)?;
         let _shared = self.share(collection)?;
         let state = collection.state();
         keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);

@@ -35,6 +35,8 @@ pub(super) enum Origin {
     /// filled the empty timestamps of a replacement. As in mongod, a replacement may have further
     /// fields of the name `_id`, here as in a document that is there.
     Update,
+    /// The catalogue, which has checked the parts of the document.
+    Catalogue,
 }
 
 /// Writes `doc` in its stored form into `out`, which is cleared first.
@@ -49,12 +51,14 @@ pub(super) fn prepare_insert(
     next_timestamp: &mut dyn FnMut() -> u64,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    if doc.as_bytes().len() > DOCUMENT_BYTES_MAX {
-        return Err(insert_too_large(doc.as_bytes().len()));
-    }
     out.clear();
-    if is_deeper(doc, DEPTH_MAX) {
-        return Err(too_deep());
+    if origin != Origin::Catalogue {
+        if doc.as_bytes().len() > DOCUMENT_BYTES_MAX {
+            return Err(insert_too_large(doc.as_bytes().len()));
+        }
+        if is_deeper(doc, DEPTH_MAX) {
+            return Err(too_deep());
+        }
     }
     let fills = origin == Origin::Insert(EmptyTimestamps::Filled);
     let mut has_empty_timestamp = false;
@@ -64,7 +68,7 @@ pub(super) fn prepare_insert(
         if element.name == "_id" {
             match origin {
                 Origin::Insert(_) => check_id_value(element.value.get())?,
-                Origin::Update => check_id_type(element.value.get())?,
+                Origin::Update | Origin::Catalogue => check_id_type(element.value.get())?,
             }
             if id.is_none() {
                 id = Some(element.value);

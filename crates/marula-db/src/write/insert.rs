@@ -173,7 +173,10 @@ impl WriteOp<'_> {
                     report.retried.push(self.ids.at(position));
                     continue;
                 }
-                let origin = Origin::Insert(self.empty_timestamps);
+                let origin = match self.is_of_catalogue {
+                    true => Origin::Catalogue,
+                    false => Origin::Insert(self.empty_timestamps),
+                };
                 let prepared = self.prepare(collection, &state, doc, origin, position, &mut chunk);
                 if let Err(error) = prepared {
                     let is_conflict = error.code() == codes::WriteConflict;
@@ -522,7 +525,7 @@ impl WriteOp<'_> {
                 notes.put(&mut write);
             }
             if is_logged {
-                write.entries().insert(collection, doc);
+                write.entries().insert(collection, doc, self.is_copy);
             }
             documents += 1;
             bytes += i64::try_from(doc.as_bytes().len()).expect("a document is at most 16 MB");

@@ -206,7 +206,7 @@ impl WriteOp<'_> {
             Ok(Change::Replace(Touched::All))
         };
         let ids = self.ids.clone();
-        let statements = |_: Written| statements_of(&rest[..added.get()], &ids);
+        let statements = || statements_of(&rest[..added.get()], &ids);
         match self.update_as(buckets, record, &mut change, Some(&statements)) {
             Ok(Written::Changed) => Ok((added.get(), full.get())),
             Ok(_) => Ok((0, full.get())),

@@ -36,7 +36,7 @@ use crate::index::{Index, KeyMaker, KeySet};
 use crate::keys::{IDENT_BYTES, RecordKey};
 use crate::namespace::Namespace;
 use crate::nodes::holds_share;
-use crate::session::{Done, NumberedWrite, StatementIds};
+use crate::session::{NumberedWrite, StatementIds};
 use crate::storage_error::ForClient;
 use crate::unit::{Parking, Unit, Write};
 
@@ -102,6 +102,17 @@ pub fn check_in_transaction(unit: Unit<'_>, collection: &Collection) -> Result<(
     Ok(())
 }
 
+/// Checks that documents of a collection may be deleted in the client's transaction, if there is
+/// one.
+///
+/// Errors: `capped_delete_in_transaction`.
+pub fn check_delete_in_transaction(unit: Unit<'_>, collection: &Collection) -> Result<()> {
+    if unit.transaction().is_some() && collection.state().options.capped.is_some() {
+        return Err(capped_delete_in_transaction(&collection.namespace()));
+    }
+    Ok(())
+}
+
 impl UserWrites {
     /// Checks that the database `db` may be written to. The server's own databases always may.
     ///
@@ -145,6 +156,11 @@ pub struct WriteOp<'a> {
     pub ids: StatementIds,
     /// Skips the collection's validator.
     pub bypass_validation: bool,
+    /// Whether inserted documents are copied from another collection: change streams do not show
+    /// them.
+    pub is_copy: bool,
+    /// Whether inserted documents belong to the catalogue, which has checked their parts.
+    pub(crate) is_of_catalogue: bool,
     /// The treatment of empty timestamps by an insert.
     pub empty_timestamps: EmptyTimestamps,
     /// Whether writes to user databases are refused.
@@ -215,6 +231,8 @@ impl<'a> WriteOp<'a> {
             numbered: None,
             ids: StatementIds::From(0),
             bypass_validation: false,
+            is_copy: false,
+            is_of_catalogue: false,
             empty_timestamps: EmptyTimestamps::Filled,
             user_writes: UserWrites::Allowed,
             may_wait: true,
@@ -299,12 +317,6 @@ impl<'a> WriteOp<'a> {
                 other => return other,
             }
         }
-    }
-
-    /// Records statements that changed nothing, so that a retry gets the same reply.
-    pub fn record_only(&mut self, statements: &[(i32, Done)]) -> Result<()> {
-        let Some(numbered) = &mut self.numbered else { return Ok(()) };
-        self.unit.begin().commit_recorded(numbered, statements)
     }
 }
 

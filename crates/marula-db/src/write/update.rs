@@ -40,10 +40,9 @@ impl WriteOp<'_> {
         collection: &Collection,
         record: &RecordKey,
         change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
-        statement: Option<(i32, &dyn Fn(Written) -> Done)>,
+        statement: Option<(i32, &dyn Fn() -> Done)>,
     ) -> Result<Written> {
-        let statements =
-            |written| statement.map(|(number, done)| (number, done(written))).into_iter().collect();
+        let statements = || statement.map(|(number, done)| (number, done())).into_iter().collect();
         match statement {
             Some(_) => self.update_as(collection, record, change, Some(&statements)),
             None => self.update_as(collection, record, change, None),
@@ -56,7 +55,7 @@ impl WriteOp<'_> {
         collection: &Collection,
         record: &RecordKey,
         change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
-        statements: Option<&dyn Fn(Written) -> Vec<(i32, Done)>>,
+        statements: Option<&dyn Fn() -> Vec<(i32, Done)>>,
     ) -> Result<Written> {
         self.retrying(|op| op.try_update(collection, record, change, statements))
     }
@@ -66,7 +65,7 @@ impl WriteOp<'_> {
         collection: &Collection,
         record: &RecordKey,
         change: &mut dyn FnMut(Doc<'_>, &mut Vec<u8>) -> Result<Change>,
-        statements: Option<&dyn Fn(Written) -> Vec<(i32, Done)>>,
+        statements: Option<&dyn Fn() -> Vec<(i32, Done)>>,
     ) -> Result<Written> {
         let _shared = self.share(collection)?;
         let state = collection.state();
@@ -83,10 +82,6 @@ impl WriteOp<'_> {
         let Some(ready) = ready else { return Ok(Written::Skipped) };
         let ready = ready?;
         if ready.written != Written::Changed {
-            drop(write);
-            if let (Written::Same, Some(statements)) = (ready.written, statements) {
-                self.record_only(&statements(Written::Same))?;
-            }
             return Ok(ready.written);
         }
         self.claim_changed(&mut write, &self.buffers.key)?;
@@ -105,7 +100,7 @@ impl WriteOp<'_> {
         write.count(collection, 0, growth);
         match (statements, &mut self.numbered) {
             (Some(statements), Some(numbered)) => {
-                let done = statements(Written::Changed);
+                let done = statements();
                 write.commit_recorded(numbered, &done)?;
             }
             _ => write.commit()?,

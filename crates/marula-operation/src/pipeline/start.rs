@@ -21,6 +21,7 @@ use super::front::{Front, front_projection, is_query, over_plan, projection_of, 
 use super::geo_near;
 use super::host::{Followed, PipelineHost, StreamPosition};
 use super::world::Surroundings;
+use crate::aggregate::check_in_transaction;
 use crate::args;
 use crate::time_series::index::key_of_buckets;
 use crate::views;
@@ -119,6 +120,9 @@ fn start_resolved(
     };
     let state = collection.state();
     if let Some(view) = &state.options.view {
+        if work.unit().transaction().is_some() {
+            check_in_transaction(view.pipeline.as_doc(), false)?;
+        }
         let inner = Pipeline::parse(view.pipeline.as_doc(), &surroundings.context)?;
         let whole = inner.stages().iter().chain(pipeline.stages()).cloned().collect();
         let on = Namespace::new(ns.db(), &view.on)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, Value};
 use marula_db::time_series::{TimeSeries, buckets_namespace};
 use marula_db::write::UserWrites;
-use marula_db::{Collection, Db, Namespace, WriteOp};
+use marula_db::{Collection, Db, Namespace, Unit, WriteOp};
 use marula_error::{Error, Result, codes, errors};
 use marula_plan::TimeBudget;
 use marula_query::context::Context as QueryContext;
@@ -57,12 +57,17 @@ impl Writer {
         self.host.db()
     }
 
+    /// The unit of the writes, which are no part of a snapshot that the pipeline reads.
+    fn unit(&self) -> Unit<'_> {
+        self.work.unit().at_newest()
+    }
+
     fn env(&self) -> Env<'_> {
-        Env { unit: self.work.unit(), host: self }
+        Env { unit: self.unit(), host: self }
     }
 
     fn op(&self) -> WriteOp<'_> {
-        let mut op = WriteOp::new(self.work.unit(), self.context.now_ms);
+        let mut op = WriteOp::new(self.unit(), self.context.now_ms);
         op.bypass_validation = self.bypass_validation;
         op.user_writes = self.user_writes;
         op

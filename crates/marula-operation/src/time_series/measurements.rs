@@ -50,9 +50,6 @@ pub(super) fn delete(
         let is_enough = deleted > 0 && !statement.multi;
         Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    if let Some(number) = number.filter(|_| deleted == 0) {
-        op.record_only(&[(number, Done::Deleted(0))])?;
-    }
     Ok(deleted)
 }
 
@@ -81,8 +78,8 @@ impl Removal<'_> {
                     _ => Ok(Change::Skip),
                 }
             };
-            let done = |_| Done::Deleted(1);
-            let statement = self.number.map(|number| (number, &done as &dyn Fn(_) -> Done));
+            let done = || Done::Deleted(1);
+            let statement = self.number.map(|number| (number, &done as &dyn Fn() -> Done));
             op.update(self.buckets, record, &mut change, statement)?;
             if !is_emptied {
                 return Ok(removed);

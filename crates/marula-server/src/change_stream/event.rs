@@ -152,8 +152,12 @@ impl Maker<'_> {
         if self.scope == &Scope::Everything && matches!(db, "admin" | "config" | "local") {
             return Ok(None);
         }
+        if operation.fields.get("fromMigrate").is_some_and(|copied| copied.is_truthy()) {
+            return Ok(None);
+        }
         match operation.text("op") {
-            "i" if collection == "system.views" => Ok(self.view_created(operation, db)),
+            "i" if collection == "system.views" => Ok(self.view_defined("create", operation, db)),
+            "u" if collection == "system.views" => Ok(self.view_defined("modify", operation, db)),
             "d" if collection == "system.views" => Ok(self.view_dropped(operation, db)),
             "i" => self.change("insert", operation, db, collection),
             "d" => self.change("delete", operation, db, collection),
@@ -313,9 +317,14 @@ impl Maker<'_> {
         Some(Event { token, document, ends })
     }
 
-    fn view_created(&self, operation: &Operation<'_>, db: &str) -> Option<Event> {
+    fn view_defined(
+        &self,
+        kind: &'static str,
+        operation: &Operation<'_>,
+        db: &str,
+    ) -> Option<Event> {
         let o = operation.document("o");
-        self.of_view("create", operation, db, Some(without(o, "_id")))
+        self.of_view(kind, operation, db, Some(without(o, "_id")))
     }
 
     fn view_dropped(&self, operation: &Operation<'_>, db: &str) -> Option<Event> {
@@ -331,13 +340,7 @@ impl Maker<'_> {
     ) -> Option<Event> {
         let id = operation.document("o").get("_id")?.as_str()?.to_str().ok()?;
         let (_, name) = id.split_once('.')?;
-        let is_time_series = description.as_ref().is_some_and(|it| {
-            it.as_doc()
-                .get("viewOn")
-                .and_then(|on| on.as_str())
-                .is_some_and(|on| on.starts_with(b"system.buckets."))
-        });
-        if !self.stream.is_expanded || !self.is_in_scope(db, name) || is_time_series {
+        if !self.stream.is_expanded || !self.is_in_scope(db, name) {
             return None;
         }
         let uuid = operation.uuid();

@@ -156,7 +156,7 @@ fn copy(
     let plan = planner::plan(&source.state(), &query)?;
     let mut execution = Execution::new(source.clone(), plan, query);
     let mut op = marula_db::WriteOp::new(ctx.unit, ctx.now_ms);
-    op.bypass_validation = true;
+    (op.bypass_validation, op.is_copy) = (true, true);
     loop {
         let mut documents: Vec<DocBuf> = Vec::new();
         let mut bytes = 0;

@@ -109,7 +109,7 @@ pub(crate) fn write_present(
     out.append("freeStorageSize", 0);
     out.append("capped", state.options.capped.is_some());
     if let Some(capped) = state.options.capped {
-        out.append("max", Value::whole(capped.documents_max.unwrap_or(i64::from(i32::MAX))));
+        out.append("max", Value::whole(capped.documents_max.unwrap_or(0)));
         out.append("maxSize", Value::whole(capped.size_bytes_max / scale));
     }
     let building: Vec<_> = state.building.iter().flat_map(|build| &build.indexes).collect();

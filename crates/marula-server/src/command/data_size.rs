@@ -50,6 +50,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let collection = ctx.server.db.collection(&ns);
     if let Some(collection) = &collection {
         targets::check_not_view(collection)?;
+    }
+    // Of an empty collection nothing else is looked at, as of one that does not exist.
+    if let Some(collection) = collection.filter(|collection| collection.count() > 0) {
         let estimates = request.flag("estimate");
         reply.append("estimate", estimates);
         let limit = |name: &str| {
@@ -65,7 +68,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             // estimate is wanted.
             total = Total { bytes: collection.size_bytes(), documents: collection.count() };
         } else {
-            let Some(query) = query(collection, range)? else {
+            let Some(query) = query(&collection, range)? else {
                 return Ok(Outcome::Failed(
                     "couldn't find valid index containing key pattern".to_owned(),
                 ));

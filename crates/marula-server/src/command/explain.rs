@@ -45,7 +45,7 @@ pub(super) static COMMAND: Command = Command {
     name: "explain",
     help: "Returns the plan of a command and, if requested, statistics of its execution.",
     in_api_v1: true,
-    read_concern: super::ReadConcernLevels::Snapshot,
+    read_concern: super::ReadConcernLevels::Local,
     fields: Fields::Strict {
         place: "explain",
         fields: &[Field::optional("verbosity", Types::STRING)],
