@@ -37,6 +37,12 @@ class Raw:
         """Sends a command, and does not wait for its reply."""
         self.socket.sendall(message(command, flags))
 
+    def query(self, db, **fields):
+        """Runs a command in the old form OP_QUERY, as drivers of MongoDB 3.4 and before do, and returns its reply."""
+        body = struct.pack("<i", 0) + db.encode() + b".$cmd\0" + struct.pack("<ii", 0, -1) + bson.encode(fields)
+        self.socket.sendall(struct.pack("<iiii", 16 + len(body), 1, 0, 2004) + body)
+        return bson.decode(self.receive()[20:])
+
     def reply(self):
         return bson.decode(self.receive()[5:])
 

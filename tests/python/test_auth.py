@@ -7,6 +7,7 @@ import pymongo
 import pytest
 from bson import Binary
 from pymongo.errors import OperationFailure
+from raw import Raw
 
 
 @pytest.fixture
@@ -54,6 +55,32 @@ def test_a_driver_signs_in(db, mechanism, user, password):
         assert status(client)["authenticatedUserRoles"] == [{"role": "read", "db": db.name}]
     assert refused(db, user, password + "x", mechanism) == 18
     assert refused(db, "nobody", password, mechanism) == 18
+
+
+def test_an_old_driver_signs_in(db):
+    """By OP_QUERY, in which drivers from before MongoDB 3.6 send what they need until they know the server, and nothing else."""
+    db.command("createUser", "old", pwd="p", roles=[], mechanisms=["SCRAM-SHA-256"])
+    with Raw(db.client.address[1]) as raw:
+        assert raw.query("admin", isMaster=1)["ismaster"] and raw.query("admin", buildInfo=1)["versionArray"][0] >= 6
+        first = "n=old,r=abcdefgh"
+        begun = raw.query(db.name, saslStart=1, mechanism="SCRAM-SHA-256", payload=b"n,," + first.encode())
+        challenge = begun["payload"].decode()
+        parts = dict(part.split("=", 1) for part in challenge.split(","))
+        salted = hashlib.pbkdf2_hmac("sha256", b"p", base64.b64decode(parts["s"]), int(parts["i"]))
+        client_key = hmac.digest(salted, b"Client Key", "sha256")
+        without_proof = "c=biws,r=" + parts["r"]
+        signed = hmac.digest(hashlib.sha256(client_key).digest(), ",".join([first, challenge, without_proof]).encode(), "sha256")
+        proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signed))).decode()
+        payload = ("%s,p=%s" % (without_proof, proof)).encode()
+        while not begun["done"]:
+            begun = raw.query(db.name, saslContinue=1, conversationId=begun["conversationId"], payload=payload)
+            assert begun["ok"] == 1, begun
+            payload = b""
+        assert raw.command("admin", connectionStatus=1)["authInfo"]["authenticatedUsers"] == [{"user": "old", "db": db.name}]
+        assert raw.query("admin", _isSelf=1)["id"] == raw.command("admin", hello=1)["topologyVersion"]["processId"]
+        for name in ("ping", "connectionStatus", "find", "getnonce"):
+            reply = raw.query(db.name, **{name: 1})
+            assert reply["code"] == 352 and reply["errmsg"].startswith("Unsupported OP_QUERY command: %s. " % name), reply
 
 
 def test_a_user_has_the_mechanisms_it_was_given(db):

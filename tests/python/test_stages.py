@@ -405,3 +405,17 @@ def test_a_match_behind_a_redact_uses_an_index(db):
     assert [doc["_id"] for doc in db.c.aggregate(pipeline)] == [17, 19]
     explained = db.command("explain", {"aggregate": "c", "pipeline": pipeline, "cursor": {}}, verbosity="executionStats")
     assert explained["stages"][0]["$cursor"]["executionStats"]["totalDocsExamined"] == 3
+
+
+@pytest.mark.parametrize("initial,step,result", [
+    ([], {"$concatArrays": ["$$value", ["$$this"]]}, list(range(5000))),
+    ("", {"$concat": ["$$value", "0123456789"]}, "0123456789" * 5000),
+    ({"n": 0, "seen": []}, {"n": {"$add": ["$$value.n", "$$factor"]}, "seen": {"$concatArrays": ["$$value.seen", [["$$this", "$x"]]]}},
+     {"n": 10000, "seen": [[n, "y"] for n in range(5000)]}),
+])
+def test_a_reduction_keeps_only_its_last_value(c, initial, step, result):
+    """All the values on the way would take more than 100 MB."""
+    c.insert_one({"x": "y"})
+    reduce = {"$reduce": {"input": {"$range": [0, 5000]}, "initialValue": initial, "in": step}}
+    found = list(c.aggregate([{"$project": {"_id": 0, "r": {"$let": {"vars": {"factor": 2}, "in": reduce}}}}]))
+    assert found == [{"r": result}]

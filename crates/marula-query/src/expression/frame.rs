@@ -290,6 +290,16 @@ struct Binding<'a> {
     outer: Option<&'a Binding<'a>>,
 }
 
+impl<'a> Binding<'a> {
+    fn moved_to<'b>(&self, arena: &'b Arena) -> &'b Binding<'b>
+    where
+        'a: 'b,
+    {
+        let outer = self.outer.map(|outer| outer.moved_to(arena));
+        arena.bump.alloc(Binding { value: Cell::new(self.value.get()), outer })
+    }
+}
+
 /// The environment of an evaluation. A frame is a few words; binding a variable creates a new one.
 #[derive(Clone, Copy)]
 pub struct Frame<'a> {
@@ -322,6 +332,15 @@ impl<'a> Frame<'a> {
     pub fn bind(&self, value: Option<Value<'a>>) -> Frame<'a> {
         let binding = Binding { value: Cell::new(value), outer: self.bindings };
         Frame { bindings: Some(self.arena.bump.alloc(binding)), ..*self }
+    }
+
+    /// The same frame with another arena for computed values.
+    pub(crate) fn moved_to<'b>(&self, arena: &'b Arena) -> Frame<'b>
+    where
+        'a: 'b,
+    {
+        let bindings = self.bindings.map(|binding| binding.moved_to(arena));
+        Frame { root: self.root, arena, context: self.context, known: self.known, bindings }
     }
 
     /// Sets the innermost variable to another value, for a loop over an array.

@@ -55,14 +55,14 @@ fn run(
     };
     let mut bytes = 0;
     let fits = |line: &&String| {
-        bytes += line.len();
+        bytes += line.len() + 1;
         bytes <= BYTES_MAX
     };
     let newest: Vec<&String> = lines.iter().rev().take_while(fits).collect();
     reply.append("totalLinesWritten", i32::try_from(total).unwrap_or(i32::MAX));
     let mut array = reply.begin_array("log");
     for line in newest.into_iter().rev() {
-        array.push(line);
+        array.push(format!("{line}\n").as_str());
     }
     Ok(Outcome::Done)
 }

@@ -103,6 +103,7 @@ pub(crate) use crate::row::{
 
 /// All commands, in the order of their names.
 pub(crate) static COMMANDS: &[&Command] = &[
+    &small::IS_SELF,
     &transaction::ABORT,
     &sharding::ADD_SHARD,
     &sharding::ADD_SHARD_TO_ZONE,

@@ -1,5 +1,5 @@
-//! Commands with a short reply: `features`, `shardingState`, `availableQueryOptions`, `lockInfo`,
-//! `connPoolStats`, `connPoolSync`, `getLastError`, `driverOIDTest`, `logRotate` and
+//! Commands with a short reply: `_isSelf`, `features`, `shardingState`, `availableQueryOptions`,
+//! `lockInfo`, `connPoolStats`, `connPoolSync`, `getLastError`, `driverOIDTest`, `logRotate` and
 //! `dropConnections`.
 //!
 //! Tools and the tests of drivers send them. Most report that a feature of a cluster is absent.
@@ -27,6 +27,17 @@ errors! {
 const INLINE: Command =
     Command { place: CommandPlace::Inline, auth: Auth::User, ..Command::DEFAULT };
 const ADMIN: Command = Command { admin_only: true, ..INLINE };
+
+pub(super) static IS_SELF: Command = Command {
+    name: "_isSelf",
+    help: "Returns the identity of the server's process.",
+    auth: Auth::Anyone,
+    run: |context, _, reply| {
+        reply.append("id", context.server.process_id);
+        Ok(Outcome::Done)
+    },
+    ..INLINE
+};
 
 pub(super) static FEATURES: Command = Command {
     name: "features",

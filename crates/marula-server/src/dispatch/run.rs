@@ -6,11 +6,11 @@ use std::time::Instant;
 use marula_bson::DocWriter;
 use marula_db::current;
 use marula_db::unit::{Examined, Tally};
-use marula_error::{Error, Result, codes, errors};
+use marula_error::{Error, Result, codes};
 use marula_operation::targets;
 use marula_query::context::Interrupt as QueryInterrupt;
 use marula_query::meter;
-use marula_wire::{Form, ReplyBuffer};
+use marula_wire::ReplyBuffer;
 
 use super::counts::{count_read, detail, note_latency};
 use super::entry::{bounds_of, enter, leaving};
@@ -20,7 +20,6 @@ use super::wait::{BUSY_STEP, after, pause, until_released};
 use super::{begin, describe, is_first, secondary};
 use crate::audit::administration;
 use crate::auth::check;
-use crate::command::hello::is_hello;
 use crate::connection::Connection;
 use crate::context::{Context, Interrupt, Watch};
 use crate::ended::{Ended, Statements};
@@ -31,10 +30,6 @@ use crate::row::{Kind, Outcome};
 use crate::server::Server;
 use crate::transactions::{Entrance, Leaving, TRANSIENT, Work};
 use crate::write_lock::WriteLock;
-
-errors! {
-    op_query_command(name: &str) = UnsupportedOpQueryCommand, "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. For more details see https://dochub.mongodb.org/core/legacy-opcode-removal";
-}
 
 /// The units of work after which a plan of mongod lets others in.
 /// Source: its default of `internalQueryExecYieldIterations`.
@@ -53,10 +48,6 @@ pub(super) fn run(
 ) -> Step {
     let command = request.command;
     let now_ms = server.now_ms();
-    if request.message.reply_to().form != Form::Msg && !is_hello(request) {
-        answer_error(server, Some(request), &op_query_command(command.name), reply);
-        return Step::Reply;
-    }
     if let Some(lsid) = &request.lsid
         && let Err(error) = connection.use_session(lsid, &server.sessions, now_ms)
     {

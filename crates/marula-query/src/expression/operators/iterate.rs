@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 
 use bstr::{BStr, ByteSlice};
-use marula_bson::{Collator, Value, order};
+use marula_bson::{Collator, Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
 use super::known;
 use crate::expression::number::whole_number;
 use crate::expression::scope::check_user_variable;
-use crate::expression::{Expression, Frame, Operator, Path, Scope, print};
+use crate::expression::{Arena, Expression, Frame, Operator, Path, Scope, print};
 use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
@@ -210,6 +210,9 @@ fn parse_reduce(
     Ok(operator.call([input, initial, body.ok_or_else(reduce_missing_in)?]))
 }
 
+/// The size of a `$reduce`'s values from which on those of its steps are not kept.
+const REDUCE_BYTES_MAX: usize = 1024 * 1024;
+
 fn reduce<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let items = match known(&args[0], frame)? {
         None => return Ok(Some(Value::Null)),
@@ -219,13 +222,36 @@ fn reduce<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
     let this = frame.bind(None);
     let both = this.bind(args[1].eval(frame)?);
     let mut value = args[1].eval(frame)?;
-    for item in items.values() {
+    let mut items = items.values();
+    let begun_bytes = frame.arena.size();
+    while frame.arena.size() - begun_bytes < REDUCE_BYTES_MAX {
+        let Some(item) = items.next() else { return Ok(value) };
         meter::spend(meter::ELEMENT)?;
         this.rebind(Some(item));
         both.rebind(value);
         value = args[2].eval(&both)?;
     }
-    Ok(value)
+    reduce_stepwise(value, items, &args[2], frame)
+}
+
+/// Computes the rest of a `$reduce` whose values are large: nothing of a step is kept but its
+/// result.
+fn reduce_stepwise<'a>(
+    begun: Option<Value<'a>>,
+    items: impl Iterator<Item = Value<'a>>,
+    step: &'a Expression,
+    frame: &Frame<'a>,
+) -> Result<Option<Value<'a>>> {
+    let mut value = begun.map(|value| value.to_buf());
+    let mut arena = Arena::new();
+    for item in items {
+        meter::spend(meter::ELEMENT)?;
+        arena.reset();
+        let both = frame.moved_to(&arena).bind(Some(item)).bind(value.as_ref().map(ValueBuf::get));
+        let next = step.eval(&both)?.map(|value| value.to_buf());
+        value = next;
+    }
+    value.map(|value| frame.arena.keep(value.get())).transpose()
 }
 
 fn parse_sort_array(
