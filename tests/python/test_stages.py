@@ -419,3 +419,13 @@ def test_a_reduction_keeps_only_its_last_value(c, initial, step, result):
     reduce = {"$reduce": {"input": {"$range": [0, 5000]}, "initialValue": initial, "in": step}}
     found = list(c.aggregate([{"$project": {"_id": 0, "r": {"$let": {"vars": {"factor": 2}, "in": reduce}}}}]))
     assert found == [{"r": result}]
+
+
+def test_objects_of_many_names_are_merged_in_order(c):
+    objects = [{"k%d" % (n if n % 50 else 7): n, "l%d" % n: "x" * (n % 9)} for n in range(2_000)]
+    c.insert_many([{"_id": n, "o": o} for n, o in enumerate(objects)])
+    expected = {}
+    for o in objects:
+        expected.update(o)
+    found = list(c.aggregate([{"$sort": {"_id": 1}}, {"$group": {"_id": None, "o": {"$mergeObjects": "$o"}}}]))
+    assert list(found[0]["o"].items()) == list(expected.items())

@@ -1,6 +1,6 @@
 //! `$push`, `$addToSet`, `$mergeObjects`: accumulators that keep values.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use marula_bson::{BStr, Doc, DocBuf, DocWriter, RawValue, Value, ValueBuf};
 use marula_error::{Result, errors};
@@ -23,7 +23,7 @@ pub(super) static ROWS: &[AccumulatorRow] = &[
         name: "$mergeObjects",
         since: FeatureVersion::V6_0,
         parse: parse_unary,
-        start: || Box::new(MergeObjects(DocBuf::new())),
+        start: || Box::<MergeObjects>::default(),
     },
     AccumulatorRow {
         name: "$push",
@@ -94,7 +94,32 @@ impl State for AddToSet {
     }
 }
 
-struct MergeObjects(DocBuf);
+/// The merged document, and the names of its fields: new ones are appended without reading it.
+#[derive(Default)]
+struct MergeObjects {
+    merged: DocBuf,
+    names: HashSet<Box<[u8]>>,
+}
+
+impl MergeObjects {
+    /// The size, with the names twice.
+    fn bytes(&self) -> usize {
+        const NAME_BYTES: usize = 64;
+        self.merged.len() + NAME_BYTES * self.names.len()
+    }
+
+    fn append(&mut self, over: Doc<'_>) -> Result<()> {
+        check_merged(self.merged.len() + over.as_bytes().len())?;
+        for field in over {
+            meter::spend(meter::ELEMENT)?;
+            // Of several fields with the same name the first counts.
+            if self.names.insert(field.name.to_vec().into_boxed_slice()) {
+                self.merged.push(field.name, field.value.get());
+            }
+        }
+        Ok(())
+    }
+}
 
 impl State for MergeObjects {
     fn add<'a>(&mut self, value: Option<Value<'a>>, _: &Frame<'a>) -> Result<usize> {
@@ -105,13 +130,18 @@ impl State for MergeObjects {
             let text = crate::expression::print::value(value);
             return Err(merge_not_object(&text, value.kind().alias()));
         };
-        let before = self.0.len();
-        self.0 = merged(self.0.as_doc(), doc)?;
-        Ok(self.0.len().saturating_sub(before))
+        let before = self.bytes();
+        if doc.iter().any(|field| self.names.contains(&**field.name)) {
+            self.merged = merged(self.merged.as_doc(), doc)?;
+            self.names.extend(doc.iter().map(|field| field.name.to_vec().into_boxed_slice()));
+        } else {
+            self.append(doc)?;
+        }
+        Ok(self.bytes().saturating_sub(before))
     }
 
     fn result<'a>(&self, arena: &'a Arena) -> Result<Value<'a>> {
-        arena.keep(Value::Document(self.0.as_doc()))
+        arena.keep(Value::Document(self.merged.as_doc()))
     }
 }
 
@@ -121,10 +151,7 @@ impl State for MergeObjects {
 /// Errors: the operation was interrupted; the document would be too large.
 pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> Result<DocBuf> {
     let size = base.as_bytes().len() + over.as_bytes().len();
-    if size > ARENA_BYTES_MAX {
-        return Err(value_too_large(size));
-    }
-    meter::check_room(size)?;
+    check_merged(size)?;
     let mut bytes = Vec::with_capacity(size);
     let mut out = DocWriter::new(&mut bytes);
     let (old, newer) = (FirstFields::of(base), FirstFields::of(over));
@@ -143,6 +170,13 @@ pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> Result<DocBuf> {
     }
     out.finish();
     Ok(DocBuf::trusted(bytes))
+}
+
+fn check_merged(size: usize) -> Result<()> {
+    match size > ARENA_BYTES_MAX {
+        true => Err(value_too_large(size)),
+        false => meter::check_room(size),
+    }
 }
 
 /// The first field of each name of a document.

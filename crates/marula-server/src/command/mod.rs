@@ -295,6 +295,7 @@ mod tests {
         // A command in this list runs before authentication: only the commands that establish a
         // connection belong here.
         let for_anyone = [
+            "_isSelf",
             "authenticate",
             "buildInfo",
             "configureFailPoint",
