@@ -46,6 +46,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Returns the plan of a command and, if requested, statistics of its execution.",
     in_api_v1: true,
     read_concern: super::ReadConcernLevels::Local,
+    secondary: Some(super::OnSecondary::IfPreferred),
     fields: Fields::Strict {
         place: "explain",
         fields: &[Field::optional("verbosity", Types::STRING)],
