@@ -141,7 +141,7 @@ impl ReadConcern {
     pub fn shown(&self) -> String {
         let level = self.level.map(|level| format!("level: \"{}\"", level.name()));
         let time = |name: &str, time: Option<u64>| {
-            time.map(|at| format!("{name}: Timestamp({}, {})", at >> 32, at & 0xFFFF_FFFF))
+            time.map(|at| format!("{name}: {}", Value::Timestamp(at)))
         };
         let after = time("afterClusterTime", self.after_cluster_time);
         let at = time("atClusterTime", self.at_cluster_time);

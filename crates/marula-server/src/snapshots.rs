@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use marula_bson::Value;
 use marula_db::Db;
 use marula_error::{Result, errors};
 use marula_storage::View;
@@ -22,8 +23,8 @@ use crate::request::Request;
 use crate::row::ReadConcernLevels;
 
 errors! {
-    in_the_future(field: &str, wanted: &str, now: &str) = InvalidOptions, "readConcern {field} value must not be greater than the current clusterTime. Requested clusterTime: {{ ts: {wanted} }}; current clusterTime: {{ ts: {now} }}";
-    too_old(time: &str) = SnapshotTooOld, "Read timestamp {time} is older than the oldest available timestamp.";
+    in_the_future(field: &str, wanted: Value<'_>, now: Value<'_>) = InvalidOptions, "readConcern {field} value must not be greater than the current clusterTime. Requested clusterTime: {{ ts: {wanted} }}; current clusterTime: {{ ts: {now} }}";
+    too_old(time: Value<'_>) = SnapshotTooOld, "Read timestamp {time} is older than the oldest available timestamp.";
 }
 
 /// The time in seconds for which a moment is kept: the default of
@@ -104,9 +105,13 @@ impl Snapshots {
         }
         let newest = db.newest_timestamp(now_ms);
         if time > newest {
-            return Err(in_the_future("atClusterTime", &shown(time), &shown(newest)));
+            return Err(in_the_future(
+                "atClusterTime",
+                Value::Timestamp(time),
+                Value::Timestamp(newest),
+            ));
         }
-        Err(too_old(&shown(time)))
+        Err(too_old(Value::Timestamp(time)))
     }
 
     /// Removes the moments whose time is over.
@@ -122,21 +127,22 @@ impl Snapshots {
     }
 }
 
-fn shown(time: u64) -> String {
-    format!("Timestamp({}, {})", time >> 32, time & 0xFFFF_FFFF)
-}
-
 /// Checks that the cluster may have reached a time. Another node may be ahead of this one, whose
 /// clock shows about the same second.
 ///
 /// Errors: `in_the_future`.
 fn check_reached(db: &Db, time: u64, now_ms: i64) -> Result<()> {
     const CLOCKS_APART_SECONDS: i64 = 10;
-    let newest = db.newest_timestamp(now_ms);
     let is_near =
         i64::try_from(time >> 32).is_ok_and(|at| at <= now_ms / 1_000 + CLOCKS_APART_SECONDS);
-    match time <= newest || is_near {
-        true => Ok(()),
-        false => Err(in_the_future("afterClusterTime", &shown(time), &shown(newest))),
+    if is_near {
+        return Ok(());
+    }
+    let newest = db.newest_timestamp(now_ms);
+    match time > newest {
+        true => {
+            Err(in_the_future("afterClusterTime", Value::Timestamp(time), Value::Timestamp(newest)))
+        }
+        false => Ok(()),
     }
 }

@@ -109,11 +109,15 @@ fn check_no_view(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
 
 /// Refuses measurements in a transaction. Their buckets may be written in one.
 fn check_in_transaction(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
+    if ctx.unit.transaction().is_none() {
+        return Ok(());
+    }
     let Some(collection) = ctx.server.db.collection(ns) else { return Ok(()) };
     let options = &collection.state().options;
-    let is_refused =
-        ctx.unit.transaction().is_some() && options.time_series.is_some() && options.view.is_some();
-    if is_refused { Err(measurements_in_transaction(ns)) } else { Ok(()) }
+    match options.time_series.is_some() && options.view.is_some() {
+        true => Err(measurements_in_transaction(ns)),
+        false => Ok(()),
+    }
 }
 
 /// A statement of an `update` or a `delete`.

@@ -429,7 +429,7 @@ pub(super) fn put_entry(
     uuid: &entry::Uuid,
     state: &State,
 ) -> Result<()> {
-    let entry = entry::encode_checked(ns, uuid, state)?;
+    let entry = entry::encode(ns, uuid, state)?;
     txn.change_epoch();
     txn.put(Space::Catalog, &keys::entry(ident), &entry);
     Ok(())

@@ -45,9 +45,11 @@ pub struct Entry {
     pub state: State,
 }
 
-/// Encodes an entry.
-fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
-    DocBuf::build(|out| {
+/// Encodes an entry that is to be stored.
+///
+/// Errors: `too_large`.
+pub fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> Result<DocBuf> {
+    let entry = DocBuf::build(|out| {
         out.append("ns", ns.as_str());
         out.append("uuid", Binary { subtype: 4, bytes: uuid });
         out.append("options", &state.options.document);
@@ -71,7 +73,9 @@ fn encode(ns: &Namespace, uuid: &Uuid, state: &State) -> DocBuf {
             item.append("closed", build.is_closed());
             put_indexes(&build.indexes, &mut item.begin_array("indexes"));
         }
-    })
+    });
+    let size = entry.as_doc().as_bytes().len();
+    if size > Limits::MESSAGE.bytes_max { Err(too_large(size)) } else { Ok(entry) }
 }
 
 fn put_indexes(indexes: &[Arc<Index>], out: &mut ArrayWriter<'_>) {
@@ -88,15 +92,6 @@ fn put_indexes(indexes: &[Arc<Index>], out: &mut ArrayWriter<'_>) {
 /// The limits of an entry that is read: it was checked when it was written, and its fields are
 /// around values that commands have had.
 const STORED: Limits = Limits { bytes_max: usize::MAX, depth_max: 2 * Limits::MESSAGE.depth_max };
-
-/// Encodes an entry that is to be stored.
-///
-/// Errors: `too_large`.
-pub fn encode_checked(ns: &Namespace, uuid: &Uuid, state: &State) -> Result<DocBuf> {
-    let entry = encode(ns, uuid, state);
-    let size = entry.as_doc().as_bytes().len();
-    if size > Limits::MESSAGE.bytes_max { Err(too_large(size)) } else { Ok(entry) }
-}
 
 /// Decodes an entry; reads the multikey marks of its indexes.
 pub fn decode(bytes: &[u8], store: &dyn View) -> Result<Entry> {

@@ -538,5 +538,5 @@ fn check_size(collection: &Collection, indexes: &[Arc<Index>]) -> Result<()> {
     let mut state = State::clone(&collection.state());
     state.indexes.extend_from_slice(indexes);
     let (ns, uuid) = (collection.namespace(), collection.uuid());
-    entry::encode_checked(&ns, uuid, &state).map(drop)
+    entry::encode(&ns, uuid, &state).map(drop)
 }

@@ -132,7 +132,7 @@ fn query_of_buckets(
         _ => None,
     });
     let filter = wanted.map(|wanted| unpack.bucket_filter(wanted, collation, &context));
-    let is_fulfilled = wanted.is_some_and(|wanted| unpack.tests_meta_only(wanted));
+    let is_fulfilled = unpack.after_meta_condition(after).len() < after.len();
     let mut query = Query::new(filter.unwrap_or_else(|| without_conditions(&context)), context);
     query.free_orders = orders;
     if let Some(LatestOfEach { key, order }) = latest {

@@ -29,7 +29,7 @@ pub(super) fn assignments(view: &IndexView<'_>, conjuncts: &[&Node]) -> Vec<Assi
     let Some(first) = view.parts.get(view.lead()) else { return Vec::new() };
     let mut ways: Vec<Assignment> = Vec::new();
     // Without arrays all conditions bound the index together, whichever is first.
-    let ways_max = if is_multikey(view) { PLANS_MAX } else { 1 };
+    let ways_max = if view.is_multikey() { PLANS_MAX } else { 1 };
     for condition in conditions.iter().filter(|condition| *condition.path == *first.path) {
         // The result is not used once the operation must end.
         if ways.len() == ways_max || meter::spend(ways.len()).is_err() {
@@ -42,11 +42,6 @@ pub(super) fn assignments(view: &IndexView<'_>, conjuncts: &[&Node]) -> Vec<Assi
         }
     }
     ways
-}
-
-/// Returns whether the index has entries of arrays.
-fn is_multikey(view: &IndexView<'_>) -> bool {
-    view.parts.iter().any(|part| part.multikey != 0)
 }
 
 /// Returns the assignment that starts with `start` on the first field, with all other conditions
@@ -62,7 +57,7 @@ fn assign<'q>(
     // The place of each conjunct in `used`.
     let conjuncts = conditions.last().map_or(0, |condition| condition.conjunct + 1);
     let mut places: Vec<Option<usize>> = vec![None; conjuncts];
-    let is_multikey = is_multikey(view);
+    let is_multikey = view.is_multikey();
     let mut bounded_fields = 0;
     for (number, part) in view.parts.iter().enumerate() {
         let mut intervals: Option<Vec<Interval>> = None;

@@ -144,14 +144,14 @@ impl Sorting {
     }
 
     fn take_in(&mut self) -> Result<Step> {
+        let Rows::Coming(sort) = &mut self.rows else { return Ok(Step::End) };
         loop {
-            if !matches!(self.rows, Rows::Coming(_)) {
-                return Ok(Step::End);
-            }
             match self.input.advance()? {
-                Step::Document => self.take_current()?,
+                Step::Document => {}
                 step => return Ok(step),
             }
+            let (doc, known) = (self.input.doc(), self.input.known());
+            add(&self.stage.pattern, sort, doc, known, &mut self.key)?;
         }
     }
 

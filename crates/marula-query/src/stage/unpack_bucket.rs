@@ -64,15 +64,10 @@ pub fn over_buckets(pipeline: Pipeline, context: &Context) -> Result<Pipeline> {
     });
     let Some((at, unpack)) = unpacks else { return Ok(pipeline) };
     let mut whole = stages.to_vec();
-    let mut after = &stages[at + 1..];
-    if let (0, [first, rest @ ..]) = (at, after)
-        && let Kind::Match(filter) = first.kind()
-        && unpack.tests_meta_only(filter)
-    {
-        // The query selects whole buckets by this condition.
-        after = rest;
-    }
-    whole[at] = Arc::new(unpack.narrowed(after));
+    let after = &stages[at + 1..];
+    // At the front, the query fulfils the condition on the meta value.
+    let read_after = if at == 0 { unpack.after_meta_condition(after) } else { after };
+    whole[at] = Arc::new(unpack.narrowed(read_after));
     Ok(Pipeline::from_stages(whole).asking(pipeline.asked()))
 }
 

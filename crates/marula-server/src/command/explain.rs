@@ -45,7 +45,6 @@ pub(super) static COMMAND: Command = Command {
     name: "explain",
     help: "Returns the plan of a command and, if requested, statistics of its execution.",
     in_api_v1: true,
-    read_concern: super::ReadConcernLevels::Local,
     secondary: Some(super::OnSecondary::IfPreferred),
     fields: Fields::Strict {
         place: "explain",

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use marula_bson::FieldPath;
 
 use super::{Shown, UnpackBucket};
-use crate::expression::{Expression, Path};
+use crate::expression::Expression;
 use crate::sort::SortPart;
 use crate::stage::group::Group;
 use crate::stage::passage::is_repeatable;
@@ -56,7 +56,8 @@ impl UnpackBucket {
     }
 
     fn digest_for(&self, after: &[Arc<dyn Stage>]) -> Option<Digest> {
-        match kinds_after_meta(self, after) {
+        let mut kinds = self.after_meta_condition(after).iter().map(|stage| stage.kind());
+        match (kinds.next()?, kinds.next()) {
             (Kind::Group(group), _) => self.extremes(group).map(Digest::Extremes),
             (Kind::Sort(sort), Some(Kind::Group(group))) => self.latest(sort, group),
             _ => None,
@@ -103,7 +104,7 @@ impl UnpackBucket {
 
     /// Returns whether a sort is by descending time, and the path before the time, if there is one;
     /// `None` if it is by anything else.
-    fn sort_by_time<'s>(&self, sort: &'s Sort) -> Option<(bool, Option<&'s FieldPath>)> {
+    pub(super) fn sort_by_time<'s>(&self, sort: &'s Sort) -> Option<(bool, Option<&'s FieldPath>)> {
         let (first, last) = match sort.pattern().parts() {
             [time] => (None, time),
             [SortPart::Path { path, .. }, time] => (Some(path), time),
@@ -128,34 +129,20 @@ impl UnpackBucket {
         if !matches!(self.digest, Digest::Latest { .. }) {
             return None;
         }
-        match kinds_after_meta(self, after) {
-            (_, Some(Kind::Group(group))) => self.meta_path(&group.key_path()?),
+        match self.after_meta_condition(after).get(1)?.kind() {
+            Kind::Group(group) => self.meta_path(&group.key_path()?),
             _ => None,
         }
     }
 }
 
-/// Returns the kinds of the first two stages after the conditions on the meta value.
-fn kinds_after_meta<'s>(
-    unpack: &UnpackBucket,
-    after: &'s [Arc<dyn Stage>],
-) -> (Kind<'s>, Option<Kind<'s>>) {
-    let mut kinds = after.iter().map(|stage| stage.kind()).skip_while(|kind| match kind {
-        Kind::Match(filter) => unpack.tests_meta_only(filter),
-        _ => false,
-    });
-    (kinds.next().unwrap_or(Kind::Other), kinds.next())
-}
-
 /// Returns the top-level field that an expression is.
 fn field_of(expression: &Expression) -> Option<&[u8]> {
-    let Expression::Field(path) = expression else { return None };
-    single(path)
-}
-
-fn single(path: &Path) -> Option<&[u8]> {
-    match path.parts() {
-        [name] => Some(name),
+    match expression {
+        Expression::Field(path) => match path.parts() {
+            [name] => Some(name),
+            _ => None,
+        },
         _ => None,
     }
 }

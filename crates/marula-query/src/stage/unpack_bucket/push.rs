@@ -7,12 +7,15 @@
 //! field in one bucket are all of one type. Those on places can have an index of the places in a
 //! bucket. Other conditions are evaluated only on the measurements.
 
+use std::sync::Arc;
+
 use marula_bson::{FieldPath, ObjectId, Type, Value, ValueBuf};
 
 use super::UnpackBucket;
 use crate::collation::Collation;
 use crate::context::Context;
 use crate::filter::{Compare, CompareOp, Filter, Node, PathNode, Predicate};
+use crate::stage::{Kind, Stage};
 
 /// The fields of a bucket with the least and the greatest values of its measurements.
 pub(super) const MIN: &str = "control.min";
@@ -52,8 +55,18 @@ impl UnpackBucket {
         Filter::from_node(Node::And(conditions), context)
     }
 
+    /// Returns the stages after a condition that selects whole buckets, if `after` begins with one.
+    pub fn after_meta_condition<'s>(&self, after: &'s [Arc<dyn Stage>]) -> &'s [Arc<dyn Stage>] {
+        match after {
+            [first, rest @ ..] if matches!(first.kind(), Kind::Match(filter) if self.tests_meta_only(filter)) => {
+                rest
+            }
+            _ => after,
+        }
+    }
+
     /// Returns whether a condition on measurements depends on their meta value alone.
-    pub fn tests_meta_only(&self, filter: &Filter) -> bool {
+    pub(in crate::stage) fn tests_meta_only(&self, filter: &Filter) -> bool {
         self.on_meta(filter.root()).is_some()
     }
 

@@ -14,7 +14,7 @@ use super::UnpackBucket;
 use super::digest::Digest;
 use super::push::{MAX, MIN};
 use crate::context::Context;
-use crate::sort::{SortPart, SortPattern};
+use crate::sort::SortPattern;
 use crate::stage::bounded_sort::BoundedSort;
 use crate::stage::{Kind, Pipeline, Stage};
 
@@ -57,6 +57,9 @@ impl TimeOrder {
         Some(time_ms.saturating_add(self.offset_seconds.saturating_mul(1_000)))
     }
 }
+
+/// The times that buckets are ordered by in each of [`UnpackBucket::orders`].
+const BASES: [Base; 3] = [Base::Min, Base::Max, Base::Min];
 
 /// The buckets that have the latest measurement of each meta value.
 pub struct LatestOfEach {
@@ -103,7 +106,7 @@ impl UnpackBucket {
         let mut whole = stages.to_vec();
         let Some((at, is_descending)) = self.sort_by_time_in(&stages[1..]) else { return whole };
         let Kind::Sort(sort) = stages[at + 1].kind() else { return whole };
-        let base = if number == 1 { Base::Max } else { Base::Min };
+        let base = BASES[number];
         let offset_seconds = match (base, is_descending) {
             (Base::Min, true) => self.span_seconds,
             (Base::Max, false) => -self.span_seconds,
@@ -144,11 +147,8 @@ impl UnpackBucket {
             match stage.kind() {
                 Kind::Match(_) => {}
                 Kind::Sort(sort) => {
-                    let [SortPart::Path { path, descending }] = sort.pattern().parts() else {
-                        return None;
-                    };
-                    let is_by_time = path.is_single() && *path.first() == *self.time_field;
-                    return is_by_time.then_some((at, *descending));
+                    let (is_descending, None) = self.sort_by_time(sort)? else { return None };
+                    return Some((at, is_descending));
                 }
                 _ if stage.is_one_to_one() && stage.passage().keeps(&self.time_field) => {}
                 _ => return None,

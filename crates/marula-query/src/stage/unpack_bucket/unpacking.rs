@@ -159,14 +159,14 @@ fn extreme_columns(
     let time = max.get(time_field)?;
     let mut sides = vec![(min, &extremes.least), (max, &extremes.greatest)];
     sides.retain(|(_, fields)| !fields.is_empty());
+    let times = DocBuf::build(|out| {
+        for number in 0..sides.len().max(1) {
+            out.append(number.to_string(), time);
+        }
+    });
     let mut columns = Vec::new();
-    let mut times = DocBuf::new();
-    times.push("0", time);
     for (number, (values, fields)) in sides.into_iter().enumerate() {
         let number = number.to_string();
-        if times.as_doc().get(&number).is_none() {
-            times.push(&number, time);
-        }
         for field in fields.iter().filter(|field| ***field != *time_field) {
             let Some(value) = values.get(field) else { continue };
             if !is_bounded(value.kind()) {
