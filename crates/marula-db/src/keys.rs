@@ -13,6 +13,7 @@
 //! Catalog  0x08                                if nodes share the store: the oplog's newest time
 //! Catalog  0x09                                and the time from which on that is complete
 //! Catalog  0x0a                                the time of its last use, in ms since 1970
+//! Catalog  0x0b lsid page(4)                   a full page of a session record, BSON (see session)
 //! Records  ident(4) record-key                 the document
 //! Indexes  ident(4) key-string record-key      type bits         (an ordinary index)
 //! Indexes  ident(4) key-string                 record-key, type bits (a unique index)
@@ -171,6 +172,16 @@ pub fn parse_dropped(key: &[u8]) -> Option<(Space, Ident)> {
 /// The key of a session's record.
 pub fn session(lsid: &[u8]) -> Vec<u8> {
     [SESSION_PREFIX.as_bytes(), lsid].concat()
+}
+
+/// The key of a full page of a session's record.
+pub fn session_page(lsid: &[u8], page: u32) -> Vec<u8> {
+    [&session_pages(lsid)[..], &page.to_be_bytes()].concat()
+}
+
+/// The prefix of the pages of a session's record.
+pub fn session_pages(lsid: &[u8]) -> Vec<u8> {
+    [&[0x0b], lsid].concat()
 }
 
 fn space_byte(space: Space) -> u8 {

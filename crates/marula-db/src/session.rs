@@ -9,8 +9,15 @@
 //! ```text
 //! key    0x05 lsid (id, and uid where there is one)
 //! value  { txn: <long>, at: <date>, done: [ { lo: <int>, hi: <int>, op: <string>, …result }, … ] }
+//!        { …, pages: <int> }             the first results are in this number of full pages
 //!        { txn: <long>, at: <date>, done: [], committed: true }      a client's transaction
+//! key    0x0b lsid page
+//! value  { txn: <long>, done: [ … ] }
 //! ```
+//!
+//! Statements with equal results share an element. A full page is not written again, so that the
+//! record of a write of many statements is not as long as the write for each of them. Pages of an
+//! earlier write are left until others replace them or the session expires.
 //! Source: driver specification "Retryable Writes"; manual "Retryable Writes".
 
 use std::collections::HashMap;
@@ -33,6 +40,7 @@ errors! {
     became_transaction() = IncompleteTransactionHistory, "Cannot retry a retryable write that has been converted into a transaction";
     /// The request is executed again, and finds the other node's record.
     session_moved() = InterruptedDueToReplStateChange, "another server has written a record of this session";
+    damaged_record(session: &str) = InternalError, "the record of session {session} is damaged: a page of it is missing";
     incomplete_history(statement: i32, number: i64) = IncompleteTransactionHistory, "the record of statement {statement} of txnNumber {number} is of another kind of write";
 }
 
@@ -89,6 +97,9 @@ struct Span {
     done: Done,
 }
 
+/// The number of results in a page.
+const PAGE_SPANS: usize = 16;
+
 /// The newest numbered write of one session.
 #[derive(Default, Debug)]
 pub struct SessionRecord {
@@ -96,6 +107,10 @@ pub struct SessionRecord {
     txn_number: Option<i64>,
     at_ms: i64,
     spans: Vec<Span>,
+    /// The number of full pages, which have the first of the spans.
+    pages: u32,
+    /// The greatest statement of the spans.
+    greatest: Option<i32>,
     kind: Kind,
 }
 
@@ -158,6 +173,8 @@ pub struct NumberedWrite {
     now_ms: i64,
     record: ArcMutexGuard<RawMutex, SessionRecord>,
     encoded: Vec<u8>,
+    /// The number of full pages before what was staged last.
+    pages_before: u32,
     /// Where other nodes write records too: the stored record that it decides by.
     seen: Option<Seen>,
 }
@@ -214,7 +231,13 @@ impl Sessions {
         if record.txn_number.is_none() || self.is_shared {
             let mut bytes = Vec::new();
             store.get(Space::Catalog, &key, &mut |found| bytes = found.to_vec()).for_client()?;
-            record.follow(decode(&bytes));
+            let mut stored = decode(&bytes);
+            if let Some(stored) = &mut stored
+                && stored.txn_number == Some(number)
+            {
+                stored.read_pages(store, lsid)?;
+            }
+            record.follow(stored);
             if self.is_shared {
                 let unchecked = Unchecked { key: key.clone(), seen: bytes.clone(), is_open: true };
                 *check.0.lock() = Some(unchecked);
@@ -242,7 +265,15 @@ impl Sessions {
                 }
             }
         }
-        Ok(NumberedWrite { key, number, now_ms, record, encoded: Vec::new(), seen })
+        Ok(NumberedWrite {
+            key,
+            number,
+            now_ms,
+            record,
+            encoded: Vec::new(),
+            pages_before: 0,
+            seen,
+        })
     }
 
     /// The newest numbered write of the session `lsid`, if any; does not wait for a running one.
@@ -275,8 +306,8 @@ impl Sessions {
         *held = SessionRecord {
             txn_number: Some(number),
             at_ms: now_ms,
-            spans: Vec::new(),
             kind: Kind::Transaction,
+            ..SessionRecord::default()
         };
         true
     }
@@ -295,8 +326,8 @@ impl Sessions {
         let record = SessionRecord {
             txn_number: Some(number),
             at_ms: now_ms,
-            spans: Vec::new(),
             kind: Kind::Committed,
+            ..SessionRecord::default()
         };
         let mut encoded = Vec::new();
         encode(&record, number, &mut encoded);
@@ -417,6 +448,9 @@ impl Sessions {
                 }
             }
             txn.delete(Space::Catalog, key);
+            for page in pages_of(store, lsid)? {
+                txn.delete(Space::Catalog, &page);
+            }
             match txn.commit() {
                 Err(marula_storage::Error::Conflict) if self.is_shared => {}
                 outcome => drop(outcome.for_client()?),
@@ -437,6 +471,30 @@ impl SessionRecord {
         }
     }
 
+    /// Reads the spans that are in pages.
+    fn read_pages(&mut self, view: &dyn View, lsid: &[u8]) -> Result<()> {
+        let mut spans = Vec::new();
+        for page in 0..self.pages {
+            let key = keys::session_page(lsid, page);
+            let mut see = |bytes: &[u8]| {
+                spans.extend(decode_spans(Doc::trusted(bytes)).into_iter().flatten())
+            };
+            view.get(Space::Catalog, &key, &mut see).for_client()?;
+        }
+        if spans.len() != self.paged() {
+            return Err(damaged_record(&text(lsid)));
+        }
+        spans.append(&mut self.spans);
+        self.greatest = spans.iter().map(|span| span.high).max();
+        self.spans = spans;
+        Ok(())
+    }
+
+    /// The number of spans in pages.
+    fn paged(&self) -> usize {
+        self.pages as usize * PAGE_SPANS
+    }
+
     fn newest(&self) -> Option<Newest> {
         self.txn_number.map(|number| Newest { number, kind: self.kind })
     }
@@ -447,6 +505,9 @@ impl NumberedWrite {
     pub fn done(&self, statement: i32) -> Option<&Done> {
         if let Some(seen) = &self.seen {
             seen.check.0.lock().iter_mut().for_each(|unchecked| unchecked.is_open = true);
+        }
+        if self.record.greatest.is_none_or(|greatest| statement > greatest) {
+            return None;
         }
         let spans = &self.record.spans;
         spans.iter().find(|span| (span.low..=span.high).contains(&statement)).map(|span| &span.done)
@@ -499,29 +560,45 @@ impl NumberedWrite {
     /// Adds to `txn` the record that `statements` are done. They are final only once the
     /// transaction commits; if the commit fails, call [`NumberedWrite::undo`].
     pub fn stage(&mut self, txn: &mut dyn Txn, statements: &[(i32, Done)]) {
+        let record = &mut *self.record;
+        self.pages_before = record.pages;
         for (statement, done) in statements {
-            match self.record.spans.last_mut() {
+            let paged = record.paged();
+            record.greatest = record.greatest.max(Some(*statement));
+            match record.spans.get_mut(paged..).and_then(|open| open.last_mut()) {
                 Some(last)
-                    if *done == Done::Inserted
-                        && last.done == Done::Inserted
-                        && last.high.checked_add(1) == Some(*statement) =>
+                    if last.done == *done && last.high.checked_add(1) == Some(*statement) =>
                 {
                     last.high = *statement;
                 }
-                _ => self.record.spans.push(Span {
+                _ => record.spans.push(Span {
                     low: *statement,
                     high: *statement,
                     done: done.clone(),
                 }),
             }
         }
-        self.record.at_ms = self.now_ms;
+        while let Some(page) = record.spans.get(record.paged()..record.paged() + PAGE_SPANS) {
+            let lsid = &self.key[keys::SESSION_PREFIX.len()..];
+            let bytes = DocBuf::build(|out| {
+                out.append("txn", self.number);
+                encode_spans(page, out);
+            });
+            txn.put(
+                Space::Catalog,
+                &keys::session_page(lsid, record.pages),
+                bytes.as_doc().as_bytes(),
+            );
+            record.pages += 1;
+        }
+        record.at_ms = self.now_ms;
         encode(&self.record, self.number, &mut self.encoded);
         txn.put(Space::Catalog, &self.key, &self.encoded);
     }
 
     /// Removes `statements`, which [`NumberedWrite::stage`] added, since they were not committed.
     pub fn undo(&mut self, statements: &[(i32, Done)]) {
+        self.record.pages = self.pages_before;
         for (statement, _) in statements.iter().rev() {
             let Some(last) = self.record.spans.last_mut() else { return };
             assert!(last.high == *statement, "statements are undone in reverse order");
@@ -539,9 +616,19 @@ fn encode(record: &SessionRecord, number: i64, out: &mut Vec<u8>) {
     let mut doc = DocWriter::new(out);
     doc.append("txn", number);
     doc.append("at", Value::DateTime(record.at_ms));
-    let mut spans = doc.begin_array("done");
-    for span in &record.spans {
-        let mut item = spans.begin_doc();
+    encode_spans(record.spans.get(record.paged()..).unwrap_or_default(), &mut doc);
+    if record.pages > 0 {
+        doc.append("pages", i64::from(record.pages));
+    }
+    if record.kind == Kind::Committed {
+        doc.append("committed", true);
+    }
+}
+
+fn encode_spans(spans: &[Span], doc: &mut DocWriter<'_>) {
+    let mut list = doc.begin_array("done");
+    for span in spans {
+        let mut item = list.begin_doc();
         item.append("lo", span.low);
         item.append("hi", span.high);
         match &span.done {
@@ -557,21 +644,39 @@ fn encode(record: &SessionRecord, number: i64, out: &mut Vec<u8>) {
             Done::FoundAndModified(reply) => item.append("op", "f").append("reply", reply),
         };
     }
-    drop(spans);
-    if record.kind == Kind::Committed {
-        doc.append("committed", true);
+}
+
+/// Returns the keys of the pages of a session.
+fn pages_of(view: &dyn View, lsid: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let range = KeyRange::prefix(&keys::session_pages(lsid));
+    let mut cursor = view.cursor(Space::Catalog, &range, Direction::Forward).for_client()?;
+    let mut found = Vec::new();
+    while cursor.advance().for_client()? {
+        // The id of another session may begin with this one.
+        if cursor.key().len() == keys::session_page(lsid, 0).len() {
+            found.push(cursor.key().to_vec());
+        }
     }
+    Ok(found)
 }
 
 fn decode(bytes: &[u8]) -> Option<SessionRecord> {
     let doc = Doc::trusted(bytes);
     let Some(Value::DateTime(at_ms)) = doc.get("at") else { return None };
-    let mut record = SessionRecord {
+    let spans = decode_spans(doc)?;
+    let pages = doc.get("pages").and_then(|pages| pages.as_exact_i64()).unwrap_or(0);
+    Some(SessionRecord {
         txn_number: doc.get("txn")?.as_exact_i64(),
         at_ms,
-        spans: Vec::new(),
+        pages: u32::try_from(pages).ok()?,
+        greatest: spans.iter().map(|span| span.high).max(),
+        spans,
         kind: doc.get("committed").map_or(Kind::Write, |_| Kind::Committed),
-    };
+    })
+}
+
+fn decode_spans(doc: Doc<'_>) -> Option<Vec<Span>> {
+    let mut spans = Vec::new();
     for item in doc.get("done")?.as_array()?.values() {
         let item = item.as_doc()?;
         let number = |name: &str| item.get(name).and_then(|value| value.as_exact_i64());
@@ -587,9 +692,9 @@ fn decode(bytes: &[u8]) -> Option<SessionRecord> {
             _ => return None,
         };
         let bound = |name: &str| number(name).and_then(|bound| i32::try_from(bound).ok());
-        record.spans.push(Span { low: bound("lo")?, high: bound("hi")?, done });
+        spans.push(Span { low: bound("lo")?, high: bound("hi")?, done });
     }
-    Some(record)
+    Some(spans)
 }
 
 /// The user digest when there is no user: SHA-256 of the empty string.
@@ -668,6 +773,46 @@ mod tests {
         assert_eq!(write.done(0), Some(&Done::Inserted));
         assert_eq!(write.done(1), None);
         assert_eq!(write.done(2), None);
+    }
+
+    /// Writes of many statements are stored in pages, whether their results are equal or not, and
+    /// what failed to commit is not in them.
+    #[test]
+    fn many_statements_fill_pages() {
+        let store = Memory::new();
+        let result = |statement: i32| Done::Updated {
+            matched: 1,
+            modified: 1,
+            upserted: (statement % 3 > 0).then(|| ValueBuf::from(statement)),
+        };
+        let begin = |sessions: &Sessions, number| {
+            sessions.begin(&store, b"lsid", number, 0, true, &RecordCheck::default()).unwrap()
+        };
+        for count in [1, 63, 64, 65, 200, 1_000] {
+            let number = i64::from(count);
+            let sessions = Sessions::default();
+            let mut write = begin(&sessions, number);
+            for statement in 0..count {
+                let one = [(statement, result(statement))];
+                // The first attempt fails.
+                write.stage(&mut *store.begin(), &one);
+                write.undo(&one);
+                let mut txn = store.begin();
+                write.stage(&mut *txn, &one);
+                txn.commit().unwrap();
+            }
+            drop(write);
+            for sessions in [sessions, Sessions::default()] {
+                let write = begin(&sessions, number);
+                for statement in 0..count {
+                    assert_eq!(write.done(statement), Some(&result(statement)), "{count}");
+                }
+                assert_eq!(write.done(count), None);
+            }
+        }
+        assert!(!pages_of(&store, b"lsid").unwrap().is_empty());
+        assert_eq!(Sessions::default().expire(&store, 1).unwrap(), 1);
+        assert!(pages_of(&store, b"lsid").unwrap().is_empty());
     }
 
     #[test]

@@ -117,7 +117,9 @@ pub struct Collection {
     /// Whether other processes keep its documents in memory, so that a write changes the epoch.
     is_kept_by_nodes: bool,
     /// Serializes inserts into a capped collection, since each may remove the oldest documents.
-    pub(crate) capped: Mutex<()>,
+    /// The key is that of the oldest record when one was last looked for, or empty: a scan from
+    /// the start would pass everything that has been removed.
+    pub(crate) capped: Mutex<Vec<u8>>,
     /// The open buckets, if it is a bucket collection.
     open_buckets: OnceLock<OpenBuckets>,
     waiters: Waiters,
@@ -144,7 +146,7 @@ impl Collection {
             counters: Counters::default(),
             record_ids: RecordIds::default(),
             is_kept_by_nodes: false,
-            capped: Mutex::new(()),
+            capped: Mutex::default(),
             open_buckets: OnceLock::new(),
             waiters: Waiters::default(),
             plans: OnceLock::new(),
@@ -208,6 +210,13 @@ impl Collection {
     #[inline]
     pub fn state(&self) -> Arc<State> {
         self.state.read().clone()
+    }
+
+    /// Counts a look-up of a document by its `_id`, a use of that index.
+    pub fn note_id_use(&self) {
+        if let Some(index) = self.state.read().indexes.first().filter(|index| index.is_id()) {
+            index.note_use();
+        }
     }
 
     /// Returns whether it has been dropped; readers should then stop.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use marula_bson::{Doc, DocBuf};
 use marula_error::Result;
-use marula_storage::{Direction, Space};
+use marula_storage::{Direction, KeyRange, Space};
 
 use super::WriteOp;
 use crate::catalog::options::Capped;
@@ -22,6 +22,9 @@ pub(super) struct Added {
     pub(super) documents: i64,
     pub(super) bytes: i64,
 }
+
+/// A key after those of all records, which have eight bytes.
+const AFTER_RECORDS: [u8; 9] = [0xFF; 9];
 
 /// The documents that one insert removes at most where they are gathered first.
 const GATHERED_MAX: usize = 1_000;
@@ -45,7 +48,7 @@ pub(super) fn claim(
 }
 
 /// Removes the oldest documents until the collection, including the additions of `write`, is within
-/// its limits.
+/// its limits. `oldest_key` is that of [`Collection::capped`].
 ///
 /// The caller holds `collection.capped`, so the counters do not change, or has [claimed](claim) the
 /// collection. Documents added by `write` itself are not removed: one transaction is far smaller
@@ -57,6 +60,7 @@ pub(super) fn trim(
     state: &State,
     bounds: Capped,
     added: Added,
+    oldest_key: &mut Vec<u8>,
 ) -> Result<Added> {
     let db = op.unit.db();
     let (count, size) = match db.is_shared() {
@@ -87,9 +91,13 @@ pub(super) fn trim(
     let mut key = Vec::new();
     if !db.is_shared() {
         let mut doc = Vec::new();
-        let mut cursor = collection.scan(db.store(), Direction::Forward)?;
-        let mut is_more = true;
+        let range = KeyRange { start: oldest_key.clone(), end: AFTER_RECORDS.to_vec() };
+        let mut cursor = collection.scan_between(db.store(), &range, Direction::Forward)?;
+        let (mut is_more, mut is_oldest) = (true, true);
         while is_more && cursor.advance()? {
+            if std::mem::take(&mut is_oldest) {
+                cursor.record().clone_into(oldest_key);
+            }
             // An update that has read the document must not write it back, and one that was
             // committed since it was passed here may have changed its keys.
             keys::record_key(collection.ident(), cursor.record(), &mut key);

@@ -457,7 +457,7 @@ impl WriteOp<'_> {
         statement: Statements<'_>,
     ) -> Result<(usize, Vec<(usize, Error)>)> {
         let capped = state.options.capped.map(|_| current::lock(&collection.capped));
-        let capped = capped.transpose()?;
+        let mut capped = capped.transpose()?;
         let unique_keys = UniqueKeys::of(collection, state, chunk);
         let mut write = self.unit.begin();
         let (guards, timeout) = (unique_keys.guards(), self.guard_timeout());
@@ -537,9 +537,9 @@ impl WriteOp<'_> {
         if documents == 0 {
             return Ok((0, errors));
         }
-        if let Some(bounds) = state.options.capped {
+        if let (Some(bounds), Some(oldest)) = (state.options.capped, capped.as_deref_mut()) {
             let added = capped::Added { documents, bytes };
-            let removed = capped::trim(self, &mut write, collection, state, bounds, added)?;
+            let removed = capped::trim(self, &mut write, collection, state, bounds, added, oldest)?;
             documents -= removed.documents;
             bytes -= removed.bytes;
         }

@@ -7,7 +7,9 @@ use marula_bson::{Decimal128, RawValue, Type, Value};
 use marula_error::Result;
 
 use super::{AccumulatorRow, State, parse_nothing, parse_unary};
-use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal, int_or_long};
+use crate::expression::number::{
+    DecContext, Number, decimal_sum, decimal_with, exact_decimal, int_or_long,
+};
 use crate::expression::{Arena, Frame};
 use crate::feature_version::FeatureVersion;
 
@@ -103,7 +105,7 @@ impl Sum {
             }
             Value::Decimal128(number) => {
                 let sum = self.decimals.unwrap_or(Decimal128::ZERO);
-                self.decimals = Some(decimal_with(sum, number, DecContext::add));
+                self.decimals = Some(decimal_sum(sum, number));
             }
             _ => return,
         }
@@ -133,7 +135,7 @@ impl Sum {
     /// The total; int 0 if nothing was added.
     pub(crate) fn total(&self) -> Number {
         if let Some(decimals) = self.decimals {
-            return Number::Decimal(decimal_with(decimals, self.binary_decimal(), DecContext::add));
+            return Number::Decimal(decimal_sum(decimals, self.binary_decimal()));
         }
         if self.doubles.is_some() {
             return Number::Double(self.binary().value());
@@ -175,7 +177,7 @@ impl Sum {
         if !sum.value().is_finite() {
             return Decimal128::from_f64(sum.value());
         }
-        decimal_with(exact_decimal(sum.high), exact_decimal(sum.low), DecContext::add)
+        decimal_sum(exact_decimal(sum.high), exact_decimal(sum.low))
     }
 }
 

@@ -1,12 +1,13 @@
 //! The environment of an evaluation: the document, the values of variables, the arena.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use bumpalo::Bump;
 use bumpalo::collections::Vec as ArenaVec;
 use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Value};
 use marula_error::{Error, Result, errors};
 
+use super::positions::Positions;
 use crate::context::Context;
 use crate::known::Known;
 use crate::meter;
@@ -35,8 +36,10 @@ const STRING_BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 #[derive(Default)]
 pub struct Arena {
     bump: Bump,
-    /// A buffer for growing documents and strings; the result is copied to `bump`.
-    scratch: Cell<Vec<u8>>,
+    /// Buffers for growing documents and strings, one per level of nesting; the result is copied to
+    /// `bump`.
+    scratch: RefCell<Vec<Vec<u8>>>,
+    positions: Positions,
 }
 
 impl Arena {
@@ -59,7 +62,6 @@ impl Arena {
     ///
     /// `fill` must write far less than the memory limit; [`string_of`](Arena::string_of),
     /// [`array`](Arena::array) and [`document`](Arena::document) check the limit while they write.
-    /// It must not evaluate expressions: these would find no scratch buffer and allocate one.
     pub fn bytes(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<&[u8]> {
         self.filled(|out| {
             fill(out);
@@ -69,12 +71,12 @@ impl Arena {
 
     /// Fills the scratch buffer and keeps a copy of its content.
     fn filled(&self, fill: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<&[u8]> {
-        let mut scratch = self.scratch.take();
+        let mut scratch = self.scratch.borrow_mut().pop().unwrap_or_default();
         scratch.clear();
         let filled = fill(&mut scratch);
         let kept = filled.and_then(|()| self.copy(&scratch));
         if scratch.capacity() <= SCRATCH_BYTES_MAX {
-            self.scratch.set(scratch);
+            self.scratch.borrow_mut().push(scratch);
         }
         kept
     }
@@ -123,35 +125,38 @@ impl Arena {
         self.bytes(|out| fill(&mut DocWriter::new(out))).map(Doc::trusted)
     }
 
+    /// A document value with the fields that `fill` writes; it may evaluate expressions.
+    pub fn document_of(
+        &self,
+        fill: impl FnOnce(&mut Fields<'_>) -> Result<()>,
+    ) -> Result<Value<'_>> {
+        let bytes = self.filled(|out| {
+            fill(&mut Fields { arena: self, writer: DocWriter::new(out), size: 0 })
+        })?;
+        Ok(Value::Document(Doc::trusted(bytes)))
+    }
+
+    /// An array value with the elements that `fill` writes; it may evaluate expressions.
+    pub fn array_of(&self, fill: impl FnOnce(&mut Items<'_>) -> Result<()>) -> Result<Value<'_>> {
+        let bytes = self.filled(|out| {
+            fill(&mut Items { arena: self, writer: ArrayWriter::new(out), size: 0 })
+        })?;
+        Ok(Value::Array(Doc::trusted(bytes)))
+    }
+
     /// A document value with these fields.
     pub fn document<'n, 'v>(
         &self,
         fields: impl IntoIterator<Item = (&'n [u8], Value<'v>)>,
     ) -> Result<Value<'_>> {
-        let bytes = self.filled(|out| {
-            let mut writer = DocWriter::new(out);
-            let mut size = 0;
-            for (name, value) in fields {
-                self.check_growth(&mut size, name.len() + size_of_value(value))?;
-                writer.append(name, value);
-            }
-            Ok(())
-        })?;
-        Ok(Value::Document(Doc::trusted(bytes)))
+        self.document_of(|out| {
+            fields.into_iter().try_for_each(|(name, value)| out.push(name, value))
+        })
     }
 
     /// An array value with these elements.
     pub fn array<'v>(&self, values: impl IntoIterator<Item = Value<'v>>) -> Result<Value<'_>> {
-        let bytes = self.filled(|out| {
-            let mut writer = ArrayWriter::new(out);
-            let mut size = 0;
-            for value in values {
-                self.check_growth(&mut size, size_of_value(value))?;
-                writer.push(value);
-            }
-            Ok(())
-        })?;
-        Ok(Value::Array(Doc::trusted(bytes)))
+        self.array_of(|out| values.into_iter().try_for_each(|value| out.push(value)))
     }
 
     /// An array value with these undecoded elements.
@@ -184,6 +189,18 @@ impl Arena {
         }
     }
 
+    /// The elements of an array from a position on, which is found fast if the evaluation asks for
+    /// several.
+    ///
+    /// Errors: the server is short of memory.
+    pub fn values_from<'v>(
+        &self,
+        items: Doc<'v>,
+        at: usize,
+    ) -> Result<impl Iterator<Item = Value<'v>> + use<'v>> {
+        self.positions.values_from(items, at)
+    }
+
     /// A list of values without a fixed length.
     pub fn values_growing(&self) -> Growing<'_> {
         Growing { arena: self, values: self.values(0) }
@@ -212,6 +229,40 @@ impl Arena {
             return Err(too_much_memory());
         }
         meter::check_room(size)
+    }
+}
+
+/// A document that is being computed, bounded by the arena's limit.
+pub struct Fields<'w> {
+    arena: &'w Arena,
+    writer: DocWriter<'w>,
+    size: usize,
+}
+
+impl Fields<'_> {
+    /// Appends a field.
+    #[inline]
+    pub fn push(&mut self, name: &[u8], value: Value<'_>) -> Result<()> {
+        self.arena.check_growth(&mut self.size, name.len() + size_of_value(value))?;
+        self.writer.append(name, value);
+        Ok(())
+    }
+}
+
+/// An array that is being computed, bounded by the arena's limit.
+pub struct Items<'w> {
+    arena: &'w Arena,
+    writer: ArrayWriter<'w>,
+    size: usize,
+}
+
+impl Items<'_> {
+    /// Appends an element.
+    #[inline]
+    pub fn push(&mut self, value: Value<'_>) -> Result<()> {
+        self.arena.check_growth(&mut self.size, size_of_value(value))?;
+        self.writer.push(value);
+        Ok(())
     }
 }
 
@@ -317,6 +368,7 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// A frame for `root` without bound variables.
     pub fn new(root: Doc<'a>, arena: &'a Arena, context: &'a Context) -> Self {
+        arena.positions.forget();
         Frame { root, arena, context, known: None, bindings: None }
     }
 
@@ -339,6 +391,7 @@ impl<'a> Frame<'a> {
     where
         'a: 'b,
     {
+        arena.positions.forget();
         let bindings = self.bindings.map(|binding| binding.moved_to(arena));
         Frame { root: self.root, arena, context: self.context, known: self.known, bindings }
     }

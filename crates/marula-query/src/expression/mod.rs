@@ -11,16 +11,19 @@
 
 mod angle;
 pub(crate) mod calendar;
+mod decimal_exact;
 mod decimal_math;
 pub(crate) mod decimal_power;
 mod decimal_series;
 mod decimal_steps;
 pub mod frame;
+mod membership;
 pub(crate) mod number;
 pub mod operator;
 pub(crate) mod operators;
 mod parse;
 pub mod path;
+mod positions;
 pub(crate) mod print;
 mod quad;
 mod ranges;
@@ -31,6 +34,7 @@ use marula_bson::{RawValue, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 pub use frame::{Arena, Frame};
+pub use membership::Membership;
 pub use number::{saturated_long, short_double_text};
 pub use operator::{Call, Operator};
 pub use path::Path;
@@ -69,6 +73,8 @@ pub enum Expression {
     Call(Call),
     /// A `$switch` over ranges of a value.
     Ranges(Box<Ranges>),
+    /// An `$in` of a constant list.
+    Membership(Box<Membership>),
 }
 
 /// The meaning of a `$$` name.
@@ -105,19 +111,16 @@ impl Expression {
                 (call.operator.eval)(&call.args, frame)?
             }
             Expression::Ranges(ranges) => ranges.eval(frame)?,
+            Expression::Membership(membership) => Some(membership.eval(frame)?.into()),
             Expression::Missing => None,
             Expression::Variable(variable, path) => match variable.eval(frame)? {
                 Some(value) if !path.is_empty() => path.eval_value(value, frame.arena)?,
                 value => value,
             },
             Expression::Object(fields) => Some(eval_object(fields, frame)?),
-            Expression::Array(items) => {
-                let mut values = frame.arena.values(items.len());
-                for item in items {
-                    values.push(item.eval(frame)?.unwrap_or(Value::Null));
-                }
-                Some(frame.arena.array(values)?)
-            }
+            Expression::Array(items) => Some(frame.arena.array_of(|out| {
+                items.iter().try_for_each(|item| out.push(item.eval(frame)?.unwrap_or(Value::Null)))
+            })?),
         };
         // The caller will read the value from start to end.
         match value {
@@ -152,7 +155,8 @@ impl Expression {
             | Expression::Missing
             | Expression::Field(_)
             | Expression::Variable(..)
-            | Expression::Ranges(_) => return Ok(()),
+            | Expression::Ranges(_)
+            | Expression::Membership(_) => return Ok(()),
             Expression::Object(fields) => {
                 fields.iter_mut().try_for_each(|(_, field)| field.optimize(context))?;
             }
@@ -201,6 +205,15 @@ impl Expression {
                 }
             }
         }
+        if let Expression::Call(call) = self
+            && call.operator.name == "$in"
+            && !context.keeps_calls
+        {
+            *self = match Membership::of(call.take(), context) {
+                Ok(membership) => Expression::Membership(Box::new(membership)),
+                Err(call) => Expression::Call(call),
+            };
+        }
         let mut constant = true;
         self.for_each_child(&mut |child| constant &= child.needs_no_document());
         // An array would lose the difference between missing and null, which some operators check.
@@ -239,6 +252,7 @@ impl Expression {
             Expression::Array(items) => items.iter().for_each(visit),
             Expression::Call(call) => call.args.iter().for_each(visit),
             Expression::Ranges(ranges) => ranges.call().args.iter().for_each(visit),
+            Expression::Membership(membership) => membership.call().args.iter().for_each(visit),
         }
     }
 
@@ -310,16 +324,16 @@ impl Variable {
     }
 }
 
-/// Builds a document of the fields that are not missing. All of them are evaluated before the first
-/// is written, because evaluation may use the arena's scratch buffer.
+/// Builds a document of the fields that are not missing.
 fn eval_object<'a>(fields: &'a [(Box<[u8]>, Expression)], frame: &Frame<'a>) -> Result<Value<'a>> {
-    let mut values = frame.arena.fields(fields.len());
-    for (name, field) in fields {
-        if let Some(value) = field.eval(frame)? {
-            values.push((&**name, value));
+    frame.arena.document_of(|out| {
+        for (name, field) in fields {
+            if let Some(value) = field.eval(frame)? {
+                out.push(name, value)?;
+            }
         }
-    }
-    frame.arena.document(values)
+        Ok(())
+    })
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use marula_bson::value::exact_i64_of_double;
 use marula_bson::{Decimal128, Value};
 use marula_error::{Result, errors};
 
+use super::decimal_exact;
+
 errors! {
     /// A double outside the range of long.
     no_long(text: &str) = 31109, "Can't coerce out of range value {text} to long";
@@ -96,7 +98,7 @@ impl Number {
                 a.checked_add(b).map_or_else(|| Number::Double(wide(a) + wide(b)), Number::Long)
             }
             Pair::Double(a, b) => Number::Double(a + b),
-            Pair::Decimal(a, b) => Number::Decimal(decimal_with(a, b, DecContext::add)),
+            Pair::Decimal(a, b) => Number::Decimal(decimal_sum(a, b)),
         }
     }
 
@@ -108,7 +110,7 @@ impl Number {
                 a.checked_sub(b).map_or_else(|| Number::Double(wide(a) - wide(b)), Number::Long)
             }
             Pair::Double(a, b) => Number::Double(a - b),
-            Pair::Decimal(a, b) => Number::Decimal(decimal_with(a, b, DecContext::sub)),
+            Pair::Decimal(a, b) => Number::Decimal(decimal_difference(a, b)),
         }
     }
 
@@ -120,7 +122,7 @@ impl Number {
                 a.checked_mul(b).map_or_else(|| Number::Double(wide(a) * wide(b)), Number::Long)
             }
             Pair::Double(a, b) => Number::Double(a * b),
-            Pair::Decimal(a, b) => Number::Decimal(decimal_with(a, b, DecContext::mul)),
+            Pair::Decimal(a, b) => Number::Decimal(decimal_product(a, b)),
         }
     }
 
@@ -232,6 +234,21 @@ fn with_sign(dec: Dec) -> Dec {
     let mut bytes = dec.to_le_bytes();
     bytes[15] |= 0x80;
     Dec::from_le_bytes(bytes)
+}
+
+/// The sum of decimals, rounded half to even to 34 digits.
+pub(crate) fn decimal_sum(a: Decimal128, b: Decimal128) -> Decimal128 {
+    decimal_exact::sum(a, b).unwrap_or_else(|| decimal_with(a, b, DecContext::add))
+}
+
+/// The difference of decimals, rounded likewise.
+pub(crate) fn decimal_difference(a: Decimal128, b: Decimal128) -> Decimal128 {
+    decimal_exact::difference(a, b).unwrap_or_else(|| decimal_with(a, b, DecContext::sub))
+}
+
+/// The product of decimals, rounded likewise.
+pub(crate) fn decimal_product(a: Decimal128, b: Decimal128) -> Decimal128 {
+    decimal_exact::product(a, b).unwrap_or_else(|| decimal_with(a, b, DecContext::mul))
 }
 
 /// Combines two decimals by an operation of libdecnumber, rounding half to even to 34 digits.

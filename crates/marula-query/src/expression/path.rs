@@ -141,15 +141,17 @@ fn step_into<'a>(
     match value {
         Value::Document(doc) => walk(doc, parts, arena),
         Value::Array(items) => {
-            let mut found = arena.values_growing();
-            for item in items.values() {
-                if let Value::Document(doc) = item
-                    && let Some(value) = walk(doc, parts, arena)?
-                {
-                    found.push(value)?;
+            let found = arena.array_of(|out| {
+                for item in items.values() {
+                    if let Value::Document(doc) = item
+                        && let Some(value) = walk(doc, parts, arena)?
+                    {
+                        out.push(value)?;
+                    }
                 }
-            }
-            arena.array(found.into_values()).map(Some)
+                Ok(())
+            });
+            found.map(Some)
         }
         _ => Ok(None),
     }

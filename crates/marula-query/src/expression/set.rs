@@ -9,7 +9,7 @@ use marula_error::Result;
 use crate::meter;
 
 /// Distinct values; 1, 1.0 and `NumberLong(1)` are one value.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ValueSet {
     values: Vec<ValueBuf>,
     table: HashTable<usize>,
@@ -30,6 +30,12 @@ impl ValueSet {
         self.table.insert_unique(hash, self.values.len(), rehash);
         self.values.push(kept);
         size
+    }
+
+    /// Returns whether the value is in the set.
+    pub(crate) fn contains(&self, value: Value<'_>, collator: Option<&dyn Collator>) -> bool {
+        let same = |&at: &usize| order::equal(self.values[at].get(), value, collator);
+        self.table.find(hash(&self.hashing, value, collator), same).is_some()
     }
 
     /// The values in insertion order.

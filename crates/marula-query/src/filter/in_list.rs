@@ -1,13 +1,16 @@
 //! `$in`: a sorted list of distinct values, and regular expressions.
 
 use std::cmp::Ordering;
+use std::sync::OnceLock;
 
-use marula_bson::order::compare;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use marula_bson::order::{compare, equal};
 use marula_bson::{Collator, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::node::{Compare, CompareOp, Predicate};
 use super::parse::Parser;
+use crate::expression::set;
 use crate::meter;
 use crate::regex::Regex;
 
@@ -25,6 +28,40 @@ errors! {
 pub struct InList {
     values: Vec<ValueBuf>,
     regexes: Vec<Regex>,
+    /// The values by their hashes, once a value has been looked up in many.
+    table: OnceLock<Table>,
+}
+
+/// The number of values from which on a hash is faster than a binary search.
+const HASHED_MIN: usize = 32;
+
+/// The positions of values by their hashes.
+#[derive(Clone, Debug)]
+struct Table {
+    positions: HashTable<usize>,
+    hashing: DefaultHashBuilder,
+}
+
+impl Table {
+    fn of(values: &[ValueBuf], collator: Option<&dyn Collator>) -> Table {
+        let hashing = DefaultHashBuilder::default();
+        let hash_at = |&at: &usize| set::hash(&hashing, values[at].get(), collator);
+        let mut positions = HashTable::with_capacity(values.len());
+        for at in 0..values.len() {
+            positions.insert_unique(hash_at(&at), at, hash_at);
+        }
+        Table { positions, hashing }
+    }
+
+    fn contains(
+        &self,
+        values: &[ValueBuf],
+        value: Value<'_>,
+        collator: Option<&dyn Collator>,
+    ) -> bool {
+        let hash = set::hash(&self.hashing, value, collator);
+        self.positions.find(hash, |&at| equal(values[at].get(), value, collator)).is_some()
+    }
 }
 
 impl InList {
@@ -37,7 +74,7 @@ impl InList {
         let order = |a: &ValueBuf, b: &ValueBuf| compare(a.get(), b.get(), collator);
         values.sort_by(order);
         values.dedup_by(|later, kept| order(later, kept).is_eq());
-        InList { values, regexes }
+        InList { values, regexes, table: OnceLock::new() }
     }
 
     /// The values in ascending order, without duplicates.
@@ -67,6 +104,10 @@ impl InList {
 
     fn contains_value(&self, value: RawValue<'_>, collator: Option<&dyn Collator>) -> bool {
         let decoded = value.get();
+        if self.values.len() >= HASHED_MIN {
+            let table = self.table.get_or_init(|| Table::of(&self.values, collator));
+            return table.contains(&self.values, decoded, collator);
+        }
         let order = |kept: &ValueBuf| -> Ordering { compare(kept.get(), decoded, collator) };
         self.values.binary_search_by(order).is_ok()
     }

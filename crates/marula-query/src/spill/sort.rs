@@ -24,6 +24,8 @@ const TOUCHED: usize = 32;
 const CHUNK_BYTES: usize = 256 * 1024;
 
 errors! {
+    /// A sort with a limit needs more memory than may be used, and must not use the disk.
+    too_much_memory_for_first(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting. Aborting operation. Pass allowDiskUse:true to opt in.";
     /// A sort needs more memory than its limit, and must not use the disk.
     too_much_memory(limit: usize) = QueryExceededMemoryLimitNoDiskUseAllowed, "Sort exceeded memory limit of {limit} bytes, but did not opt in to external sorting.";
 }
@@ -255,7 +257,8 @@ impl ExternalSort {
 
     /// Adds a row, its value in parts.
     ///
-    /// Errors: `too_much_memory`; the server is short of memory; those of the disk.
+    /// Errors: `too_much_memory`, `too_much_memory_for_first`; the server is short of memory; those
+    /// of the disk.
     pub fn push(&mut self, key: &[u8], value: &[&[u8]]) -> Result<()> {
         self.pushed += 1;
         match &mut self.rows {
@@ -304,7 +307,10 @@ impl ExternalSort {
 
     /// Writes the rows in memory as a sorted run.
     fn spill(&mut self) -> Result<()> {
-        let disk = self.disk.as_ref().ok_or_else(|| too_much_memory(self.bytes_max))?;
+        let disk = self.disk.as_ref().ok_or_else(|| match self.rows {
+            Rows::All(_) => too_much_memory(self.bytes_max),
+            Rows::Top(_) => too_much_memory_for_first(self.bytes_max),
+        })?;
         let spilled = match &mut self.spilled {
             Some(spilled) => spilled,
             empty => empty.insert(Spilled { file: SpillFile::create(disk)?, runs: Vec::new() }),

@@ -49,7 +49,7 @@ errors! {
     not_in_this_context(name: &str) = BadValue, "{name} is not allowed in this context";
     near_not_allowed() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
     restrict_not_object(kind: &str) = 40185, "restrictSearchWithMatch must be an object, found {kind}";
-    too_much_memory(limit: usize) = 40099, "$graphLookup reached maximum memory consumption: {limit} bytes";
+    too_much_memory() = 40099, "$graphLookup reached maximum memory consumption";
 }
 
 /// A parsed `$graphLookup`.
@@ -300,7 +300,7 @@ impl GraphLookup {
                 let doc = self.with_depth(doc, depth)?;
                 size += doc.len();
                 if size > env.stage_bytes_max {
-                    return Err(too_much_memory(env.stage_bytes_max));
+                    return Err(too_much_memory());
                 }
                 share.require(size)?;
                 found.push(doc);

@@ -12,7 +12,9 @@ use super::removable::Totals;
 use super::{Bounds, Partition, SortBy, text};
 use crate::context::Context;
 use crate::expression::calendar::Unit;
-use crate::expression::number::{DecContext, Number, decimal_with};
+use crate::expression::number::{
+    DecContext, Number, decimal_difference, decimal_product, decimal_sum, decimal_with,
+};
 use crate::expression::operators::arithmetic::{divide_wrong_types, subtract_wrong_types};
 use crate::expression::{Expression, Scope};
 use crate::meter;
@@ -419,9 +421,9 @@ impl Covariance {
         for (x, y) in inputs.iter().filter_map(pair) {
             let (x, y) = (x.to_decimal(), y.to_decimal());
             count += 1;
-            sum_x = decimal_with(sum_x, x, Dec::add);
-            sum_y = decimal_with(sum_y, y, Dec::add);
-            products = decimal_with(products, decimal_with(x, y, Dec::mul), Dec::add);
+            sum_x = decimal_sum(sum_x, x);
+            sum_y = decimal_sum(sum_y, y);
+            products = decimal_sum(products, decimal_product(x, y));
         }
         let divisor = if self.is_sample { count - 1 } else { count };
         if divisor <= 0 {
@@ -431,9 +433,9 @@ impl Covariance {
             // A single pair is not evaluated.
             return Value::Double(0.0);
         }
-        let both = decimal_with(sum_x, sum_y, Dec::mul);
+        let both = decimal_product(sum_x, sum_y);
         let of_means = decimal_with(both, Decimal128::from_i64(count), Dec::div);
-        let rest = decimal_with(products, of_means, Dec::sub);
+        let rest = decimal_difference(products, of_means);
         decimal_with(rest, Decimal128::from_i64(divisor), Dec::div).into()
     }
 }

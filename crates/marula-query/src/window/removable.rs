@@ -15,7 +15,9 @@ use marula_error::Result;
 use super::{Partition, or_null};
 use crate::accumulator::sum::DoubleDouble;
 use crate::accumulator::{Accumulator, Percentiles, counted, percentile};
-use crate::expression::number::{DecContext, Number, decimal_with, exact_decimal, int_or_long};
+use crate::expression::number::{
+    DecContext, Number, decimal_difference, decimal_sum, decimal_with, exact_decimal, int_or_long,
+};
 use crate::meter;
 
 /// An accumulator of a moving window: values are added at the window's end and removed at its
@@ -131,8 +133,8 @@ impl Totals {
                     self.note_special(number.to_f64(), sign);
                 } else {
                     let sum = self.decimal_sum.unwrap_or(Decimal128::ZERO);
-                    let change = if sign < 0 { DecContext::sub } else { DecContext::add };
-                    self.decimal_sum = Some(decimal_with(sum, number, change));
+                    let change = if sign < 0 { decimal_difference } else { decimal_sum };
+                    self.decimal_sum = Some(change(sum, number));
                 }
                 if self.decimals == 0 {
                     self.decimal_sum = None;
@@ -170,9 +172,9 @@ impl Totals {
             Some(special) => Number::Double(special),
             None if self.decimals > 0 => {
                 let (high, low) = binary.parts();
-                let binary = decimal_with(exact_decimal(high), exact_decimal(low), DecContext::add);
+                let binary = decimal_sum(exact_decimal(high), exact_decimal(low));
                 let decimals = self.decimal_sum.unwrap_or(Decimal128::ZERO);
-                Number::Decimal(decimal_with(decimals, binary, DecContext::add))
+                Number::Decimal(decimal_sum(decimals, binary))
             }
             None if self.doubles > 0 => Number::Double(binary.value()),
             None => match i64::try_from(self.integers) {

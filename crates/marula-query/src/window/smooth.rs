@@ -10,7 +10,10 @@ use super::function::{Function, FunctionRow, Part, Spec, only_sort_field, shown}
 use super::kept;
 use super::{Partition, SortBy};
 use crate::context::Context;
-use crate::expression::number::{DecContext, Number, decimal_with, int_or_long, whole_number};
+use crate::expression::number::{
+    DecContext, Number, decimal_difference, decimal_product, decimal_sum, decimal_with,
+    int_or_long, whole_number,
+};
 use crate::expression::operators::arithmetic::{divide_wrong_types, subtract_wrong_types};
 use crate::expression::{Expression, Scope};
 use crate::meter;
@@ -151,10 +154,10 @@ impl MovingAverage {
             }
             Weight::Alpha(alpha) => *alpha,
         };
-        let rest = decimal_with(one, alpha, DecContext::sub);
-        let newest = decimal_with(number, alpha, DecContext::mul);
-        let older = decimal_with(before, rest, DecContext::mul);
-        decimal_with(newest, older, DecContext::add)
+        let rest = decimal_difference(one, alpha);
+        let newest = decimal_product(number, alpha);
+        let older = decimal_product(before, rest);
+        decimal_sum(newest, older)
     }
 }
 

@@ -9,7 +9,7 @@ use marula_error::{Result, errors};
 use super::{kind, known};
 use crate::accumulator::{Keep, parse_count, read_count};
 use crate::expression::number::Number;
-use crate::expression::{Expression, Frame, Operator, Scope, print};
+use crate::expression::{Arena, Expression, Frame, Operator, Scope, print};
 use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
@@ -102,15 +102,12 @@ fn number_text(value: Value<'_>) -> String {
 }
 
 /// The element at `index`, which counts from the end if it is negative.
-fn element_at(items: Doc<'_>, index: i32) -> Option<Value<'_>> {
+fn element_at<'a>(items: Doc<'a>, index: i32, arena: &Arena) -> Result<Option<Value<'a>>> {
     let at = match usize::try_from(index) {
-        Ok(at) => at,
-        Err(_) => {
-            let back = usize::try_from(index.unsigned_abs()).ok()?;
-            items.iter().count().checked_sub(back)?
-        }
+        Ok(at) => Some(at),
+        Err(_) => items.iter().count().checked_sub(index.unsigned_abs() as usize),
     };
-    items.values().nth(at)
+    at.map_or(Ok(None), |at| Ok(arena.values_from(items, at)?.next()))
 }
 
 fn array_elem_at<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -126,7 +123,7 @@ fn array_elem_at<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
         return Err(elem_at_not_number(index.kind().alias()));
     }
     let index = exact_i32(index).ok_or_else(|| elem_at_not_int(&number_text(index)))?;
-    Ok(element_at(items, index))
+    element_at(items, index, frame.arena)
 }
 
 fn first_or_last<'a>(
@@ -137,7 +134,7 @@ fn first_or_last<'a>(
 ) -> Result<Option<Value<'a>>> {
     match known(&args[0], frame)? {
         None => Ok(Some(Value::Null)),
-        Some(Value::Array(items)) => Ok(element_at(items, index)),
+        Some(Value::Array(items)) => element_at(items, index, frame.arena),
         Some(value) => Err(first_last_not_array(name, value.kind().alias())),
     }
 }
@@ -170,24 +167,24 @@ fn n<'a>(keep: Keep, args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
     let Some(Value::Array(items)) = args[1].eval(frame)? else {
         return Err(n_not_array());
     };
-    let mut kept = frame.arena.values_growing();
-    match keep {
-        Keep::First => kept.extend(items.values().take(count))?,
+    let kept = match keep {
+        Keep::First => frame.arena.array(items.values().take(count)),
         Keep::Last => {
             let skip = items.iter().count().saturating_sub(count);
-            kept.extend(items.values().skip(skip))?;
+            frame.arena.array(items.values().skip(skip))
         }
         Keep::Least => {
             let collator = frame.context.collator();
-            kept.extend(items.values().filter(|value| !value.is_nullish()))?;
-            let mut values = kept.into_values();
+            let mut values = frame.arena.values_growing();
+            values.extend(items.values().filter(|value| !value.is_nullish()))?;
+            let mut values = values.into_values();
             meter::sort_by(&mut values, |a, b| order::compare(*a, *b, collator))?;
             values.truncate(count);
-            return frame.arena.array(values).map(Some);
+            frame.arena.array(values)
         }
-        Keep::Greatest => kept.extend(greatest(items, count, frame.context.collator())?)?,
-    }
-    frame.arena.array(kept.into_values()).map(Some)
+        Keep::Greatest => frame.arena.array(greatest(items, count, frame.context.collator())?),
+    };
+    kept.map(Some)
 }
 
 /// A value with its position; of equal values, the earlier one is less.
@@ -392,10 +389,11 @@ fn slice<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
         return Err(slice_second_not_number(second.kind().alias()));
     }
     let second = exact_i32(second).ok_or_else(|| slice_second_not_int(&number_text(second)))?;
-    let length = long(items.iter().count());
+    // Counted only where it is needed.
+    let length = || long(items.iter().count());
     let second = i64::from(second);
     let (start, count) = match args.get(2) {
-        None if second < 0 => ((length + second).max(0), -second),
+        None if second < 0 => ((length() + second).max(0), -second),
         None => (0, second),
         Some(third) => {
             let Some(third) = known(third, frame)? else {
@@ -408,11 +406,12 @@ fn slice<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
             if count <= 0 {
                 return Err(slice_third_not_positive(count));
             }
-            let start = if second < 0 { (length + second).max(0) } else { second };
+            let start = if second < 0 { (length() + second).max(0) } else { second };
             (start, i64::from(count))
         }
     };
     let start = usize::try_from(start).unwrap_or(0);
     let count = usize::try_from(count).unwrap_or(0);
-    frame.arena.array(items.values().skip(start).take(count)).map(Some)
+    let part = frame.arena.values_from(items, start)?.take(count);
+    frame.arena.array(part).map(Some)
 }

@@ -111,12 +111,13 @@ fn map<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
         Some(value) => return Err(map_not_array(value.kind().alias())),
     };
     let inner = frame.bind(None);
-    let mut values = frame.arena.values_growing();
-    for item in items.values() {
-        inner.rebind(Some(item));
-        values.push(args[2].eval(&inner)?.unwrap_or(Value::Null))?;
-    }
-    frame.arena.array(values.into_values()).map(Some)
+    let mapped = frame.arena.array_of(|out| {
+        items.values().try_for_each(|item| {
+            inner.rebind(Some(item));
+            out.push(args[2].eval(&inner)?.unwrap_or(Value::Null))
+        })
+    });
+    mapped.map(Some)
 }
 
 fn parse_filter(
@@ -166,20 +167,22 @@ fn filter<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
         }
     };
     let inner = frame.bind(None);
-    let mut values = frame.arena.values_growing();
-    let mut count = 0;
-    for item in items.values() {
-        meter::spend(meter::ELEMENT)?;
-        inner.rebind(Some(item));
-        if args[2].eval_truth(&inner)? {
-            values.push(item)?;
-            count += 1;
-            if count >= limit {
-                break;
+    let kept = frame.arena.array_of(|out| {
+        let mut count = 0;
+        for item in items.values() {
+            meter::spend(meter::ELEMENT)?;
+            inner.rebind(Some(item));
+            if args[2].eval_truth(&inner)? {
+                out.push(item)?;
+                count += 1;
+                if count >= limit {
+                    break;
+                }
             }
         }
-    }
-    frame.arena.array(values.into_values()).map(Some)
+        Ok(())
+    });
+    kept.map(Some)
 }
 
 fn parse_reduce(
@@ -468,14 +471,16 @@ fn zip<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     let longest = args[2].eval_truth(frame)?;
     let lengths = lists.iter().map(|list| list.len());
     let length = if longest { lengths.max() } else { lengths.min() }.unwrap_or(0);
-    let mut rows = frame.arena.values_growing();
-    for row in 0..length {
-        // A missing default produces no element.
-        let values = lists.iter().enumerate().filter_map(|(column, list)| {
-            let default = || defaults.get(column).copied().unwrap_or(Some(Value::Null));
-            list.get(row).copied().or_else(default)
-        });
-        rows.push(frame.arena.array(values)?)?;
-    }
-    frame.arena.array(rows.into_values()).map(Some)
+    let rows = frame.arena.array_of(|out| {
+        for row in 0..length {
+            // A missing default produces no element.
+            let values = lists.iter().enumerate().filter_map(|(column, list)| {
+                let default = || defaults.get(column).copied().unwrap_or(Some(Value::Null));
+                list.get(row).copied().or_else(default)
+            });
+            out.push(frame.arena.array(values)?)?;
+        }
+        Ok(())
+    });
+    rows.map(Some)
 }

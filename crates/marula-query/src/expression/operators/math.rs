@@ -9,6 +9,7 @@ use marula_error::{Error, Result, errors};
 
 use super::arithmetic::only_number;
 use super::{kind, known};
+use crate::expression::decimal_exact::{quantized, rounded_double};
 use crate::expression::number::{
     Big, DecContext, Number, big_context, check_fits_long, exact_decimal, from_big, from_dec,
     to_big, to_dec,
@@ -237,8 +238,10 @@ fn round<'a>(
         }
         Number::Double(double) if !double.is_finite() => double.into(),
         Number::Double(double) => {
-            let rounded = at_exponent(exact_decimal(double), exponent, rounding);
-            rounded.to_f64().copysign(double).into()
+            let places = u32::try_from(place).ok();
+            let rounded = places.and_then(|places| rounded_double(double, places, rounding));
+            let by_decimal = || at_exponent(exact_decimal(double), exponent, rounding).to_f64();
+            rounded.unwrap_or_else(|| by_decimal().copysign(double)).into()
         }
         Number::Decimal(decimal) => at_exponent(decimal, exponent, rounding).into(),
     }))
@@ -259,6 +262,9 @@ fn read_place(name: &str, place: Value<'_>) -> Result<i64> {
 
 /// The decimal with this exponent, or with as many digits as fit.
 fn at_exponent(number: Decimal128, exponent: i32, rounding: Rounding) -> Decimal128 {
+    if let Some(rounded) = quantized(number, exponent, rounding) {
+        return rounded;
+    }
     let mut context = DecContext::default();
     context.set_rounding(rounding);
     let number_dec = to_dec(number);

@@ -2,6 +2,7 @@
 
 use bstr::ByteSlice;
 use bumpalo::collections::Vec as ArenaVec;
+use hashbrown::HashMap;
 use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
@@ -79,13 +80,17 @@ fn object_to_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opti
         Some(Value::Document(doc)) => doc,
         Some(value) => return Err(to_array_not_object(value.kind().alias())),
     };
-    let mut pairs = frame.arena.values_growing();
-    for field in doc {
-        let name = Value::String(field.name);
-        pairs.push(frame.arena.document([(&b"k"[..], name), (b"v", field.value.get())])?)?;
-    }
-    frame.arena.array(pairs.into_values()).map(Some)
+    let pairs = frame.arena.array_of(|out| {
+        doc.iter().try_for_each(|field| {
+            let name = Value::String(field.name);
+            out.push(frame.arena.document([(&b"k"[..], name), (b"v", field.value.get())])?)
+        })
+    });
+    pairs.map(Some)
 }
+
+/// The number of names up to which comparing is faster than hashing.
+const COMPARED_MAX: usize = 16;
 
 fn array_to_object<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let items = match known(&args[0], frame)? {
@@ -94,6 +99,7 @@ fn array_to_object<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opti
         Some(value) => return Err(to_object_not_array(value.kind().alias())),
     };
     let mut fields = frame.arena.fields(0);
+    let mut positions: HashMap<&[u8], usize> = HashMap::new();
     let mut pairs = None;
     for item in items.values() {
         let (key, value) = match item {
@@ -117,12 +123,23 @@ fn array_to_object<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Opti
         if key.contains(&0) {
             return Err(if pairs == Some(true) { key_has_nul() } else { k_has_nul() });
         }
-        meter::spend(meter::ELEMENT + fields.len())?;
+        meter::spend(meter::CALL)?;
         // The last value of a key wins, at the position of the first.
-        match fields.iter_mut().find(|(name, _)| *name == key) {
-            Some(field) => field.1 = value,
-            None => fields.push((key, value)),
+        if fields.len() == COMPARED_MAX && positions.is_empty() {
+            positions.extend(fields.iter().enumerate().map(|(at, (name, _))| (*name, at)));
         }
+        let position = match positions.is_empty() {
+            true => fields.iter().position(|(name, _)| *name == key),
+            false => positions.get(key).copied(),
+        };
+        if let Some(at) = position {
+            fields[at].1 = value;
+            continue;
+        }
+        if !positions.is_empty() {
+            positions.insert(key, fields.len());
+        }
+        fields.push((key, value));
     }
     frame.arena.document(fields).map(Some)
 }

@@ -70,6 +70,8 @@ fn without_a_disk_memory_is_all() {
         error.message(),
         "Sort exceeded memory limit of 10000 bytes, but did not opt in to external sorting."
     );
+    let error = sort(&rows, 10_000, Some(900), None).unwrap_err();
+    assert!(error.message().ends_with("Aborting operation. Pass allowDiskUse:true to opt in."));
     // A few of many rows need little memory.
     assert!(sort(&rows, 10_000, Some(10), None).is_ok());
 }

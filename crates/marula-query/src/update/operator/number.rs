@@ -8,7 +8,7 @@ use marula_error::{Result, errors};
 
 use super::{IdOf, Operation};
 use crate::context::Context;
-use crate::expression::number::{DecContext, Number, Pair, decimal_with, int_or_long};
+use crate::expression::number::{Number, Pair, decimal_product, decimal_sum, int_or_long};
 use crate::update::trail::Trail;
 use crate::update::walk::{Walk, WriteStep};
 
@@ -72,12 +72,8 @@ impl ArithmeticKind {
             (Pair::Long(a, b), ArithmeticKind::Mul) => Number::Long(a.checked_mul(b)?),
             (Pair::Double(a, b), ArithmeticKind::Inc) => Number::Double(a + b),
             (Pair::Double(a, b), ArithmeticKind::Mul) => Number::Double(a * b),
-            (Pair::Decimal(a, b), ArithmeticKind::Inc) => {
-                Number::Decimal(decimal_with(a, b, DecContext::add))
-            }
-            (Pair::Decimal(a, b), ArithmeticKind::Mul) => {
-                Number::Decimal(decimal_with(a, b, DecContext::mul))
-            }
+            (Pair::Decimal(a, b), ArithmeticKind::Inc) => Number::Decimal(decimal_sum(a, b)),
+            (Pair::Decimal(a, b), ArithmeticKind::Mul) => Number::Decimal(decimal_product(a, b)),
         })
     }
 }
