@@ -2,6 +2,7 @@
 import hashlib
 import time
 
+import bson
 import pymongo
 import pytest
 import server
@@ -444,3 +445,155 @@ def test_a_pipeline_knows_the_users_roles(root, user):
         version("6.0")
     with pytest.raises(OperationFailure, match="Use of undefined variable: USER_ROLES"):
         ada.d.c.aggregate(roles)
+
+
+def test_stages_that_report_need_their_privilege_wherever_they_stand(user):
+    reader = user(privileges=[on("c", "find")])
+    able = user(privileges=[on("c", "find", "collStats", "indexStats", "planCacheRead")], name="bob")
+    for stage in ({"$indexStats": {}}, {"$collStats": {"count": {}}}, {"$planCacheStats": {}}):
+        for outer in (
+            {"$unionWith": {"coll": "c", "pipeline": [stage]}},
+            {"$lookup": {"from": "c", "pipeline": [stage], "as": "x"}},
+            {"$facet": {"x": [stage]}},
+        ):
+            command = {"aggregate": "c", "pipeline": [outer], "cursor": {}}
+            assert refused(reader.d, command), command
+            assert not refused(able.d, command), command
+
+
+def test_a_view_is_not_changed_by_halves(user, root):
+    root.d.secret.insert_one({"_id": 1})
+    rights = [on("v", "find", "createCollection", "collMod"), on("c", "find")]
+    ada = user(privileges=rights)
+    ada.d.command("create", "v", viewOn="c", pipeline=[])
+    for client in (ada, root):
+        for half in ({"pipeline": [{"$unionWith": "secret"}]}, {"viewOn": "secret"}):
+            answer = client.d.command({"collMod": "v", **half}, check=False)
+            assert answer["code"] == 72, answer
+    assert refused(ada.d, {"collMod": "v", "viewOn": "c", "pipeline": [{"$unionWith": "secret"}]})
+    assert ada.d.command("collMod", "v", viewOn="c", pipeline=[{"$limit": 1}])["ok"] == 1
+
+
+def test_names_of_collections_tell_no_options(user, root):
+    root.d.create_collection("capped", capped=True, size=4096)
+    ada = user(["read"])
+    listing = {"listCollections": 1, "nameOnly": True, "authorizedCollections": True}
+    for filter, expected in (({"options.capped": True}, []), ({"name": "capped"}, ["capped"])):
+        found = ada.d.command({**listing, "filter": filter})["cursor"]["firstBatch"]
+        assert [one["name"] for one in found] == expected
+
+
+def test_another_s_session_is_not_taken(user):
+    ada = user(["read"])
+    own = hashlib.sha256(b"ada@d").digest()
+    for uid, code in ((own, None), (bytes(32), 13)):
+        lsid = {"id": bson.Binary(bytes(16), 4), "uid": uid}
+        answer = ada.admin.command({"endSessions": [lsid]}, check=False)
+        assert answer.get("code") == code, answer
+
+
+def test_a_stranger_learns_nothing_of_a_cursor(user):
+    ada, bob = user(["read"]), user(["read"], name="bob")
+    cursor = ada.d.command("find", "c", batchSize=1)["cursor"]["id"]
+    answer = bob.d.command({"getMore": Int64(cursor), "collection": "other"}, check=False)
+    assert answer["errmsg"] == "cursor id %d was not created by the authenticated user" % cursor
+
+
+def test_malformed_restrictions_permit_nothing(user, root):
+    user(["read"])
+    root.admin["system.users"].update_one({"user": "ada"}, {"$set": {"authenticationRestrictions": 5}})
+    with pytest.raises(OperationFailure) as caught:
+        user.connect("ada").d.c.find_one()
+    assert caught.value.code == 18
+
+
+def test_databases_are_validated_by_those_who_may(user, root):
+    ada = user(["dbAdmin"])
+    check = {"validateDBMetadata": 1, "apiParameters": {"version": "1", "strict": True}}
+    assert refused(ada.d, check)
+    assert not refused(ada.d, {**check, "db": "d"})
+    assert not refused(root.d, check)
+
+
+def test_what_is_explained_hides_its_secrets(user, root):
+    root.d.command("profile", 2)
+    command = {"explain": {"createUser": "eve", "pwd": "hush", "roles": []}}
+    assert "hush" not in str(root.d.command(command, check=False))
+    ada = user(["read"])
+    ada.d.c.find_one()
+    assert refused(ada.d, {"insert": "c", "documents": [{}]})
+    root.d.command("profile", 0)
+    records = list(root.d["system.profile"].find())
+    assert "hush" not in str(records)
+    assert {record["user"] for record in records} == {"root@admin", "ada@d"}
+    # A command that is refused is not recorded.
+    assert not [record for record in records if record["op"] == "insert" and record["ns"] == "d.c"]
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_a_restore_takes_over_users_and_roles(root, drop):
+    credentials = {"SCRAM-SHA-256": {"iterationCount": 15000, "salt": "a" * 40, "storedKey": "b" * 44, "serverKey": "c" * 44}}
+
+    def stored(of, name, db, **fields):
+        common = {"_id": "%s.%s" % (db, name), of: name, "db": db, "roles": []}
+        return {**common, **({"credentials": credentials} if of == "user" else {"privileges": []}), **fields}
+
+    for db in ("d", "e"):
+        root[db].command("createUser", "old", pwd="p", roles=["read"])
+        root[db].command("createUser", "both", pwd="p", roles=["read"])
+        root[db].command("createRole", "r", privileges=[], roles=["read"])
+    temporary = {"users": root.admin.tempusers, "roles": root.admin.temproles}
+    for collection in temporary.values():
+        collection.drop()
+    temporary["users"].insert_many([stored("user", "both", "d"), stored("user", "new", "d"), stored("user", "new", "e")])
+    temporary["roles"].insert_many([stored("role", "r", "d", roles=[{"role": "readWrite", "db": "d"}])])
+    command = {"_mergeAuthzCollections": 1, "tempUsersCollection": "admin.tempusers",
+               "tempRolesCollection": "admin.temproles", "db": "d", "drop": drop}
+    assert root.admin.command(command)["ok"] == 1
+
+    def users(db):
+        return {user["user"]: [role["role"] for role in user["roles"]] for user in root[db].command("usersInfo", 1)["users"]}
+
+    kept = {"both": [], "new": []} if drop else {"old": ["read"], "both": ["read"], "new": []}
+    assert users("d") == kept
+    assert users("e") == {"old": ["read"], "both": ["read"]}
+    role = root.d.command("rolesInfo", "r")["roles"][0]["roles"][0]["role"]
+    assert role == ("readWrite" if drop else "read")
+    for fields, code in (
+        ({"tempUsersCollection": "", "tempRolesCollection": ""}, 2),
+        ({"tempUsersCollection": "nowhere"}, 73),
+        ({"drop": 1}, 14),
+    ):
+        assert root.admin.command({**command, **fields}, check=False)["code"] == code
+    temporary["users"].insert_one({"_id": "x", "user": "x", "db": "d", "roles": []})
+    assert root.admin.command(command, check=False)["code"] == 10065
+    for collection in temporary.values():
+        collection.drop()
+
+
+def test_statements_that_are_refused_leave_the_transaction():
+    with server.Server("--auth", "--replSet", "rs") as own:
+        with pymongo.MongoClient(own.uri) as client:
+            try:
+                config = {"_id": "rs", "members": [{"_id": 0, "host": "127.0.0.1:%d" % own.port}]}
+                client.admin.command("replSetInitiate", config)
+            except OperationFailure as error:
+                assert error.code in (23, 59), error
+            while not client.admin.command("hello")["isWritablePrimary"]:
+                time.sleep(0.05)
+            client.admin.command("createUser", "root", pwd="root", roles=["root"])
+        with pymongo.MongoClient(own.uri, **ROOT) as root:
+            root.d.command("createUser", "ada", pwd="p", roles=["readWrite"])
+            root.admin.command("createUser", "eve", pwd="p", roles=["read"])
+            root.d.c.insert_one({"_id": 0})
+        with pymongo.MongoClient(own.uri, username="ada", password="p", authSource="d") as ada:
+            with ada.start_session() as session, session.start_transaction():
+                ada.d.c.insert_one({"_id": 1}, session=session)
+                with pytest.raises(OperationFailure) as caught:
+                    ada.e.c.insert_one({"_id": 1}, session=session)
+                assert caught.value.code == 13
+            assert ada.d.c.count_documents({}) == 2
+        # Changes of the whole cluster are not for those who may read one database.
+        with pymongo.MongoClient(own.uri, username="eve", password="p", authSource="admin") as eve:
+            stream = {"aggregate": 1, "pipeline": [{"$changeStream": {"allChangesForCluster": True}}], "cursor": {}}
+            assert refused(eve.admin, stream)

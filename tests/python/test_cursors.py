@@ -2,6 +2,7 @@
 import threading
 import time
 
+import pymongo
 import pytest
 from bson import Int64
 from pymongo import CursorType
@@ -239,3 +240,30 @@ def test_a_get_more_that_waits_is_seen_and_killed(db, client):
     waiting.join()
     assert failure == [11601] and time.monotonic() - began < 15
     assert not client.admin.command("currentOp", **{"command.getMore": opened})["inprog"]
+
+
+@pytest.mark.parametrize("opening", [
+    {"find": "c", "tailable": True, "awaitData": True},
+    {"aggregate": "c", "pipeline": [{"$changeStream": {}}], "cursor": {}},
+], ids=["tailable", "change stream"])
+def test_a_killed_cursor_ends_the_getmore_that_waits(replica, opening):
+    with pymongo.MongoClient(replica.uri) as client:
+        db = client.killed_cursors
+        db.drop_collection("c")
+        db.create_collection("c", capped=True, size=10_000)
+        db.c.insert_one({})
+        cursor = Int64(db.command(opening)["cursor"]["id"])
+        replies = []
+        more = {"getMore": cursor, "collection": "c", "maxTimeMS": 20_000}
+        thread = threading.Thread(target=lambda: replies.append(db.command(more, check=False)))
+        thread.start()
+        waiting = [{"$currentOp": {}}, {"$match": {"command.getMore": cursor}}]
+        while not list(client.admin.aggregate(waiting)):
+            time.sleep(0.01)
+        assert db.command("killCursors", "c", cursors=[cursor])["cursorsKilled"] == [cursor]
+        thread.join(60)
+        assert replies[0]["code"] == 237
+        assert replies[0]["errmsg"] == "Executor error during getMore :: caused by :: operation was interrupted"
+        with pytest.raises(CursorNotFound):
+            db.command(more)
+        client.drop_database("killed_cursors")

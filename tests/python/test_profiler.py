@@ -295,3 +295,24 @@ def test_written_index_keys_are_counted(db):
         for record in profiled(db, ns="prof.c")
     ]
     assert counted == [(6, None, None), (30, 30, 30), (None, None, 30), (1, 0, 1), (1, 1, 1), (None, 2, 1)]
+
+
+@pytest.mark.skipif(server.is_mongod(), reason="its log is where it says")
+@pytest.mark.parametrize("level", [0, 1])
+def test_slow_writes_are_in_the_log_with_their_plans(own, db, level):
+    fill(db)
+    db.command("profile", level, slowms=0)
+    marks = "first %d" % level, "second %d" % level
+    db.c.update_many({"b": 5}, {"$set": {"mark": marks[0]}})
+    db.c.delete_many({"b": 5, "mark": {"$ne": marks[1]}})
+    db.command("profile", 0, slowms=100)
+    deadline = time.monotonic() + 10
+    lines = []
+    while len(lines) < 2 and time.monotonic() < deadline:
+        lines = [json.loads(line) for line in own.tail(200_000).splitlines() if any(mark in line for mark in marks)]
+        lines = [line for line in lines if line["c"] == "WRITE"]
+    update, delete = (line["attr"] for line in lines)
+    assert (update["type"], update["ns"], update["planSummary"]) == ("update", "prof.c", "COLLSCAN")
+    assert update["command"] == {"q": {"b": 5}, "u": {"$set": {"mark": marks[0]}}, "multi": True, "upsert": False}
+    assert update["nMatched"] == update["nModified"] > 0 and update["docsExamined"] >= update["nMatched"]
+    assert (delete["type"], delete["command"]["limit"], delete["ndeleted"]) == ("remove", 0, update["nMatched"])

@@ -4,6 +4,7 @@ import contextlib
 import pytest
 import server
 from pymongo import MongoClient, ReadPreference
+from pymongo.errors import BulkWriteError
 from pymongo.read_concern import ReadConcern
 
 
@@ -17,6 +18,7 @@ def own():
 def client(own):
     with MongoClient(own.uri, appname="counting") as client:
         client.test.c.drop()
+        client.test.status.drop()
         client.test.c.insert_many([{"_id": i, "a": i % 7} for i in range(300)])
         yield client
 
@@ -165,3 +167,50 @@ def test_sections_are_left_out_on_request(client):
     status = client.admin.command("serverStatus", metrics=0, locks=0, wiredTiger=0)
     assert not {"metrics", "locks", "wiredTiger"} & set(status)
     assert status["opcounters"]["insert"] >= 300
+
+
+def test_documents_that_are_found_and_modified(client):
+    client.test.status.insert_many([{"_id": i} for i in range(3)])
+    with goes_up(client, "metrics/document/updated"):
+        client.test.status.find_one_and_update({"_id": 1}, {"$set": {"a": 1}})
+    with goes_up(client, "metrics/document/deleted"):
+        client.test.status.find_one_and_delete({"_id": 1})
+
+
+def test_a_batch_that_stops_counts_what_was_tried(client):
+    client.test.status.insert_one({"_id": 1})
+    with goes_up(client, "opcounters/insert", by=2), goes_up(client, "asserts/user", by=1):
+        with pytest.raises(BulkWriteError):
+            client.test.status.insert_many([{"_id": 0}, {"_id": 1}, {"_id": 2}])
+    command = {"update": "status", "updates": [{"q": {"_id": 0}, "u": {"$set": {"_id": 9}}}, {"q": {}, "u": {"$set": {"a": 1}}}]}
+    with goes_up(client, "opcounters/update", by=1):
+        client.test.command(command)
+
+
+def test_look_ups_by_id_use_its_index(client):
+    client.test.status.insert_one({"_id": 1})
+
+    def uses():
+        return next(index["accesses"]["ops"] for index in client.test.status.aggregate([{"$indexStats": {}}]))
+
+    before = uses()
+    client.test.status.find_one({"_id": 1})
+    client.test.status.update_one({"_id": 1}, {"$set": {"a": 1}})
+    assert uses() == before + 2
+    client.test.command("explain", {"find": "status", "filter": {"_id": {"$gt": 0}}}, verbosity="executionStats")
+    assert uses() == before + 2
+
+
+def test_a_getmore_has_no_concern_of_its_own(client):
+    client.test.status.insert_many([{} for _ in range(10)])
+    with goes_up(client, "readConcernCounters/nonTransactionOps/none"):
+        list(client.test.status.find(batch_size=5))
+
+
+def test_who_waits_for_a_change_of_the_topology_is_forgotten(client):
+    version = client.admin.command("hello")["topologyVersion"]
+    # Monitors of other clients wait too.
+    before = read(client, "connections/awaitingTopologyChanges")
+    for _ in range(300):
+        client.admin.command("hello", topologyVersion=version, maxAwaitTimeMS=1)
+    assert read(client, "connections/awaitingTopologyChanges") < before + 10

@@ -123,3 +123,24 @@ def test_undefined_counts_as_no_array_filter(address):
         fields += b"\x04arrayFilters\0" + struct.pack("<i", len(filters) + 5) + filters + b"\0"
         received, _ = exchange(address, message(struct.pack("<i", len(fields) + 5) + fields + b"\0"))
         assert reply_of(received).get("code", 0) == told
+
+
+def test_other_protocols_are_told(address):
+    received, closed = exchange(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert received.startswith(b"HTTP/1.0 200 OK") and b"native driver port" in received
+    hello = bytes.fromhex("16030100c8010000c40303") + bytes(200)
+    received, closed = exchange(address, hello, wait=10)
+    assert (received, closed) == (b"", True)
+
+
+@pytest.mark.parametrize("command, codes", [
+    ({"ping": 1}, [None]), ({"find": "c"}, [None]), ({"drop": "nowhere"}, [26]),
+    ({"hello": 1}, [40472]), ({"count": "c"}, [40472]), ({"distinct": "c", "key": "a"}, [40472]),
+    ({"insert": "c", "documents": [{}]}, [40415]), ({"delete": "c", "deletes": []}, [40415]),
+])
+@pytest.mark.parametrize("name", ["", "xyz"])
+def test_document_sequences_that_a_command_does_not_read(address, command, codes, name):
+    documents = name.encode() + b"\0" + bson.encode({"a": 1})
+    section = b"\1" + struct.pack("<i", 4 + len(documents)) + documents
+    received, _ = exchange(address, message(bson.encode({**command, "$db": "wire"}) + section))
+    assert reply_of(received).get("code") in codes, reply_of(received)

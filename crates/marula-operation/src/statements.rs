@@ -19,9 +19,12 @@ pub struct Report {
     pub errors: Vec<(usize, Error)>,
     /// The numbers of the statements that an earlier attempt had done.
     pub retried: Vec<i32>,
+    /// The number of statements that this attempt has executed.
+    pub executed: u64,
 }
 
-/// Executes `count` statements with `run` and passes the result of each to `take`.
+/// Executes `count` statements with `run` and passes the result of each to `take`, with whether
+/// this attempt has executed it.
 ///
 /// `earlier` reads a statement's result from the session's record; `None` if the record is of
 /// another kind of write. The outer error ends the command; if a statement is postponed, so is the
@@ -32,13 +35,17 @@ pub fn run_all<T>(
     op: &mut WriteOp<'_>,
     earlier: impl Fn(&Done) -> Option<T>,
     mut run: impl FnMut(usize, &mut WriteOp<'_>) -> Result<T>,
-    mut take: impl FnMut(usize, T),
+    mut take: impl FnMut(usize, T, bool),
 ) -> Result<Report> {
     let mut report = Report::default();
     for index in 0..count {
         let mut run = |op: &mut WriteOp<'_>| run(index, op);
-        match run_one(op.ids.at(index), op, &mut report.retried, &earlier, &mut run)? {
-            Ok(done) => take(index, done),
+        let retried = report.retried.len();
+        let outcome = run_one(op.ids.at(index), op, &mut report.retried, &earlier, &mut run)?;
+        let is_executed = report.retried.len() == retried;
+        report.executed += u64::from(is_executed);
+        match outcome {
+            Ok(done) => take(index, done, is_executed),
             Err(error) => {
                 report.errors.push((index, error));
                 if is_ordered {

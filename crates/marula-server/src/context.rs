@@ -117,9 +117,11 @@ impl Context<'_> {
         is_restrained.then(|| self.connection.access.as_deref().unwrap_or(&check::FIRST_COMER))
     }
 
-    /// Returns a session's id for this user: sessions of different users are different.
-    pub(crate) fn own_session(&self, lsid: Lsid) -> Lsid {
-        self.restrained().map_or(lsid, |access| lsid.of_user(access.digest()))
+    /// Returns a session's id for this user.
+    ///
+    /// Errors: it is another user's.
+    pub(crate) fn own_session(&self, lsid: Lsid) -> Result<Lsid> {
+        self.restrained().map_or(Ok(lsid), |access| check::session_of(access, lsid))
     }
 
     /// Returns an owned handle of the conditions that end this command.

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   open ──► parked ◄──────────────┐
-//!              │ take              │ park
+//!              │ take              │ park, or wait for documents
 //!              ▼                   │
 //!            taken by a command ───┘
 //!              │ finish: the last batch       parked for ten minutes: closed
-//!              ▼                              killed while taken: closed when it is parked
-//!            closed
+//!              ▼                              killed while a command reads it or waits:
+//!            closed                           the command ends
 //! ```
 //!
 //! At most one thread has a cursor at a time. Its documents come from its [`Source`]. The table has
@@ -57,6 +57,9 @@ errors! {
     other_session(id: i64, owner: &str, lsid: &str) = 50_738, "Cannot run getMore on cursor {id}, which was created in session {owner}, in session {lsid}";
     too_many() = ExceededMemoryLimit, "there are too many open cursors on this server";
 }
+
+/// Ends the command that reads a cursor, or waits for its documents.
+pub(crate) type End = Box<dyn FnOnce() + Send>;
 
 /// The source of a cursor's batches.
 pub trait Source: Send {
@@ -237,12 +240,15 @@ enum Entry {
     Idle {
         cursor: Box<Parked>,
         last_use_ms: i64,
+        /// The command that waits for its documents.
+        waits: Option<End>,
     },
     /// A command reads it.
     Taken {
         namespace: Namespace,
         lsid: Option<Lsid>,
         user: Option<Name>,
+        reader: Option<End>,
         is_killed: bool,
         no_timeout: bool,
     },
@@ -321,17 +327,26 @@ impl Cursors {
             if id == 0 || shard.contains_key(&id) {
                 continue;
             }
-            shard.insert(id, Entry::Idle { cursor: Box::new(cursor), last_use_ms: now_ms });
+            shard.insert(
+                id,
+                Entry::Idle { cursor: Box::new(cursor), last_use_ms: now_ms, waits: None },
+            );
             self.total_opened.fetch_add(1, Ordering::Relaxed);
             return Ok(id);
         }
     }
 
-    /// Takes a cursor to read it. Give it back by [`Cursors::park`], or end it by
-    /// [`Cursors::finish`].
+    /// Takes a cursor to read it; `reader` ends the command that does. Give it back by
+    /// [`Cursors::park`] or [`Cursors::wait`], or end it by [`Cursors::finish`].
     ///
     /// Errors: `not_found`, `in_use`, and those of a cursor of another namespace or session.
-    pub fn take(&self, id: i64, namespace: &Namespace, lsid: Option<&Lsid>) -> Result<Box<Parked>> {
+    pub fn take(
+        &self,
+        id: i64,
+        namespace: &Namespace,
+        lsid: Option<&Lsid>,
+        reader: Option<End>,
+    ) -> Result<Box<Parked>> {
         let mut shard = self.shard(id).lock();
         let entry = shard.get_mut(&id).ok_or_else(|| not_found(id))?;
         if entry.namespace() != namespace {
@@ -343,6 +358,7 @@ impl Cursors {
             namespace: cursor.namespace.clone(),
             lsid: cursor.lsid,
             user: cursor.owner.as_ref().map(|owner| owner.user.clone()),
+            reader,
             is_killed: false,
             no_timeout: cursor.no_timeout,
         };
@@ -358,10 +374,19 @@ impl Cursors {
     /// Parks a cursor again; returns whether it stays open. One that was killed in the meantime is
     /// closed.
     pub fn park(&self, id: i64, cursor: Box<Parked>, now_ms: i64) -> bool {
+        self.put_back(id, cursor, now_ms, None)
+    }
+
+    /// Parks a cursor while the command `waits` for its documents.
+    pub fn wait(&self, id: i64, cursor: Box<Parked>, now_ms: i64, waits: End) {
+        self.put_back(id, cursor, now_ms, Some(waits));
+    }
+
+    fn put_back(&self, id: i64, cursor: Box<Parked>, last_use_ms: i64, waits: Option<End>) -> bool {
         let mut shard = self.shard(id).lock();
         match shard.get_mut(&id) {
             Some(entry @ Entry::Taken { is_killed: false, .. }) => {
-                *entry = Entry::Idle { cursor, last_use_ms: now_ms };
+                *entry = Entry::Idle { cursor, last_use_ms, waits };
                 true
             }
             _ => {
@@ -451,7 +476,7 @@ impl Cursors {
         for shard in &self.shards {
             let mut expired = 0;
             shard.lock().retain(|_, entry| match entry {
-                Entry::Idle { cursor, last_use_ms } => {
+                Entry::Idle { cursor, last_use_ms, .. } => {
                     let stays = cursor.no_timeout || *last_use_ms >= before_ms;
                     expired += u64::from(!stays);
                     stays
@@ -495,12 +520,18 @@ impl Cursors {
 }
 
 fn kill_entry(shard: &mut HashMap<i64, Entry>, id: i64) {
-    match shard.get_mut(&id) {
-        // The reader is informed when it parks the cursor.
-        Some(Entry::Taken { is_killed, .. }) => *is_killed = true,
-        _ => {
-            shard.remove(&id);
+    let reader = match shard.get_mut(&id) {
+        Some(Entry::Taken { is_killed, reader, .. }) => {
+            *is_killed = true;
+            reader.take()
         }
+        _ => match shard.remove(&id) {
+            Some(Entry::Idle { waits, .. }) => waits,
+            _ => None,
+        },
+    };
+    if let Some(reader) = reader {
+        reader();
     }
 }
 
@@ -555,14 +586,14 @@ mod tests {
         let cursors = Cursors::default();
         let ns = Namespace::new("d", "c").unwrap();
         let id = cursors.open(parked(None), 0).unwrap();
-        let taken = cursors.take(id, &ns, None).unwrap();
-        assert_eq!(cursors.take(id, &ns, None).err().unwrap().code().number(), 143);
+        let taken = cursors.take(id, &ns, None, None).unwrap();
+        assert_eq!(cursors.take(id, &ns, None, None).err().unwrap().code().number(), 143);
         assert!(cursors.park(id, taken, 0));
-        let taken = cursors.take(id, &ns, None).unwrap();
+        let taken = cursors.take(id, &ns, None, None).unwrap();
         assert!(cursors.kill(id));
         assert!(cursors.is_killed(id));
         assert!(!cursors.park(id, taken, 0));
-        assert_eq!(cursors.take(id, &ns, None).err().unwrap().code().number(), 43);
+        assert_eq!(cursors.take(id, &ns, None, None).err().unwrap().code().number(), 43);
         assert!(!cursors.kill(id));
     }
 
@@ -573,7 +604,8 @@ mod tests {
         let other = Namespace::new("d", "x").unwrap();
         let lsid = Lsid::of_uuid([1; 16]);
         let id = cursors.open(parked(Some(lsid)), 0).unwrap();
-        let code = |ns, lsid| cursors.take(id, ns, lsid).err().map(|error| error.code().number());
+        let code =
+            |ns, lsid| cursors.take(id, ns, lsid, None).err().map(|error| error.code().number());
         assert_eq!(code(&other, Some(&lsid)), Some(13));
         assert_eq!(code(&ns, None), Some(50_737));
         assert_eq!(code(&ns, Some(&Lsid::of_uuid([2; 16]))), Some(50_738));

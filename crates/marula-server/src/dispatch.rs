@@ -112,7 +112,7 @@ impl Service for Frame {
                 let error = refused.map_or_else(|error| error, absent);
                 let error = check::hide(server, connection, message.body(), error);
                 if transactions::ends_when_misread(message.body(), &error) {
-                    let own = |lsid| check::own_lsid(server, connection, lsid);
+                    let own = |lsid| check::own_lsid(server, connection, lsid).ok();
                     server.transactions.abort_misread(message.body(), &own);
                 }
                 server.count_rejected(message, &error);
@@ -127,8 +127,10 @@ impl Service for Frame {
             return Step::Reply;
         }
         request.resolve(&server.db);
-        if is_controlled {
-            check::own_session(connection, &mut request);
+        if is_controlled && let Err(error) = check::own_session(connection, &mut request) {
+            server.count_rejected(message, &error);
+            answer_error(server, Some(&request), &error, reply);
+            return Step::Reply;
         }
         let permits = request.command.permits_write_concern(request.body);
         if request.write_concern.is_none() && permits {

@@ -106,6 +106,8 @@ pub(crate) struct Ended<'a, 'r> {
     pub changed: KeyChanges,
     /// Its plan.
     pub report: Option<PlanReport>,
+    /// The statement of an update or a delete that has only one, as it is shown.
+    pub only: Option<DocBuf>,
     /// The command that opened its cursor.
     pub origin: Option<DocBuf>,
 }
@@ -116,13 +118,13 @@ impl Ended<'_, '_> {
     pub(crate) fn report(&self, statements: Option<Statements>) {
         let db = self.request.db;
         let verdict = self.server.profiling.judge(db, self.took, &|| self.entry());
+        let statements = statements.map(|statements| statements.done).unwrap_or_default();
         if verdict.is_logged {
-            self.log();
+            self.log(&statements);
         }
         if !self.request.is_profiled() {
             return;
         }
-        let statements = statements.map(|statements| statements.done).unwrap_or_default();
         for statement in &statements {
             let entry = || self.statement_entry(statement);
             if self.server.profiling.judge(db, statement.took, &entry).is_recorded {
@@ -140,22 +142,38 @@ impl Ended<'_, '_> {
         }
     }
 
-    fn log(&self) {
+    /// Writes the lines of the log: for an update or a delete also one for its only statement, or,
+    /// where a profiled database has the statements recorded, for each slow one.
+    fn log(&self, statements: &[Statement]) {
+        let alone = if statements.is_empty() { self.only_statement() } else { None };
+        for statement in statements.iter().filter(|it| self.server.profiling.concerns(it.took)) {
+            self.log_statement(statement, statement.report.as_ref());
+        }
+        if let Some(statement) = &alone {
+            self.log_statement(statement, self.report.as_ref());
+        }
+        let is_whole = statements.is_empty() && alone.is_none();
+        let report = self.report.as_ref().filter(|_| is_whole);
         let attr = attributes(|out| {
             out.append("type", "command");
-            out.append("ns", self.request.shown_namespace().as_str());
+            match is_whole {
+                true => out.append("ns", self.request.shown_namespace().as_str()),
+                false => out.append("ns", format!("{}.$cmd", self.request.db).as_str()),
+            };
             self.append_app_name(out);
             out.append("command", &self.request.with_shown_body(command));
             if let Some(origin) = &self.origin {
                 out.append("originatingCommand", &command(origin.as_doc()));
             }
-            if let Some(report) = &self.report {
+            if let Some(report) = report {
                 out.append("planSummary", report.summary.as_str());
             }
-            self.append_work(out);
+            if is_whole {
+                self.append_work(report, out);
+            }
             out.append("numYields", 0);
             self.append_returned(out);
-            self.append_hashes(self.report.as_ref(), out);
+            self.append_hashes(report, out);
             self.append_error(out);
             out.append("reslen", int(self.reply.1));
             out.begin_doc("locks").finish();
@@ -169,6 +187,69 @@ impl Ended<'_, '_> {
         tracing::info!(target: "COMMAND", id = 51_803, attr, "Slow query");
     }
 
+    fn log_statement(&self, statement: &Statement, report: Option<&PlanReport>) {
+        let attr = attributes(|out| {
+            out.append("type", self.request.command.kind.name());
+            out.append("ns", self.request.shown_namespace().as_str());
+            self.append_app_name(out);
+            out.append("command", &command(statement.command.as_doc()));
+            if let Some(report) = report {
+                out.append("planSummary", report.summary.as_str());
+            }
+            if let Ok(counts) = &statement.outcome {
+                append_examined(statement.examined, out);
+                append_trial(report, out);
+                self.append_counts(*counts, out);
+                append_changes(statement.changed, out);
+            }
+            out.append("numYields", 0);
+            self.append_hashes(report, out);
+            if let Err(error) = &statement.outcome {
+                append_failure(error, out);
+            }
+            out.begin_doc("locks").finish();
+            out.begin_doc("storage").finish();
+            out.append("remote", address_text(self.connection.peer.remote).as_str());
+            out.append("durationMillis", millis(statement.took));
+        });
+        tracing::info!(target: "WRITE", id = 51_803, attr, "Slow query");
+    }
+
+    /// Returns the statement of an update or a delete that has only one.
+    fn only_statement(&self) -> Option<Statement> {
+        let reply = self.reply.0;
+        let command = self.only.clone()?;
+        let number = |name: &str| reply.get(name).and_then(|value| value.as_exact_i64());
+        let errors = reply.get("writeErrors").and_then(|errors| errors.as_array());
+        let error = errors.and_then(|errors| errors.values().next()?.as_doc());
+        let outcome = match (error, number("n")) {
+            (Some(error), _) => {
+                let code = error.get("code").and_then(|code| code.as_exact_i64());
+                let code = Code::from_number(i32::try_from(code?).ok()?);
+                Err(Error::new(code, error.get("errmsg")?.as_str()?.to_string()))
+            }
+            (None, Some(count)) => {
+                let upserted = reply.get("upserted").map_or(0, |_| 1);
+                let modified = number("nModified").unwrap_or(0);
+                Ok(Counts { matched: count - upserted, modified, upserted })
+            }
+            // The command has failed.
+            (None, None) => return None,
+        };
+        let Ended { examined, changed, took, .. } = *self;
+        Some(Statement { command, examined, changed, report: None, took, outcome })
+    }
+
+    /// Appends the counts of a statement.
+    fn append_counts(&self, counts: Counts, out: &mut DocWriter<'_>) {
+        if self.request.command.kind == Kind::Update {
+            out.append("nMatched", counts.matched).append("nModified", counts.modified);
+            out.append("nUpserted", counts.upserted);
+        } else {
+            out.append("ndeleted", counts.matched);
+        }
+    }
+
     /// Returns the record of the whole operation.
     fn entry(&self) -> DocBuf {
         DocBuf::build(|out| {
@@ -178,7 +259,7 @@ impl Ended<'_, '_> {
             if let Some(origin) = &self.origin {
                 out.append("originatingCommand", &command(origin.as_doc()));
             }
-            self.append_work(out);
+            self.append_work(self.report.as_ref(), out);
             out.append("numYield", 0);
             self.append_returned(out);
             self.append_hashes(self.report.as_ref(), out);
@@ -192,7 +273,6 @@ impl Ended<'_, '_> {
 
     /// Returns the record of one statement of a write.
     fn statement_entry(&self, statement: &Statement) -> DocBuf {
-        let is_update = self.request.command.kind == Kind::Update;
         DocBuf::build(|out| {
             out.append("op", self.request.command.kind.name());
             out.append("ns", self.request.shown_namespace().as_str());
@@ -201,12 +281,7 @@ impl Ended<'_, '_> {
                 Ok(counts) => {
                     append_examined(statement.examined, out);
                     append_trial(statement.report.as_ref(), out);
-                    if is_update {
-                        out.append("nMatched", counts.matched).append("nModified", counts.modified);
-                        out.append("nUpserted", counts.upserted);
-                    } else {
-                        out.append("ndeleted", counts.matched);
-                    }
+                    self.append_counts(*counts, out);
                     append_changes(statement.changed, out);
                     out.append("numYield", 0);
                 }
@@ -218,9 +293,7 @@ impl Ended<'_, '_> {
             out.begin_doc("locks").finish();
             out.begin_doc("flowControl").finish();
             if let Err(error) = &statement.outcome {
-                out.append("ok", 0.0).append("errMsg", error.message());
-                out.append("errName", &*error.code().name());
-                out.append("errCode", error.code().number());
+                append_failure(error, out);
             }
             self.append_end(statement.took, statement.report.as_ref(), out);
         })
@@ -235,7 +308,7 @@ impl Ended<'_, '_> {
     }
 
     /// Appends the counts of examined and changed documents.
-    fn append_work(&self, out: &mut DocWriter<'_>) {
+    fn append_work(&self, report: Option<&PlanReport>, out: &mut DocWriter<'_>) {
         let reply = self.reply.0;
         let cursor = reply.get("cursor").and_then(|cursor| cursor.as_doc());
         let cursor_id = match self.request.command.kind {
@@ -247,14 +320,14 @@ impl Ended<'_, '_> {
         }
         // Also of a pipeline that begins with no query.
         let has_read =
-            self.report.is_some() || self.request.command.name == "aggregate" && cursor.is_some();
+            report.is_some() || self.request.command.name == "aggregate" && cursor.is_some();
         if has_read {
             append_examined(self.examined, out);
         }
-        if self.report.as_ref().is_some_and(|report| report.has_sort) {
+        if report.is_some_and(|report| report.has_sort) {
             out.append("hasSortStage", true);
         }
-        append_trial(self.report.as_ref(), out);
+        append_trial(report, out);
         let number = |name: &str| reply.get(name).and_then(|value| value.as_exact_i64());
         match (self.request.command.name, number("n")) {
             ("insert", Some(inserted)) => {
@@ -337,9 +410,19 @@ impl Ended<'_, '_> {
         let client = self.connection.peer.remote.map(|remote| remote.ip().to_string());
         out.append("client", client.as_deref().unwrap_or(""));
         self.append_app_name(out);
-        out.begin_array("allUsers").finish();
-        out.append("user", "");
+        let user = self.connection.access.as_ref().map(|access| &access.user);
+        let mut users = out.begin_array("allUsers");
+        if let Some(user) = user {
+            users.begin_doc().append("user", user.name.as_str()).append("db", user.db.as_str());
+        }
+        users.finish();
+        out.append("user", user.map(|user| user.to_string()).unwrap_or_default().as_str());
     }
+}
+
+fn append_failure(error: &Error, out: &mut DocWriter<'_>) {
+    out.append("ok", 0.0).append("errMsg", error.message());
+    out.append("errName", &*error.code().name()).append("errCode", error.code().number());
 }
 
 fn append_examined(examined: Examined, out: &mut DocWriter<'_>) {

@@ -28,7 +28,7 @@ errors! {
     pub shutting_down() = InterruptedAtShutdown, "interrupted at shutdown";
     killed() = Interrupted, "operation was interrupted";
     stepped_down() = InterruptedDueToReplStateChange, "operation was interrupted";
-    cursor_killed() = CursorKilled, "operation was interrupted because its cursor was killed";
+    cursor_killed() = CursorKilled, "operation was interrupted";
 }
 
 /// The operation of one connection: its current command, or none.
@@ -227,6 +227,17 @@ impl Operation {
         if let Some(wake) = waiting.take() {
             wake.wake();
         }
+    }
+
+    /// Returns a function that ends its current command, if that still runs, because its cursor was
+    /// closed.
+    pub fn on_lost_cursor(self: &Arc<Self>) -> Box<dyn FnOnce() + Send> {
+        let (operation, op_id) = (self.clone(), self.op_id.load(Ordering::Acquire));
+        Box::new(move || {
+            if operation.op_id.load(Ordering::Acquire) == op_id {
+                operation.kill(codes::CursorKilled.number());
+            }
+        })
     }
 
     /// Returns the error with which the operation must end, if it must.

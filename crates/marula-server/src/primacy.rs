@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::net::service::Wake;
+use crate::net::service::{Disconnected, Wake};
 
 /// The state, and the clients that wait for a change of it.
 #[derive(Default)]
@@ -27,8 +27,25 @@ struct State {
     /// The number of changes since the start of the server.
     changes: i64,
     /// `hello` requests that wait for the next change.
-    waiters: Vec<Wake>,
+    waiters: Vec<Waiter>,
 }
+
+/// A request that waits for the next change, or until its deadline.
+struct Waiter {
+    until: Instant,
+    disconnected: Disconnected,
+    _wake: Wake,
+}
+
+impl Waiter {
+    /// Returns whether it still waits at this time.
+    fn waits(&self, now: Instant) -> bool {
+        self.until > now && !self.disconnected.get()
+    }
+}
+
+/// The number of waiters from which on those that wait no longer are removed.
+const KEPT: usize = 64;
 
 impl State {
     fn change(&mut self, until: Option<Instant>) {
@@ -83,18 +100,25 @@ impl Primacy {
         true
     }
 
-    /// Calls `wake` at the next change, or at once if there were others than `seen` before.
-    pub fn on_change(&self, seen: i64, wake: Wake) {
+    /// Calls `wake` at the next change, or at once if there were others than `seen` before. It may
+    /// be discarded after `until`, or once the client has disconnected.
+    pub fn on_change(&self, seen: i64, until: Instant, disconnected: Disconnected, wake: Wake) {
         let mut state = self.now();
         // A wake that is dropped rings.
         if state.changes == seen {
-            state.waiters.push(wake);
+            let waiters = &mut state.waiters;
+            if waiters.len() >= KEPT && waiters.len().is_power_of_two() {
+                let now = Instant::now();
+                waiters.retain(|waiter| waiter.waits(now));
+            }
+            waiters.push(Waiter { until, disconnected, _wake: wake });
         }
     }
 
     /// Returns the number of clients that wait for a change.
     pub fn waiting(&self) -> usize {
-        self.state.lock().waiters.len()
+        let now = Instant::now();
+        self.state.lock().waiters.iter().filter(|waiter| waiter.waits(now)).count()
     }
 
     /// Wakes the clients that wait for a change, because the server ends.

@@ -14,7 +14,9 @@
 
 use std::time::Duration;
 
-use marula_bson::{BStr, Binary, ByteSlice, Doc, DocBuf, Element, RawValue, Type, Value, uuid};
+use marula_bson::{
+    BStr, Binary, ByteSlice, Doc, DocBuf, DocWriter, Element, RawValue, Type, Value, uuid,
+};
 use marula_db::{Db, Namespace};
 use marula_error::{Error, Result, codes, errors};
 use marula_query::expression::saturated_long;
@@ -39,6 +41,8 @@ errors! {
     no_db() = 40_571, "OP_MSG requests require a $db argument";
     /// `$db` is not a string.
     pub db_not_a_string(kind: &str) = 13_111, "wrong type for field ($db) {kind} != string";
+    dot_in_db(db: &str) = InvalidNamespace, "'.' is an invalid character in the database name: {db}";
+    no_sequences(name: &str) = 40_472, "The {name} command does not support document sequences.";
     invalid_db(db: &BStr) = InvalidNamespace, "Invalid database name: '{db}'";
     not_admin(name: &str) = Unauthorized, "{name} may only be run against the admin database.";
     max_time_not_a_number() = BadValue, "maxTimeMS must be a number";
@@ -505,6 +509,10 @@ impl<'a> Request<'a> {
     }
 
     fn check_fields(&self) -> Result<()> {
+        let name = self.command.name;
+        if self.message.sequences().next().is_some() && WITHOUT_SEQUENCES.contains(&name) {
+            return Err(no_sequences(name));
+        }
         let (place, fields, is_strict) = match self.command.fields {
             Fields::Any => return Ok(()),
             Fields::Known { place, fields } => (place, fields, false),
@@ -521,7 +529,11 @@ impl<'a> Request<'a> {
                 fields::check_once(place, field, *element, self.args[..at].iter().copied())?;
             }
         }
-        for sequence in self.message.sequences().filter(|_| is_strict) {
+        // Other commands ignore them.
+        let reads_sequences =
+            matches!(self.command.kind, Kind::Insert | Kind::Update | Kind::Delete)
+                || self.command.name == "bulkWrite";
+        for sequence in self.message.sequences().filter(|_| is_strict && reads_sequences) {
             fields::check(place, fields, sequence.name, Type::Array)?;
         }
         for field in fields.iter().filter(|field| field.is_required) {
@@ -536,20 +548,33 @@ impl<'a> Request<'a> {
 
     /// Calls `look` with the body as others may see it, without secrets.
     pub fn with_shown_body<R>(&self, look: impl FnOnce(Doc<'_>) -> R) -> R {
+        if let Some(explained) = self.explained_with_secrets() {
+            let (first, rest) = (self.first.name, self.body.iter().skip(1));
+            let shown = DocBuf::build(|out| {
+                let mut inner = out.begin_doc(first);
+                write_without(explained.secrets, self.first.value.get().as_doc(), &mut inner);
+                inner.finish();
+                rest.for_each(|field| {
+                    out.append_raw(field.name, field.value);
+                });
+            });
+            return look(shown.as_doc());
+        }
         let secrets = self.command.secrets;
         if secrets.is_empty() {
             return look(self.body);
         }
-        let shown = DocBuf::build(|out| {
-            for field in self.body {
-                if secrets.iter().any(|secret| field.name == *secret) {
-                    out.append(field.name, "xxx");
-                } else {
-                    out.append_raw(field.name, field.value);
-                }
-            }
-        });
-        look(shown.as_doc())
+        look(DocBuf::build(|out| write_without(secrets, Some(self.body), out)).as_doc())
+    }
+
+    /// Returns the command with secrets that the request is to explain.
+    fn explained_with_secrets(&self) -> Option<&'static Command> {
+        if self.command.name != "explain" {
+            return None;
+        }
+        let first = self.first.value.get().as_doc()?.iter().next()?;
+        let (_, command) = command::find(first.name, FeatureVersion::NEWEST)?;
+        (!command.secrets.is_empty()).then_some(command)
     }
 
     /// Returns the field of this name; null and undefined count as absent.
@@ -759,7 +784,63 @@ fn database_name(db: &BStr) -> Result<&str> {
     // permitted.
     match marula_db::namespace::is_database_name(name) || name == "$external" {
         true => Ok(name),
+        false if name.contains('.') => Err(dot_in_db(name)),
         false => Err(invalid_db(db)),
+    }
+}
+
+/// The commands that refuse a message with document sequences. Recorded from mongod 6.0.
+const WITHOUT_SEQUENCES: &[&str] = &[
+    "appendOplogNote",
+    "availableQueryOptions",
+    "buildInfo",
+    "checkShardingIndex",
+    "collMod",
+    "collStats",
+    "compact",
+    "connPoolStats",
+    "connPoolSync",
+    "count",
+    "currentOp",
+    "dataSize",
+    "dbHash",
+    "dbStats",
+    "distinct",
+    "driverOIDTest",
+    "explain",
+    "getDiagnosticData",
+    "getLastError",
+    "getLog",
+    "getParameter",
+    "getnonce",
+    "hello",
+    "isMaster",
+    "listCommands",
+    "mapReduce",
+    "planCacheClear",
+    "planCacheClearFilters",
+    "planCacheListFilters",
+    "planCacheSetFilter",
+    "profile",
+    "reIndex",
+    "renameCollection",
+    "serverStatus",
+    "shardingState",
+    "splitVector",
+    "startSession",
+    "top",
+    "validate",
+    "whatsmyuri",
+];
+
+/// Writes a command without its secrets.
+fn write_without(secrets: &[&str], command: Option<Doc<'_>>, out: &mut DocWriter<'_>) {
+    for field in command.into_iter().flatten() {
+        if secrets.iter().any(|secret| field.name == *secret) {
+            out.append(field.name, "xxx");
+        } else {
+            out.append_raw(field.name, field.value);
+        }
     }
 }
 

@@ -60,13 +60,13 @@ impl<'r> Batch<'r> {
     }
 
     /// Executes the statements one after the other; `read` makes each from its document and its
-    /// number in the session, and `take` gets its result.
+    /// number in the session, and `take` gets its result and whether this attempt has executed it.
     pub(crate) fn execute<S: Statement>(
         &self,
         ctx: &mut Context<'_>,
         request: &Request<'r>,
         read: impl Fn(Doc<'r>, i32) -> Result<S>,
-        take: impl FnMut(usize, S::Output),
+        take: impl FnMut(usize, S::Output, bool),
     ) -> Result<Report> {
         if !ctx.may_wait() && self.statements.len() > 1 {
             return Err(Error::postponed());

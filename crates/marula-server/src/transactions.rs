@@ -485,11 +485,11 @@ impl Transactions {
     }
 
     /// Aborts the transaction of a request that could not be parsed.
-    pub(crate) fn abort_misread(&self, body: Doc<'_>, own: &dyn Fn(Lsid) -> Lsid) {
+    pub(crate) fn abort_misread(&self, body: Doc<'_>, own: &dyn Fn(Lsid) -> Option<Lsid>) {
         let is_inside = matches!(body.get("autocommit"), Some(Value::Boolean(false)));
         let number = body.get("txnNumber").and_then(|number| number.as_exact_i64());
         let lsid = body.get("lsid").and_then(|lsid| lsid.as_doc());
-        let lsid = lsid.and_then(|lsid| Lsid::parse("lsid", lsid).ok()).map(own);
+        let lsid = lsid.and_then(|lsid| Lsid::parse("lsid", lsid).ok()).and_then(own);
         if let (true, Some(number), Some(lsid)) = (is_inside, number, lsid) {
             let read_concern = ReadConcern::default();
             let entered = Entered { lsid, number, transaction: None, read_concern };

@@ -33,7 +33,9 @@ pub(crate) fn options(path: &Path) -> Result<Vec<(String, String)>, Failure> {
 /// Gathers what stands under `name`, section by section.
 fn collect(name: &str, value: &Value, found: &mut Vec<(String, String)>) -> Result<(), Failure> {
     let text = match value {
-        Value::Null => return Ok(()),
+        // A section whose options are all commented out.
+        Value::Null if !name.contains('.') => return Ok(()),
+        Value::Null => return Err(format!("option '{name}' has no value")),
         Value::Bool(flag) => flag.to_string(),
         Value::Number(number) => number.to_string(),
         Value::String(text) => text.clone(),
@@ -93,6 +95,11 @@ mod tests {
     fn what_is_wrong_is_said() {
         assert!(check("security:\n  javascriptEnabled: perhaps\n").is_err());
         assert!(check("storage:\n  nope: 1\n").unwrap_err().contains("storage.nope"));
+        assert_eq!(
+            check("security:\n  authorization:\n").unwrap_err(),
+            "option 'security.authorization' has no value"
+        );
+        check("security:\n").unwrap();
         check("").unwrap();
         check("---\n~\n").unwrap();
     }

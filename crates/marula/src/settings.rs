@@ -63,6 +63,26 @@ const CACHE_GB_MAX: f64 = 10_000.0;
 /// Bytes of a gigabyte.
 const GB: f64 = 1_073_741_824.0;
 
+/// The proof that the members of a set give each other: `security.clusterAuthMode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum MemberAuth {
+    #[default]
+    Unset,
+    Key,
+    KeyAndCertificate,
+    Certificate,
+}
+
+impl MemberAuth {
+    fn needs_key(self) -> bool {
+        matches!(self, MemberAuth::Key | MemberAuth::KeyAndCertificate)
+    }
+
+    fn needs_certificate(self) -> bool {
+        matches!(self, MemberAuth::KeyAndCertificate | MemberAuth::Certificate)
+    }
+}
+
 /// The settings of a server.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -107,6 +127,8 @@ pub(crate) struct Settings {
     /// Whether the server goes on in a process of its own.
     pub(crate) forks: bool,
     pub(crate) key_file: Option<PathBuf>,
+    /// The proof that the members of a set give each other.
+    members: MemberAuth,
     /// Whether clients may log in and need not.
     pub(crate) is_in_transition: bool,
     /// The host, and port if it has one, by which others reach this server.
@@ -158,6 +180,7 @@ impl Default for Settings {
             audit: AuditSettings::default(),
             forks: false,
             key_file: None,
+            members: MemberAuth::default(),
             is_in_transition: false,
             advertised_host: None,
             unix_mode: None,
@@ -399,6 +422,18 @@ impl Settings {
                 self.has_javascript = parse_flag(name, value)?;
                 shown = ValueBuf::from(self.has_javascript);
             }
+            "security.clusterAuthMode" => {
+                self.members = match value {
+                    "keyFile" | "sendKeyFile" => MemberAuth::Key,
+                    "sendX509" => MemberAuth::KeyAndCertificate,
+                    "x509" => MemberAuth::Certificate,
+                    other => {
+                        return Err(format!(
+                            "{name} '{other}' is not one of keyFile, sendKeyFile, sendX509, x509"
+                        ));
+                    }
+                };
+            }
             "security.keyFile" => self.key_file = Some(PathBuf::from(value)),
             "security.transitionToAuth" => {
                 self.is_in_transition = parse_flag(name, value)?;
@@ -462,12 +497,18 @@ impl Settings {
         if self.is_in_transition && self.key_file.is_none() {
             return Err("--transitionToAuth must be used with keyFile".to_owned());
         }
+        if self.members.needs_key() && self.key_file.is_none() {
+            return Err("this security.clusterAuthMode must be used with keyFile".to_owned());
+        }
+        if self.members.needs_certificate() && !self.tls.is_enabled() {
+            return Err("this security.clusterAuthMode must be used with net.tls.mode".to_owned());
+        }
         if let Some(path) = &self.key_file {
             key_file::check(path)?;
-            // Members that know each other by a key ask clients who they are.
-            let is_off = self.named.get("security.authorization");
-            let is_off = is_off.is_some_and(|value| *value == ValueBuf::from("disabled"));
-            self.has_access_control = !self.is_in_transition && !is_off;
+        }
+        // Members that prove who they are ask it of clients too, whatever else is set.
+        if self.key_file.is_some() || self.members != MemberAuth::Unset {
+            self.has_access_control = !self.is_in_transition;
         }
         Ok(())
     }
@@ -708,5 +749,19 @@ mod tests {
         assert!(settings.has_access_control);
         settings.set("security.authorization", "disabled").unwrap();
         assert!(!settings.has_access_control);
+    }
+
+    #[test]
+    fn members_that_prove_who_they_are_ask_clients_too() {
+        let with = |mode: &str| {
+            let mut settings = Settings::default();
+            settings.set("security.clusterAuthMode", mode).unwrap();
+            settings
+        };
+        for mode in ["keyFile", "sendKeyFile", "sendX509"] {
+            assert!(with(mode).check().unwrap_err().contains("keyFile"), "{mode}");
+        }
+        assert!(with("x509").check().unwrap_err().contains("net.tls.mode"));
+        assert!(Settings::default().set("security.clusterAuthMode", "none").is_err());
     }
 }

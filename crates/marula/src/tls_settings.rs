@@ -85,9 +85,14 @@ impl TlsSettings {
         Ok((format!("net.tls.{key}"), shown))
     }
 
+    /// Returns whether connections may use TLS.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.mode.is_some_and(|mode| mode != Mode::Disabled)
+    }
+
     /// Checks that the settings are consistent.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let is_on = self.mode.is_some_and(|mode| mode != Mode::Disabled);
+        let is_on = self.is_enabled();
         if !is_on && self.is_detailed {
             return Err("need to enable TLS via the sslMode/tlsMode flag when using TLS configuration parameters".to_owned());
         }

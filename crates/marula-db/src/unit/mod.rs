@@ -46,13 +46,21 @@ pub struct Unit<'u> {
     tally: Option<&'u Tally>,
     parking: Option<&'u Parking>,
     transaction: Option<&'u Transaction>,
+    is_explained: bool,
 }
 
 impl<'u> Unit<'u> {
     /// A unit that reads the newest state.
     #[inline]
     pub fn new(db: &'u Db) -> Self {
-        Unit { db, view: db.store(), tally: None, parking: None, transaction: None }
+        Unit {
+            db,
+            view: db.store(),
+            tally: None,
+            parking: None,
+            transaction: None,
+            is_explained: false,
+        }
     }
 
     /// The same unit, counted in `tally`.
@@ -67,6 +75,18 @@ impl<'u> Unit<'u> {
     #[must_use]
     pub fn parked(self, parking: &'u Parking) -> Self {
         Unit { parking: Some(parking), ..self }
+    }
+
+    /// The same unit of a plan that is explained: its reads do not count as uses of indexes.
+    #[must_use]
+    pub fn explained(self) -> Self {
+        Unit { is_explained: true, ..self }
+    }
+
+    /// Returns whether the unit is of a plan that is explained.
+    #[inline]
+    pub fn is_explained(self) -> bool {
+        self.is_explained
     }
 
     /// The same unit, reading `view`.

@@ -351,7 +351,9 @@ impl Execution {
         if is_postponed {
             return Err(Error::postponed());
         }
-        self.note_reads();
+        if !unit.is_explained() {
+            self.note_reads();
+        }
         if let (Ok(None), Some(cached)) = (&end, self.cached) {
             self.replan(unit, cached, interrupt)?;
             end = self.run_plan(unit, until, interrupt, emit);
@@ -406,6 +408,7 @@ impl Execution {
         }
         self.plan.root.walk(&mut |stage| match stage {
             Stage::Collscan(scan) if scan.records.is_none() => self.collection.note_scan(),
+            Stage::IdHack(_) => self.collection.note_id_use(),
             Stage::Ixscan(scan) => scan.index.note_use(),
             Stage::GeoNear(search) => search.index.note_use(),
             _ => {}

@@ -42,6 +42,7 @@ const ROWS: &[EventRow] = &[
     row("revokeRolesFromRole", ROLE, &["roles"]),
     row("grantPrivilegesToRole", ROLE, &["privileges"]),
     row("revokePrivilegesFromRole", ROLE, &["privileges"]),
+    row("_mergeAuthzCollections", None, &["tempUsersCollection", "tempRolesCollection", "drop"]),
 ];
 
 /// Writes the event of a request; `result` is the number of its error, or zero.

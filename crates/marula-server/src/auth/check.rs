@@ -24,7 +24,6 @@ use super::name::Name;
 use super::privilege::Privilege;
 use super::resource::Resource;
 use crate::connection::Connection;
-use crate::context::Context;
 use crate::log::attributes;
 use crate::request::Request;
 use crate::row::Auth;
@@ -35,6 +34,7 @@ errors! {
     /// A client that is not authenticated sent a command that requires it.
     pub(crate) requires_authentication(command: &str) = Unauthorized, "command {command} requires authentication";
     not_authorized(db: &str, command: &str) = Unauthorized, "not authorized on {db} to execute command {command}";
+    session_of_another() = Unauthorized, "Unauthorized to set user digest in LogicalSessionId";
 }
 
 /// The size up to which a rejected command is shown in full.
@@ -45,8 +45,10 @@ const SHOWN_BYTES_MAX: usize = 4096;
 pub(crate) enum Target {
     /// The server.
     Cluster,
-    /// All databases.
+    /// All databases, but not those of the server itself.
     EveryDatabase,
+    /// Everything.
+    AnyResource,
     /// A database.
     Database(String),
     /// A collection of a database.
@@ -71,7 +73,7 @@ impl Need {
     /// Returns whether an action on it may change users or roles.
     fn touches_users(&self) -> bool {
         let is_of_admin = match &self.target {
-            Target::Cluster | Target::EveryDatabase => true,
+            Target::Cluster | Target::EveryDatabase | Target::AnyResource => true,
             Target::Database(db) | Target::Collection(db, _) => db == "admin",
         };
         is_of_admin && self.actions.iter().any(|&action| action != "find")
@@ -167,6 +169,23 @@ impl Check<'_> {
         self.needs(Target::collection(db, collection), actions);
     }
 
+    /// Adds a need for these actions on the collection that a request names, by its name or its
+    /// UUID.
+    pub(crate) fn needs_on_its_collection(
+        &mut self,
+        request: &Request<'_>,
+        actions: &[&'static str],
+    ) -> Result<()> {
+        if request.is_by_uuid() {
+            self.needs(Target::Cluster, &["useUUID"]);
+            if self.is_refused {
+                return Ok(());
+            }
+        }
+        self.needs_on(request.db, request.namespace()?.collection(), actions);
+        Ok(())
+    }
+
     /// Requires an authenticated user.
     pub(crate) fn refuse_anonymous(&mut self) {
         self.is_refused |= self.access.is_nobody();
@@ -175,6 +194,16 @@ impl Check<'_> {
     /// Returns whether the user has a privilege for this action, without adding a need.
     pub(crate) fn may(&self, target: &Target, action: &str) -> bool {
         self.access.may(target, action)
+    }
+
+    /// Refuses the request.
+    pub(crate) fn refuse(&mut self) {
+        self.is_refused = true;
+    }
+
+    /// Returns whether a need is not met.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// Returns whether this is the request's user.
@@ -200,34 +229,31 @@ impl Check<'_> {
             Auth::Database(actions) => {
                 self.needs(Target::Database(request.db.to_owned()), actions);
             }
-            Auth::Collection(actions) => {
-                if request.is_by_uuid() {
-                    self.needs(Target::Cluster, &["useUUID"]);
-                    if self.is_refused {
-                        return Ok(());
-                    }
-                }
-                self.needs_on(request.db, request.namespace()?.collection(), actions);
-            }
+            Auth::Collection(actions) => self.needs_on_its_collection(request, actions)?,
             Auth::Content(tell) => tell(request, self)?,
         }
         Ok(())
     }
 }
 
-/// Checks that a request is permitted, if access control is on; records its needs.
+/// Checks that a request is permitted, if access control is on; returns its needs.
 ///
 /// Errors: `requires_authentication`, `not_authorized`.
-pub(crate) fn check(ctx: &mut Context<'_>, request: &Request<'_>) -> Result<()> {
-    if !ctx.server.options.has_access_control || matches!(request.command.auth, Auth::Anyone) {
-        return Ok(());
+pub(crate) fn check(
+    server: &Server,
+    connection: &Connection,
+    request: &Request<'_>,
+) -> Result<Vec<Need>> {
+    if !server.options.has_access_control || matches!(request.command.auth, Auth::Anyone) {
+        return Ok(Vec::new());
     }
-    let access = match ctx.connection.access.as_deref() {
+    let audit = |result: i32| audit(server, connection, request, result);
+    let access = match connection.access.as_deref() {
         Some(access) => access,
-        None if may_be_first(ctx.server, ctx.connection)? => &FIRST_COMER,
+        None if may_be_first(server, connection)? => &FIRST_COMER,
         None => {
             let error = requires_authentication(request.command.name);
-            audit(ctx, request, error.code().number());
+            audit(error.code().number());
             return Err(error);
         }
     };
@@ -236,16 +262,20 @@ pub(crate) fn check(ctx: &mut Context<'_>, request: &Request<'_>) -> Result<()> 
     if check.is_refused {
         let error = refusal(request);
         log_refusal(&error);
-        audit(ctx, request, error.code().number());
+        audit(error.code().number());
         return Err(error);
     }
-    if ctx.server.options.audit.as_ref().is_some_and(|audit| audit.records_successes()) {
-        let needs = std::mem::take(&mut check.needs);
-        audit(ctx, request, 0);
-        ctx.needs = needs;
-        return Ok(());
+    if server.options.audit.as_ref().is_some_and(|audit| audit.records_successes()) {
+        audit(0);
     }
-    ctx.needs = check.needs;
+    Ok(check.needs)
+}
+
+/// Requires for a read that names a term, as other nodes do, the privilege of the nodes.
+pub(crate) fn own_term(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    if request.arg("term").is_some() {
+        check.needs(Target::Cluster, &["internal"]);
+    }
     Ok(())
 }
 
@@ -283,19 +313,37 @@ pub(crate) fn renew(server: &Server, connection: &mut Connection) {
 }
 
 /// Makes the session of a request its user's own; without a user there is none.
-pub(crate) fn own_session(connection: &Connection, request: &mut Request<'_>) {
+///
+/// Errors: `session_of_another`.
+pub(crate) fn own_session(connection: &Connection, request: &mut Request<'_>) -> Result<()> {
     match (&connection.access, request.lsid) {
-        (Some(access), Some(lsid)) => request.lsid = Some(lsid.of_user(access.digest())),
+        (Some(access), Some(lsid)) => request.lsid = Some(session_of(access, lsid)?),
         (Some(_), None) => {}
         (None, _) => (request.lsid, request.txn_number, request.transaction) = (None, None, None),
     }
+    Ok(())
 }
 
 /// Returns a session's id for the user of a connection.
-pub(crate) fn own_lsid(server: &Server, connection: &Connection, lsid: Lsid) -> Lsid {
+///
+/// Errors: `session_of_another`.
+pub(crate) fn own_lsid(server: &Server, connection: &Connection, lsid: Lsid) -> Result<Lsid> {
     match &connection.access {
-        Some(access) if server.options.has_access_control => lsid.of_user(access.digest()),
-        _ => lsid,
+        Some(access) if server.options.has_access_control => session_of(access, lsid),
+        _ => Ok(lsid),
+    }
+}
+
+/// Returns a session's id for a user: sessions of different users are different. Only a user that
+/// may impersonate others can name another's.
+///
+/// Errors: `session_of_another`.
+pub(crate) fn session_of(access: &Access, lsid: Lsid) -> Result<Lsid> {
+    let own = lsid.of_user(access.digest());
+    match lsid.uid().is_none_or(|uid| own.uid() == Some(uid)) {
+        true => Ok(own),
+        false if access.may(&Target::Cluster, "impersonate") => Ok(lsid),
+        false => Err(session_of_another()),
     }
 }
 
@@ -321,8 +369,8 @@ pub(crate) fn refusal(request: &Request<'_>) -> Error {
 }
 
 /// Writes to the audit log whether a request was permitted.
-fn audit(ctx: &Context<'_>, request: &Request<'_>, result: i32) {
-    let (Some(audit), Some(actor)) = (&ctx.server.options.audit, &ctx.connection.actor) else {
+fn audit(server: &Server, connection: &Connection, request: &Request<'_>, result: i32) {
+    let (Some(audit), Some(actor)) = (&server.options.audit, &connection.actor) else {
         return;
     };
     audit.write(actor, "authCheck", result, |param| {
@@ -374,9 +422,11 @@ fn first_comer() -> Access {
         });
         Privilege { resource, actions }
     };
-    let cluster = ["replSetConfigure", "replSetGetConfig", "replSetGetStatus"];
+    let cluster = ["replSetConfigure", "replSetGetStatus"];
     Access::stand_in(vec![
         privilege(Resource::collections("admin", ""), &["createUser", "grantRole"]),
+        // The first user may be one of a certificate.
+        privilege(Resource::collections("$external", ""), &["createUser"]),
         privilege(Resource::Cluster, &cluster),
     ])
 }

@@ -67,7 +67,8 @@ impl<'s> Documents<'s> {
         let mut found = None;
         collection
             .get(view, record.as_bytes(), &mut scratch, &mut |doc| found = Some(doc.to_buf()))?;
-        Ok(found)
+        // The collection can be written directly, with any `_id`.
+        Ok(found.filter(|doc| name_of(of, doc.as_doc()).is_some_and(|own| own == *name)))
     }
 
     /// Returns whether there is any user.
@@ -90,6 +91,17 @@ impl<'s> Documents<'s> {
         }
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(found.into_iter().map(|(_, doc)| doc).collect())
+    }
+
+    /// Returns all documents of another collection.
+    pub(crate) fn all(&self, ns: &Namespace) -> Result<Vec<DocBuf>> {
+        let Some(collection) = self.db.collection(ns) else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        let mut cursor = collection.scan(self.unit().view(), Direction::Forward)?;
+        while cursor.advance()? {
+            found.push(cursor.doc().to_buf());
+        }
+        Ok(found)
     }
 
     /// Inserts a document; returns false if its user or role exists already.
@@ -146,6 +158,26 @@ impl<'s> Documents<'s> {
         name: &Name,
         edits: &dyn Fn(Doc<'_>) -> Vec<Edit>,
     ) -> Result<bool> {
+        self.rewrite(of, name, &|old, out| write_edited(old, &edits(old), out))
+    }
+
+    /// Replaces a document, but not its `_id`. Returns whether there is a document.
+    pub(crate) fn replace(&self, of: Of, name: &Name, by: Doc<'_>) -> Result<bool> {
+        self.rewrite(of, name, &|old, out| {
+            let id = old.iter().filter(|field| field.name == "_id");
+            let others = by.iter().filter(|field| field.name != "_id");
+            id.chain(others).for_each(|field| {
+                out.append_raw(field.name, field.value);
+            });
+        })
+    }
+
+    fn rewrite(
+        &self,
+        of: Of,
+        name: &Name,
+        write: &dyn Fn(Doc<'_>, &mut DocWriter<'_>),
+    ) -> Result<bool> {
         let Some(collection) = self.collection(of) else { return Ok(false) };
         let id = name.id();
         let record =
@@ -153,7 +185,7 @@ impl<'s> Documents<'s> {
         let Some(record) = record else { return Ok(false) };
         let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| {
             out.clear();
-            write_edited(doc, &edits(doc), &mut DocWriter::new(out));
+            write(doc, &mut DocWriter::new(out));
             Ok::<_, Error>(Change::Replace(Touched::All))
         };
         let mut op = WriteOp::new(self.unit(), self.now_ms);

@@ -55,14 +55,34 @@ pub(crate) fn pipeline(
         check.needs_on(db, collection, actions);
     } else if starts_with("$listCatalog") {
         check.needs(Target::Cluster, &["listDatabases"]);
-        check.needs(Target::EveryDatabase, &["listCollections", "listIndexes"]);
+        check.needs(Target::AnyResource, &["listCollections", "listIndexes"]);
     } else if starts_with("$changeStream") {
-        check.needs(Target::Database(db.to_owned()), &["changeStream", "find"]);
+        let stage = first.map(|first| first.value.get());
+        let target = match stage.is_some_and(|stage| is_set(stage, "allChangesForCluster")) {
+            true => Target::EveryDatabase,
+            false => Target::Database(db.to_owned()),
+        };
+        check.needs(target, &["changeStream", "find"]);
+    } else if !WITHOUT_COLLECTION.iter().any(|name| starts_with(name)) {
+        check.needs(Target::Database(db.to_owned()), &["find"]);
     }
-    walk(db, stages, request, check);
+    walk(db, collection, stages, request, check);
 }
 
-fn walk(db: &str, stages: Doc<'_>, request: &Request<'_>, check: &mut Check<'_>) {
+/// Further stages that read no collection.
+const WITHOUT_COLLECTION: &[&str] = &["$currentOp", "$documents", "$listLocalSessions", "$queue"];
+
+fn walk(
+    db: &str,
+    collection: Option<&str>,
+    stages: Doc<'_>,
+    request: &Request<'_>,
+    check: &mut Check<'_>,
+) {
+    let reports = |actions: &[&'static str], check: &mut Check<'_>| match collection {
+        Some(collection) => check.needs_on(db, collection, actions),
+        None => check.needs(Target::Database(db.to_owned()), actions),
+    };
     let bypasses = request.flag("bypassDocumentValidation");
     for stage in stages.values().filter_map(|stage| stage.as_doc()).flat_map(Doc::iter) {
         let value = stage.value.get();
@@ -76,9 +96,14 @@ fn walk(db: &str, stages: Doc<'_>, request: &Request<'_>, check: &mut Check<'_>)
             },
             b"$facet" => {
                 for branch in value.as_doc().into_iter().flatten() {
-                    walk(db, branch.value.get().as_array().unwrap_or(Doc::EMPTY), request, check);
+                    let stages = branch.value.get().as_array().unwrap_or(Doc::EMPTY);
+                    walk(db, collection, stages, request, check);
                 }
             }
+            // Wherever they stand: later stages and those of inner pipelines count too.
+            b"$collStats" => reports(&["collStats"], check),
+            b"$indexStats" => reports(&["indexStats"], check),
+            b"$planCacheStats" => reports(&["planCacheRead"], check),
             b"$out" => {
                 for (db, collection) in named(value, db) {
                     write(&db, &collection, &["insert", "remove"], bypasses, check);
@@ -89,15 +114,16 @@ fn walk(db: &str, stages: Doc<'_>, request: &Request<'_>, check: &mut Check<'_>)
                 check.needs(Target::Cluster, &["listSessions"]);
             }
             b"$listSessions" | b"$listLocalSessions" => check.refuse_anonymous(),
-            b"$currentOp" if all_users(value) => check.needs(Target::Cluster, &["inprog"]),
+            b"$currentOp" if is_set(value, "allUsers") => check.needs(Target::Cluster, &["inprog"]),
             _ => {}
         }
     }
 }
 
-fn all_users(value: Value<'_>) -> bool {
-    value.as_doc().is_some_and(|doc| {
-        doc.iter().any(|field| field.name == "allUsers" && field.value.get().is_truthy())
+/// Returns whether an option of a stage is true, in any of its occurrences.
+fn is_set(stage: Value<'_>, option: &str) -> bool {
+    stage.as_doc().is_some_and(|doc| {
+        doc.iter().any(|field| field.name == option && field.value.get().is_truthy())
     })
 }
 
@@ -117,25 +143,30 @@ fn of_others(value: Value<'_>, check: &Check<'_>) -> bool {
     };
     let fields = value.as_doc().into_iter().flatten();
     let mut lists = fields.filter(|field| field.name == "users");
-    if all_users(value) && names_users(value) {
+    if is_set(value, "allUsers") && names_users(value) {
         // The stage is rejected, for every user.
         return false;
     }
-    all_users(value)
+    is_set(value, "allUsers")
         || lists
             .any(|list| list.value.get().as_array().is_none_or(|list| !list.values().all(is_own)))
 }
 
 /// The needs of a stage that reads another collection, perhaps through a pipeline of its own.
 fn read(db: &str, stage: Value<'_>, field: &str, request: &Request<'_>, check: &mut Check<'_>) {
-    for element in stage.as_doc().into_iter().flatten() {
-        let value = element.value.get();
-        if element.name == field {
-            for (db, collection) in named(value, db) {
-                check.needs_on(&db, &collection, &["find"]);
-            }
-        } else if element.name == "pipeline" {
-            walk(db, value.as_array().unwrap_or(Doc::EMPTY), request, check);
+    let fields = || stage.as_doc().into_iter().flatten();
+    let sources = fields().filter(|element| element.name == field);
+    let sources: Vec<_> = sources.flat_map(|element| named(element.value.get(), db)).collect();
+    for (db, collection) in &sources {
+        check.needs_on(db, collection, &["find"]);
+    }
+    for element in fields().filter(|element| element.name == "pipeline") {
+        let stages = element.value.get().as_array().unwrap_or(Doc::EMPTY);
+        for (db, collection) in &sources {
+            walk(db, Some(collection), stages, request, check);
+        }
+        if sources.is_empty() {
+            walk(db, None, stages, request, check);
         }
     }
 }

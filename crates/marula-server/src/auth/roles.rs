@@ -40,10 +40,13 @@ impl Role {
     }
 }
 
-/// Returns the restrictions of a stored user or role.
+/// Returns the restrictions of a stored user or role; `None` if there are none. Malformed ones
+/// permit nothing: an empty list has no restriction that could be fulfilled.
 pub(crate) fn stored_restrictions(doc: Doc<'_>) -> Option<Vec<Restriction>> {
-    let list = doc.get("authenticationRestrictions")?.as_array()?;
-    Restriction::stored_list(list).filter(|list| !list.is_empty())
+    let stored = doc.get("authenticationRestrictions")?;
+    let list = stored.as_array().and_then(Restriction::stored_list);
+    let is_empty = stored.as_array().is_some_and(Doc::is_empty);
+    (!is_empty).then(|| list.unwrap_or_default())
 }
 
 /// Returns a role; `None` if there is none of this name.

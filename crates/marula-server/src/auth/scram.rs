@@ -160,7 +160,7 @@ impl Conversation {
         let message = text(message)?;
         let (without_proof, proof) = message.rsplit_once(",p=")?;
         let mut parts = without_proof.split(',');
-        parts.next()?.strip_prefix("c=")?;
+        parts.next()?.strip_prefix("c=").filter(|binding| !binding.is_empty())?;
         if parts.next()?.strip_prefix("r=")? != self.nonce {
             return None;
         }
@@ -206,8 +206,8 @@ impl ClientFirst {
 }
 
 fn text(message: &[u8]) -> Option<&str> {
-    let is_short = message.len() <= MESSAGE_BYTES_MAX;
-    std::str::from_utf8(message).ok().filter(|_| is_short)
+    let may_be_read = message.len() <= MESSAGE_BYTES_MAX && !message.contains(&0);
+    std::str::from_utf8(message).ok().filter(|_| may_be_read)
 }
 
 /// Decodes a name in which `=2C` is a comma and `=3D` an equals sign.

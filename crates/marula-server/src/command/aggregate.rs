@@ -83,6 +83,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         aggregate::check_in_transaction(stages, request.flag("explain"))?;
     }
     if request.flag("explain") {
+        ctx.unit = ctx.unit.explained();
         super::explain::of_pipeline(ctx, request, reply)?;
         return Ok(Outcome::Done);
     }

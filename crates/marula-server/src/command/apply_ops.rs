@@ -701,12 +701,23 @@ fn condition_target(condition: Doc<'_>) -> Result<Namespace> {
 /// Requires the privilege `applyOps` and the privileges of each entry.
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     check.needs(Target::Cluster, &["applyOps"]);
+    if request.first.value.get().as_array().is_some_and(Doc::is_empty) {
+        check.needs(Target::AnyResource, &["anyAction"]);
+    }
     let conditions = request.arg("preCondition").and_then(|list| list.as_array());
     for condition in conditions.unwrap_or(Doc::EMPTY).values().filter_map(|one| one.as_doc()) {
         let ns = condition_target(condition)?;
         check.needs_on(ns.db(), ns.collection(), find::ACTIONS);
     }
-    demands_of(request, &entries(request.first.value.get())?, 0, check)
+    match entries(request.first.value.get()) {
+        Ok(entries) => demands_of(request, &entries, 0, check),
+        // An unknown command is permitted to nobody.
+        Err(error) if error.code() == codes::BadValue => {
+            check.refuse();
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn demands_of<'r>(
@@ -717,8 +728,13 @@ fn demands_of<'r>(
 ) -> Result<()> {
     for entry in entries_of {
         let actions: &[&str] = match text(*entry, "op").as_str() {
-            "i" | "u" => &["insert", "update"],
+            "i" => &["insert"],
+            "u" => &["insert", "update"],
             "d" => delete::ACTIONS,
+            "n" => {
+                check.needs(Target::Cluster, &["appendOplogNote"]);
+                continue;
+            }
             "c" => {
                 let body = entry.get("o").and_then(|body| body.as_doc()).unwrap_or(Doc::EMPTY);
                 let Some(first) = body.iter().next() else { continue };

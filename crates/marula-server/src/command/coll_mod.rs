@@ -35,6 +35,7 @@ errors! {
     nothing_to_make_unique(ns: &Namespace) = NamespaceNotFound, "ns does not exist for unique index conversion: {ns}";
     only_on_view(field: &str) = InvalidOptions, "option only supported on a view: {field}";
     not_on_view(field: &str) = InvalidOptions, "option not supported on a view: {field}";
+    half_a_view() = InvalidOptions, "Must specify both 'viewOn' and 'pipeline' when modifying a view and auth is enabled";
     not_capped() = InvalidOptions, "Collection must be capped.";
     not_clustered() = InvalidOptions, "'expireAfterSeconds' option is only supported on collections clustered by _id";
     not_time_series() = InvalidOptions, "option only supported on a time-series collection: isTimeseriesNamespace";
@@ -546,6 +547,10 @@ fn expire_after(seconds: Value<'_>, now_ms: i64) -> Result<Option<ValueBuf>> {
 fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
     let ns = request.namespace()?;
     check.needs_on(ns.db(), ns.collection(), &["collMod"]);
+    // A part alone cannot be checked: which documents the view would show depends on the other.
+    if !check.is_refused() && request.arg("viewOn").is_some() != request.arg("pipeline").is_some() {
+        return Err(half_a_view());
+    }
     pipeline::view(request, &ns, check);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `delete`: removes documents. Each statement is executed by a [`DeleteOp`].
 
-use marula_bson::{Doc, DocWriter, Value};
+use marula_bson::{Doc, DocBuf, DocWriter, Value};
 use marula_db::session::Done;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
@@ -86,11 +86,16 @@ fn run<'r>(
         of_many.add_if(op.multi);
         Ok(DeleteOp { number, ..op })
     };
-    let report = batch.execute(ctx, request, read, |_, count: i64| deleted += count)?;
+    let mut deleted_now = 0;
+    let report = batch.execute(ctx, request, read, |_, count: i64, is_executed| {
+        deleted += count;
+        deleted_now += if is_executed { count } else { 0 };
+    })?;
     let counters = &ctx.server.counters;
-    counters.delete.add(batch.statements.len() as u64);
+    counters.delete.add(report.executed);
     counters.deletes_of_many.add_all_of(&of_many);
-    counters.documents_deleted.add(deleted.unsigned_abs());
+    counters.documents_deleted.add(deleted_now.unsigned_abs());
+    counters.user_errors.add(report.errors.len() as u64);
     if request.is_unacknowledged() {
         reply.append("n", 0);
         return Ok(Outcome::Done);
@@ -100,6 +105,12 @@ fn run<'r>(
     write_reply::write_errors(&report.errors, reply);
     write_reply::retried(&report.retried, reply);
     Ok(Outcome::Done)
+}
+
+/// Returns a statement as the log shows it; `None` if it is not valid.
+pub(crate) fn shown<'r>(request: &Request<'r>, statement: Doc<'r>) -> Option<DocBuf> {
+    let op = read_statement(&statement, request).ok()?;
+    Some(DocBuf::build(|out| op.show(out)))
 }
 
 impl Statement for DeleteOp<'_> {

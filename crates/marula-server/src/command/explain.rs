@@ -64,6 +64,7 @@ enum Verbosity {
 }
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
+    ctx.unit = ctx.unit.explained();
     let Value::Document(body) = request.first.value.get() else {
         if request.first.value.get().is_nullish() {
             return Err(fields::missing_field("explain", "explain"));

@@ -12,6 +12,7 @@ use marula_query::feature_version::FeatureVersion;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Kind, Named, Outcome, ReadConcernLevels};
+use crate::auth::check::{self, Check};
 use crate::change_stream::Followed;
 use crate::collection_uuid;
 use crate::context::Context;
@@ -75,7 +76,7 @@ pub(super) static COMMAND: Command = Command {
         ],
     },
     named: Named::BY_UUID,
-    auth: Auth::Collection(ACTIONS),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
@@ -83,6 +84,11 @@ pub(super) static COMMAND: Command = Command {
 /// Checks `ntoreturn`, a field of old clients.
 fn check_to_return(_: FeatureVersion, count: Value<'_>) -> Result<()> {
     args::count_or_zero("ntoreturn", Some(count)).map(drop)
+}
+
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    check.needs_on_its_collection(request, ACTIONS)?;
+    check::own_term(request, check)
 }
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {

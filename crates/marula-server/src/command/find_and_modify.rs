@@ -1,7 +1,7 @@
 //! `findAndModify`: updates, replaces, inserts or removes one document and returns it, using
 //! [`FindAndModifyOp`].
 
-use marula_bson::DocWriter;
+use marula_bson::{Doc, DocWriter, Value};
 use marula_db::session::Done;
 use marula_error::Result;
 use marula_operation::find_and_modify::{FindAndModifyOp, actions};
@@ -12,6 +12,7 @@ use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::auth::check::Check;
 use crate::auth::pipeline;
 use crate::context::Context;
+use crate::counters::Counters;
 use crate::request::Request;
 use crate::statements;
 use crate::writes;
@@ -75,8 +76,18 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let is_pipeline = args.update.is_some_and(|update| update.as_array().is_some());
     let forms = &ctx.server.counters.find_and_modify_forms;
     forms.note(false, is_pipeline, args.has_array_filters());
+    count(&ctx.server.counters, answer.as_doc());
     reply.append_elements(answer.as_doc().elements_bytes());
     Ok(Outcome::Done)
+}
+
+/// Counts the document that was updated or removed.
+fn count(counters: &Counters, answer: Doc<'_>) {
+    let Some(Value::Document(done)) = answer.get("lastErrorObject") else { return };
+    match done.get("updatedExisting") {
+        Some(updated) => counters.documents_updated.add_if(updated.is_truthy()),
+        None => counters.documents_deleted.add_if(done.get("n").is_some_and(|n| n.is_truthy())),
+    }
 }
 
 /// Requires the privileges to find, and to update or remove.

@@ -18,6 +18,7 @@ use crate::auth::check;
 use crate::cluster_fields;
 use crate::context::Context;
 use crate::cursor::{self, Filled, Parked};
+use crate::dispatch::is_first;
 use crate::error_labels;
 use crate::fail_point::{FAIL_GET_MORE, TIME_OUT, out_of_time};
 use crate::net::service::{Arm, Reason};
@@ -38,7 +39,7 @@ errors! {
 }
 
 /// The prefix of errors during the execution of a query or pipeline.
-const EXECUTING: &str = "Executor error during getMore";
+pub(crate) const EXECUTING: &str = "Executor error during getMore";
 
 pub(super) static COMMAND: Command = Command {
     name: "getMore",
@@ -62,7 +63,7 @@ pub(super) static COMMAND: Command = Command {
                 .checked(|_, time| cluster_fields::check_op_time(time)),
         ],
     },
-    auth: Auth::User,
+    auth: Auth::Content(check::own_term),
     run,
     ..Command::DEFAULT
 };
@@ -89,7 +90,17 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         },
     };
     let cursors = &ctx.server.cursors;
-    let mut cursor = cursors.take(id, &ns, request.lsid.as_ref())?;
+    if let Some(access) = ctx.restrained()
+        && !cursors.is_of(id, &access.user)
+    {
+        return Err(not_its_user(id));
+    }
+    let mut cursor = cursors.take(
+        id,
+        &ns,
+        request.lsid.as_ref(),
+        Some(ctx.connection.operation.on_lost_cursor()),
+    )?;
     if let Some(access) = ctx.restrained()
         && let Err(error) = check_owner(id, access, &cursor)
     {
@@ -141,8 +152,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
             let error = labelled(error, is_stream);
             return Err(match error.code() {
                 // These errors of a query are returned without the prefix: its collection was
-                // dropped, or its position was removed.
-                codes::QueryPlanKilled if is_query(&mut cursor) => error,
+                // dropped between two commands, or its position was removed.
+                codes::QueryPlanKilled if is_query(&mut cursor) && is_first(ctx.call) => error,
                 codes::CappedPositionLost if !tails_on => error,
                 _ => error.caused_by(EXECUTING),
             });
@@ -160,7 +171,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         && may_wait_longer
         && let Some(arm) = listening
     {
-        cursors.park(id, cursor, ctx.now_ms);
+        cursors.wait(id, cursor, ctx.now_ms, ctx.connection.operation.on_lost_cursor());
         return Ok(Outcome::Retry(arm, deadline));
     }
     let stays_open = match filled {

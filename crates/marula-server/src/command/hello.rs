@@ -125,7 +125,8 @@ fn run(
             let server = context.server.clone();
             let by = dispatch::after(wait);
             let by = server.primacy.secondary_until().map_or(by, |until| until.min(by));
-            let arm = move |wake| server.primacy.on_change(seen, wake);
+            let gone = context.connection.peer.disconnected.clone();
+            let arm = move |wake| server.primacy.on_change(seen, by, gone, wake);
             return Ok(Outcome::Retry(Box::new(arm), by));
         }
     }

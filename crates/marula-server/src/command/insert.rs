@@ -53,8 +53,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     let is_ordered = statements::is_ordered(request);
     let insert = InsertOp { documents, is_ordered, check_uuid: Some(check_uuid) };
     let Inserted { report, counted } = insert.run(&ctx.env(), ns, &mut op)?;
-    ctx.server.counters.insert.add(documents.len() as u64);
-    ctx.server.counters.documents_inserted.add(report.inserted as u64);
+    let counters = &ctx.server.counters;
+    let stopped = report.errors.last().filter(|_| is_ordered).map(|(position, _)| position + 1);
+    let reached = stopped.unwrap_or(documents.len());
+    counters.insert.add(reached.saturating_sub(report.retried.len()) as u64);
+    counters.documents_inserted.add(report.inserted.saturating_sub(report.retried.len()) as u64);
+    counters.user_errors.add(report.errors.len() as u64);
     if request.is_unacknowledged() {
         reply.append("n", 0);
         return Ok(Outcome::Done);

@@ -56,14 +56,16 @@ fn run(
         {
             continue;
         }
-        // The filter is applied to all fields, even if only names are returned.
-        let whole = describe(&context.server.db, &collection)?;
+        let document = match name_only {
+            true => name_of(&collection),
+            false => describe(&context.server.db, &collection)?,
+        };
         if let Some(filter) = &filter
-            && !filter.matches(whole.as_doc())?
+            && !filter.matches(document.as_doc())?
         {
             continue;
         }
-        documents.push(if name_only { name_of(&collection) } else { whole });
+        documents.push(document);
     }
     let ns = Namespace::new(request.db, "$cmd.listCollections")?;
     listing::reply(context, request, ns, documents, reply)?;

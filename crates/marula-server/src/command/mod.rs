@@ -34,7 +34,7 @@ mod data_size;
 mod db_hash;
 mod db_stats;
 mod default_concerns;
-mod delete;
+pub(crate) mod delete;
 mod distinct;
 mod drop;
 mod drop_database;
@@ -49,7 +49,7 @@ mod fsync;
 mod get_cmd_line_opts;
 mod get_diagnostic_data;
 mod get_log;
-mod get_more;
+pub(crate) mod get_more;
 mod get_parameter;
 mod grant_to_user;
 pub(crate) mod hello;
@@ -62,6 +62,7 @@ mod list_commands;
 mod list_databases;
 mod list_indexes;
 mod map_reduce;
+mod merge_authz_collections;
 mod ping;
 mod plan_cache;
 mod profile;
@@ -84,7 +85,7 @@ mod split_vector;
 mod test_versions;
 mod top;
 mod transaction;
-mod update;
+pub(crate) mod update;
 mod update_role;
 mod update_user;
 mod users_info;
@@ -104,6 +105,7 @@ pub(crate) use crate::row::{
 /// All commands, in the order of their names.
 pub(crate) static COMMANDS: &[&Command] = &[
     &small::IS_SELF,
+    &merge_authz_collections::COMMAND,
     &transaction::ABORT,
     &sharding::ADD_SHARD,
     &sharding::ADD_SHARD_TO_ZONE,

@@ -105,7 +105,7 @@ fn start(context: &mut Context<'_>, _: &Request<'_>, reply: &mut DocWriter<'_>) 
     let mut uuid: [u8; 16] = rand::random();
     uuid[6] = uuid[6] & 0x0F | VERSION;
     uuid[8] = uuid[8] & 0x3F | VARIANT;
-    let lsid = context.own_session(Lsid::of_uuid(uuid));
+    let lsid = context.own_session(Lsid::of_uuid(uuid))?;
     context.server.sessions.touch(&lsid, context.now_ms)?;
     let mut id = reply.begin_doc("id");
     id.append("id", Binary { subtype: 4, bytes: &uuid });
@@ -264,7 +264,7 @@ fn lsids(
     item_place: &str,
 ) -> Result<Vec<Lsid>> {
     let documents = documents(request, place, item_place)?;
-    let own = |lsid| Ok(context.own_session(Lsid::parse(item_place, lsid)?));
+    let own = |lsid| context.own_session(Lsid::parse(item_place, lsid)?);
     documents.into_iter().map(own).collect()
 }
 

@@ -1,9 +1,10 @@
 //! `shutdown`: stops the server.
 
-use marula_bson::DocWriter;
+use marula_bson::{DocWriter, Type};
 use marula_error::Result;
 
-use super::{Auth, Command, CommandPlace, Outcome};
+use super::fields::{Field, Types};
+use super::{Auth, Command, CommandPlace, Fields, Outcome};
 use crate::context::Context;
 use crate::request::Request;
 
@@ -12,6 +13,13 @@ pub(super) static COMMAND: Command = Command {
     help: "Stops the server. Running operations may finish first, unless force is true.",
     place: CommandPlace::Reserved,
     admin_only: true,
+    fields: Fields::Strict {
+        place: "shutdown",
+        fields: &[
+            Field::optional("force", Types::One(Type::Boolean)),
+            Field::optional("timeoutSecs", Types::NUMBER),
+        ],
+    },
     auth: Auth::Cluster(&["shutdown"]),
     run,
     ..Command::DEFAULT

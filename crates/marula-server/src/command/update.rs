@@ -1,6 +1,6 @@
 //! `update`: updates documents, or inserts one if none matches and the statement has `upsert`.
 
-use marula_bson::{ByteSlice, Doc, DocWriter, Element, Value, ValueBuf, long};
+use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Element, Value, ValueBuf, long};
 use marula_db::session::Done;
 use marula_db::{Namespace, WriteOp};
 use marula_error::{Result, errors};
@@ -209,16 +209,19 @@ fn run<'r>(
         forms.note(op.multi, op.update.as_array().is_some(), op.array_filters.is_some());
         Ok(worded)
     };
-    let report = batch.execute(ctx, request, read, |index, updated: Updated| {
+    let mut modified_now = 0;
+    let report = batch.execute(ctx, request, read, |index, updated: Updated, is_executed| {
         matched += updated.matched;
         modified += updated.modified;
+        modified_now += if is_executed { updated.modified } else { 0 };
         upserted.extend(updated.upserted.map(|id| (index, id)));
     })?;
     check_stages(ctx, &batch.ns, &batch.statements)?;
     let counters = &ctx.server.counters;
-    counters.update.add(batch.statements.len() as u64);
+    counters.update.add(report.executed);
     counters.update_forms.add(&forms);
-    counters.documents_updated.add(modified.unsigned_abs());
+    counters.documents_updated.add(modified_now.unsigned_abs());
+    counters.user_errors.add(report.errors.len() as u64);
     if request.is_unacknowledged() {
         reply.append("n", 0).append("nModified", 0);
         return Ok(Outcome::Done);
@@ -270,6 +273,11 @@ impl Statement for WordedUpdate<'_> {
         let upserted = i64::from(updated.upserted.is_some());
         Counts { matched: updated.matched - upserted, modified: updated.modified, upserted }
     }
+}
+
+/// Returns a statement as the log shows it.
+pub(crate) fn shown<'r>(request: &Request<'r>, statement: Doc<'r>) -> DocBuf {
+    DocBuf::build(|out| WordedUpdate::read(statement, request, 0).show(out))
 }
 
 /// Requires the privileges to update, and to insert if a statement may do so.

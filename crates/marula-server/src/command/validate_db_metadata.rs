@@ -9,6 +9,7 @@ use marula_error::{Error, Result, errors};
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, Fields, Outcome};
+use crate::auth::check::{Check, Target};
 use crate::context::Context;
 use crate::request::Request;
 use crate::stable_api;
@@ -29,10 +30,22 @@ pub(super) static COMMAND: Command = Command {
             Field::optional("collection", Types::STRING),
         ],
     },
-    auth: Auth::Cluster(&["validate"]),
+    auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT
 };
+
+/// Requires the privilege to validate what is checked: a collection, a database or all of them.
+fn demands(request: &Request<'_>, check: &mut Check<'_>) -> Result<()> {
+    let text = |name: &str| request.text(name).map(|text| text.to_string());
+    let target = match (text("db"), text("collection")) {
+        (Some(db), Some(collection)) => Target::Collection(db, collection),
+        (Some(db), None) => Target::Database(db),
+        (None, _) => Target::EveryDatabase,
+    };
+    check.needs(target, &["validate"]);
+    Ok(())
+}
 
 const PARAMETERS_PLACE: &str = "validateDBMetadata.apiParameters";
 

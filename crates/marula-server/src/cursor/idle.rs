@@ -32,7 +32,7 @@ pub(crate) fn list(cursors: &Cursors, host: &str) -> Vec<(Option<Name>, DocBuf)>
     let mut found = Vec::new();
     for shard in &cursors.shards {
         for (id, entry) in &*shard.lock() {
-            let Entry::Idle { cursor, last_use_ms } = entry else { continue };
+            let Entry::Idle { cursor, last_use_ms, .. } = entry else { continue };
             let user = cursor.owner.as_ref().map(|owner| owner.user.clone());
             found.push((user, describe(*id, cursor, *last_use_ms, host)));
         }

@@ -24,7 +24,10 @@ pub(super) fn detail(request: &Request<'_>, on_pool: bool, is_profiled: bool) ->
 
 /// Counts the concern and the preference of a read.
 pub(super) fn count_read(server: &Server, request: &Request<'_>, is_in_transaction: bool) {
-    if matches!(request.command.read_concern, ReadConcernLevels::Local) {
+    // A `getMore` has those of the command that opened its cursor.
+    if matches!(request.command.read_concern, ReadConcernLevels::Local)
+        || request.command.kind == Kind::GetMore
+    {
         return;
     }
     let (concern, preference) = (&request.read_concern, request.read_preference);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use marula_bson::DocWriter;
+use marula_bson::{DocBuf, DocWriter};
 use marula_db::current;
 use marula_db::unit::{Examined, Tally};
 use marula_error::{Error, Result, codes};
@@ -20,6 +20,7 @@ use super::wait::{BUSY_STEP, after, pause, until_released};
 use super::{begin, describe, is_first, secondary};
 use crate::audit::administration;
 use crate::auth::check;
+use crate::command::{delete, get_more, update};
 use crate::connection::Connection;
 use crate::context::{Context, Interrupt, Watch};
 use crate::ended::{Ended, Statements};
@@ -54,13 +55,23 @@ pub(super) fn run(
         answer_error(server, Some(request), &error, reply);
         return Step::Reply;
     }
+    // A transaction does not notice a statement that is not permitted.
+    let needs = match check::check(server, connection, request) {
+        Ok(needs) => needs,
+        Err(error) => {
+            if let Some(audit) = &server.options.audit {
+                administration::record(audit, request, error.code().number());
+            }
+            refuse(server, request, &error, reply);
+            return Step::Reply;
+        }
+    };
     let entered = enter(server, connection, request, now_ms)
         .and_then(|entered| Ok((entered, bounds_of(server, request, call, now_ms)?)));
     let (entered, (snapshot, deadline)) = match entered {
         Ok(entered) => entered,
         Err(error) => {
-            server.counters.of(request.index).failed.add(1);
-            answer_error(server, Some(request), &error, reply);
+            refuse(server, request, &error, reply);
             return Step::Reply;
         }
     };
@@ -83,8 +94,9 @@ pub(super) fn run(
     }
     let stamp_before = command.takes_write_concern.then(|| server.db.moment());
     let operation = connection.operation.clone();
-    // The time of a call after a wait is measured from here.
-    let began = if is_first(call) { call.arrived } else { Instant::now() };
+    // A read that waits for documents is idle meanwhile; a write that waits is slow.
+    let is_measured_whole = is_first(call) || command.writes;
+    let began = if is_measured_whole { call.arrived } else { Instant::now() };
     let is_profiled = server.profiling.wants_stages(request.db);
     operation.tally.start(detail(request, on_pool, is_profiled));
     let unit = operation.unit(&server.db);
@@ -99,7 +111,6 @@ pub(super) fn run(
     let statements = is_profiled && matches!(command.kind, Kind::Update | Kind::Delete);
     let statements = statements.then(Statements::begin);
     let origin = None;
-    let needs = Vec::new();
     let mut context = Context {
         server,
         unit,
@@ -173,12 +184,9 @@ pub(super) fn run(
         }
         Err(error) => {
             drop(body);
-            server.counters.of(request.index).failed.add(1);
-            server.counters.user_errors.add(1);
-            log_failure(request, &error);
             let is_transient = entered.is_some() && targets::is_transient(error.code());
             let error = if is_transient { error.with_label(TRANSIENT) } else { error };
-            answer_error(server, Some(request), &error, reply);
+            refuse(server, request, &error, reply);
             Step::Reply
         }
     };
@@ -211,17 +219,14 @@ fn execute(
     parking.begin(command.is_retryable_write && context.entered.is_none());
     let may_run = context
         .check_interrupt()
-        .and_then(|()| check::check(context, request))
+        .map_err(|error| interrupted(context, request, error))
         .and_then(|()| secondary::check(server, context.connection, request));
     let outcome = match may_run {
         Ok(()) if is_held_off => {
             Ok(WriteLock::wait(server, &context.connection.operation, deadline))
         }
         Ok(()) => (command.run)(context, request, body),
-        Err(error) => {
-            close_overdue(server, request, &error);
-            Err(error)
-        }
+        Err(error) => Err(error),
     };
     let is_postponed = outcome.as_ref().is_err_and(Error::is_postponed);
     let outcome = match is_postponed.then(|| parking.end()).flatten() {
@@ -239,12 +244,18 @@ fn execute(
     }
 }
 
-/// Closes the cursor of a `getMore` that comes when the cursor's time is over.
-fn close_overdue(server: &Server, request: &Request<'_>, error: &Error) {
-    if request.command.kind == Kind::GetMore && error.code() == codes::MaxTimeMSExpired {
-        let id = request.first.value.get().as_exact_i64();
-        id.map(|id| server.cursors.kill(id));
+/// Returns the error of a command that was interrupted before it ran, or while it waited. A
+/// `getMore` loses its cursor if the cursor's time is over, or if it had begun to read it.
+fn interrupted(context: &Context<'_>, request: &Request<'_>, error: Error) -> Error {
+    if request.command.kind != Kind::GetMore {
+        return error;
     }
+    let is_reading = !is_first(context.call);
+    if is_reading || error.code() == codes::MaxTimeMSExpired {
+        let id = request.first.value.get().as_exact_i64();
+        id.map(|id| context.server.cursors.kill(id));
+    }
+    if is_reading { error.caused_by(get_more::EXECUTING) } else { error }
 }
 
 /// Returns whether a request that failed must run again: its collection or an index was dropped
@@ -284,13 +295,15 @@ fn record_end(
     began: Instant,
     is_refused: bool,
 ) {
-    let Context { server, entered, connection, call, statements, origin, .. } = context;
+    let Context { server, unit, entered, connection, statements, origin, .. } = context;
     let operation = &connection.operation;
     let mut examined = operation.tally.examined();
     if let Some(statements) = &statements {
         examined += statements.examined();
     }
-    server.counters.examined(examined);
+    if !unit.is_explained() {
+        server.counters.examined(examined);
+    }
     let took = began.elapsed();
     if server.profiling.concerns(took)
         && let Some(written) = reply.written()
@@ -309,6 +322,7 @@ fn record_end(
             examined,
             changed,
             report: operation.tally.take_plan_report().filter(|_| shows_plan),
+            only: only_statement(request),
             origin,
         };
         ended.report(statements);
@@ -319,7 +333,30 @@ fn record_end(
     server.counters.start(request.command.kind);
     count_read(server, request, entered.is_some());
     operation.note_api_version(request.api.is_version_1);
-    note_latency(server, request, call.arrived.elapsed(), is_refused);
+    note_latency(server, request, took, is_refused);
+}
+
+/// Returns the statement of an update or a delete that has only one.
+fn only_statement(request: &Request<'_>) -> Option<DocBuf> {
+    let list = match request.command.kind {
+        Kind::Update => "updates",
+        Kind::Delete => "deletes",
+        _ => return None,
+    };
+    let mut all = request.documents(list)?;
+    let (Some(Ok(only)), None) = (all.next(), all.next()) else { return None };
+    match request.command.kind {
+        Kind::Update => Some(update::shown(request, only)),
+        _ => delete::shown(request, only),
+    }
+}
+
+/// Counts, logs and answers a request that failed.
+fn refuse(server: &Server, request: &Request<'_>, error: &Error, reply: &mut ReplyBuffer) {
+    server.counters.of(request.index).failed.add(1);
+    server.counters.user_errors.add(1);
+    log_failure(request, error);
+    answer_error(server, Some(request), error, reply);
 }
 
 /// Logs at verbosity 1 the command that failed, and the error.

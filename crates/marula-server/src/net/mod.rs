@@ -16,6 +16,7 @@
 
 mod connection;
 mod counters;
+mod foreign;
 mod guard;
 mod late;
 mod listen;

@@ -13,11 +13,9 @@ use mio::net::TcpStream;
 use parking_lot::RwLock;
 use rustls::{ProtocolVersion, ServerConfig, ServerConnection};
 
+use super::foreign::{HEAD_BYTES, is_client_hello};
 use super::tls_files::{self, Files};
 
-/// The size of a header of MongoDB's protocol; this number of bytes is read before the protocol is
-/// determined.
-const HEAD_BYTES: usize = 16;
 /// The maximum number of bytes that are encrypted before they are sent: a few records, so that a
 /// slow reader holds no more memory.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -235,14 +233,6 @@ impl TlsStream {
             }
         }
     }
-}
-
-/// Returns whether a connection starts with TLS instead of a message: a handshake record, and not
-/// an opcode at a message's position.
-fn is_client_hello(head: &[u8; HEAD_BYTES]) -> bool {
-    const OPCODES: [i32; 3] = [2004, 2012, 2013];
-    let opcode = i32::from_le_bytes([head[12], head[13], head[14], head[15]]);
-    head[0] == 0x16 && head[1] == 3 && head[5] == 1 && !OPCODES.contains(&opcode)
 }
 
 fn note_client(session: &ServerConnection, tls: &Tls, seen: &Seen) {

@@ -60,7 +60,6 @@ pub(crate) static ROWS: &[OptionRow] = &[
     OptionRow("net.transportLayer", NoEffect("threads do not follow connections")),
     OptionRow("net.maxIncomingConnectionsOverride", NoEffect("all connections count alike")),
     OptionRow("net.http.", NoEffectIf("false", "there is no HTTP interface")),
-    OptionRow("security.clusterAuthMode", NoEffect(MEMBERS)),
     OptionRow("security.clusterIpSourceAllowlist", NoEffect(MEMBERS)),
     OptionRow("security.clusterIpSourceWhitelist", NoEffect(MEMBERS)),
     OptionRow("security.redactClientLogData", RefusedUnless("false", REDACTION)),

@@ -18,6 +18,7 @@ use mio::event::Event;
 use super::request::pool_call;
 use super::{READ_BYTES, Worker};
 use crate::net::connection::{Connection, Parked, Received};
+use crate::net::foreign;
 use crate::net::pool::Work;
 use crate::net::service::{Order, Reason, Service};
 
@@ -42,6 +43,9 @@ const SMALL_BYTES: usize = 1024;
 pub(super) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// The size at which the replies of one turn are sent.
 const REPLY_BYTES_PER_TURN: usize = 256 * 1024;
+
+/// Why a connection is closed that begins with a TLS handshake.
+const TLS_NOT_OFFERED: &str = "SSL handshake received but server is started without SSL support";
 
 /// Whether a connection stays.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -230,6 +234,9 @@ impl<S: Service> Worker<S> {
                 Ok(_) => break,
                 Err(refusal) => {
                     log_refusal(connection, &refusal);
+                    if foreign::is_http(rest) && connection.send(foreign::HTTP_ANSWER).is_err() {
+                        connection.give_up();
+                    }
                     connection.closing = true;
                 }
             }
@@ -251,6 +258,9 @@ impl<S: Service> Worker<S> {
         connection: &Connection<S>,
         bytes: &[u8],
     ) -> Result<Option<(usize, usize)>, Refusal> {
+        if foreign::is_client_hello(bytes) {
+            return Err(Refusal::Close(TLS_NOT_OFFERED));
+        }
         let (Some(length), Some(logical)) = (frame_length(bytes)?, logical_length(bytes)?) else {
             return Ok(None);
         };
