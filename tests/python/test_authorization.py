@@ -597,3 +597,13 @@ def test_statements_that_are_refused_leave_the_transaction():
         with pymongo.MongoClient(own.uri, username="eve", password="p", authSource="admin") as eve:
             stream = {"aggregate": 1, "pipeline": [{"$changeStream": {"allChangesForCluster": True}}], "cursor": {}}
             assert refused(eve.admin, stream)
+
+
+@pytest.mark.parametrize("filter, code", [
+    ({"$where": "true"}, 2), ({"$or": [{"$where": "true"}]}, 2), ({"$text": {"$search": "x"}}, 2), ({"a": {"$near": [0, 0]}}, 5626500),
+])
+def test_lists_are_not_filtered_by_searches(root, filter, code):
+    for command in ({"listCollections": 1, "filter": filter}, {"usersInfo": 1, "filter": filter}):
+        assert root.d.command(command, check=False)["code"] == code
+    for command in ({"listDatabases": 1, "filter": filter}, {"currentOp": 1, **filter}):
+        assert root.admin.command(command, check=False)["code"] == code

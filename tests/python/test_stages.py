@@ -429,3 +429,21 @@ def test_objects_of_many_names_are_merged_in_order(c):
         expected.update(o)
     found = list(c.aggregate([{"$sort": {"_id": 1}}, {"$group": {"_id": None, "o": {"$mergeObjects": "$o"}}}]))
     assert list(found[0]["o"].items()) == list(expected.items())
+
+
+@pytest.mark.parametrize("size", [1, 50, 200, 1_000])
+def test_samples_of_large_collections_are_random_and_distinct(c, size):
+    c.insert_many([{"_id": i} for i in range(5_000)])
+    samples = [[doc["_id"] for doc in c.aggregate([{"$sample": {"size": size}}])] for _ in range(3)]
+    for sample in samples:
+        assert len(set(sample)) == size and set(sample) <= set(range(5_000))
+    if size >= 50:
+        assert samples[0] != samples[1] != samples[2]
+        # Both halves have their share.
+        assert 0 < sum(1 for id in samples[0] if id < 2_500) < size
+    # Holes between the documents make none of them more likely; here all are read.
+    c.delete_many({"_id": {"$gte": 10, "$lt": 4_990}})
+    c.insert_many([{"_id": 10_000 + i} for i in range(200)])
+    found = {doc["_id"] for doc in c.aggregate([{"$sample": {"size": 100}}])}
+    assert len(found) == 100
+    assert {doc["_id"] for doc in c.aggregate([{"$sample": {"size": 5_000}}])} == {doc["_id"] for doc in c.find()}

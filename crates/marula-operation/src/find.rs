@@ -240,6 +240,9 @@ impl<'a> FindOp<'a> {
         query.max = self.max.filter(|max| !max.is_empty()).map(Doc::to_buf);
         let projection = projection.map(Arc::new);
         query.shown = projection.as_ref().map(|parsed| Shown::of_shared(parsed, self.projection));
+        // A sort holds the fields that are shown, not whole documents.
+        let sorted = projection.as_ref().filter(|_| query.sort.is_some());
+        query.fields = sorted.and_then(|projection| projection.fields());
         if self.return_key {
             // The values that documents are sorted by are those of whole documents.
             match text::asks_for(self.projection, "sortKey") {

@@ -17,7 +17,7 @@ mod slice;
 mod tests;
 mod tree;
 
-use marula_bson::{Doc, DocWriter, FieldPath, Value};
+use marula_bson::{Doc, DocWriter, FieldPath, FieldSet, Value};
 use marula_error::Result;
 
 use crate::context::Context;
@@ -142,6 +142,16 @@ impl Projection {
     /// Returns the paths that the projection reads; `None` if it may need any part of the document.
     pub fn needs(&self) -> Option<&[FieldPath]> {
         self.needs.as_deref()
+    }
+
+    /// Returns the fields that the projection reads; `None` if it may need any part of the
+    /// document, or what is not in it.
+    pub fn fields(&self) -> Option<FieldSet> {
+        let is_of_document = self.metadata.is_empty() && self.positional.is_none();
+        let mut fields = FieldSet::new();
+        fields.want_every();
+        let mut needs = self.needs().filter(|_| is_of_document)?.iter();
+        needs.all(|path| fields.insert(path.first())).then_some(fields)
     }
 
     /// Returns whether the positional `$` is used, which requires that the whole filter is matched

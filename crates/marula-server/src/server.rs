@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use marula_bson::{DocBuf, DocWriter, ObjectId, Value, long};
 use marula_db::Db;
@@ -38,6 +38,11 @@ use crate::temp_files;
 use crate::transactions::Transactions;
 use crate::user_writes::UserWriteBlock;
 use crate::write_lock::WriteLock;
+
+/// The longest interval of the search for idle cursors and sessions.
+const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(4);
+/// The shortest interval, where transactions may last a second only.
+const EXPIRY_INTERVAL_MIN: Duration = Duration::from_millis(500);
 
 /// The interval at which expired records of retryable writes are removed.
 const RECORDS_EXPIRE_EVERY_MS: i64 = 5 * 60_000;
@@ -247,6 +252,12 @@ impl Server {
             tracing::info!(target: "CONTROL", id = 20_721, path = %log_file.path.display(), pid = std::process::id(), host = self.options.host, "Process Details");
         }
         Ok(())
+    }
+
+    /// Returns the time after which [`Server::expire`] is to be called again: transactions end soon
+    /// after their time is over, also if that is short.
+    pub fn expiry_interval(&self) -> Duration {
+        (self.transactions.lifetime() / 2).clamp(EXPIRY_INTERVAL_MIN, EXPIRY_INTERVAL_MAX)
     }
 
     /// Removes state that has been idle for too long. Called every few seconds.

@@ -519,7 +519,7 @@ impl Transactions {
     }
 
     /// Returns the maximum duration of a transaction.
-    fn lifetime(&self) -> Duration {
+    pub(crate) fn lifetime(&self) -> Duration {
         let seconds = self.lifetime_seconds.load(Ordering::Relaxed);
         Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
     }

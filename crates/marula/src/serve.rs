@@ -34,8 +34,6 @@ use crate::{Failure, allocator, banner, engine, fork, process, readiness, signal
 
 /// The mode of a Unix socket's file, as mongod's.
 const UNIX_SOCKET_MODE: u32 = 0o700;
-/// The interval of the search for idle cursors and sessions.
-const EXPIRY_INTERVAL: Duration = Duration::from_secs(4);
 /// The time that running requests get when the server ends.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// The time that the last threads get to release the store.
@@ -236,7 +234,7 @@ impl Start {
         readiness::notify_ready(handle.local_addrs(), settings.ready_file.as_deref())?;
         drop(starting);
 
-        while !server.shutdown.wait_until(Instant::now() + EXPIRY_INTERVAL) {
+        while !server.shutdown.wait_until(Instant::now() + server.expiry_interval()) {
             server.expire();
         }
         readiness::notify_stopping();

@@ -8,6 +8,7 @@
 
 mod counters;
 mod gate;
+mod random;
 mod reads;
 mod record_ids;
 mod waiters;
@@ -34,6 +35,7 @@ use crate::transaction::snapshot_unavailable;
 use counters::Counters;
 pub use counters::Scans;
 use gate::Gate;
+pub use random::RandomDocuments;
 pub use reads::{Documents, EntryCursor, RecordCursor};
 use record_ids::RecordIds;
 use waiters::Waiters;

@@ -175,7 +175,13 @@ fn one_process_serves_a_store() {
 fn members_report_themselves() {
     let Some(mut cluster) = Cluster::start(3) else { return };
     let client = cluster.client();
-    let status = client.status().expect("it has a status");
+    // A server that has just started has not published its address yet.
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut status = client.status().expect("it has a status");
+    while !status.is_healthy() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+        status = client.status().expect("it has a status");
+    }
     let names: Vec<&str> = status.members.iter().map(|member| &*member.name).collect();
     assert_eq!(names, ["n0", "n1", "n2"]);
     assert!(status.is_healthy() && status.id != 0, "{status:?}");

@@ -14,6 +14,7 @@ mod documents;
 pub mod front;
 pub(crate) mod geo_near;
 pub mod host;
+mod random_documents;
 mod start;
 mod world;
 mod writes;

@@ -20,6 +20,7 @@ use super::collection_source::{
 use super::front::{Front, front_projection, is_query, over_plan, projection_of, push_down};
 use super::geo_near;
 use super::host::{Followed, PipelineHost, StreamPosition};
+use super::random_documents::Chosen;
 use super::world::Surroundings;
 use crate::aggregate::check_in_transaction;
 use crate::args;
@@ -138,6 +139,9 @@ fn start_resolved(
         };
         let whole = Pipeline::from_stages(whole).asking(inner.asked()).asking(pipeline.asked());
         return start_resolved(surroundings, &on, whole, hint, scope);
+    }
+    if let Some(chosen) = Chosen::of(&pipeline, &collection, &surroundings)? {
+        return pipeline.run(Box::new(chosen), &env).map(Started::from);
     }
     let context = QueryContext::clone(&surroundings.context);
     let (mut query, rest) = push_down(pipeline, state.options.collation.as_ref(), context)?;

@@ -247,7 +247,7 @@ pub enum Kind<'s> {
     /// `$skip`.
     Skip(u64),
     /// `$sample`.
-    Sample,
+    Sample(u64),
     /// `$project` or `$unset`.
     Project(&'s Project),
     /// `$unwind`.

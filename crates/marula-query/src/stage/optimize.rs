@@ -105,7 +105,7 @@ fn two(
         (Kind::Skip(skip), Kind::Limit(limit)) if is_behind_sort => {
             Some(vec![Arc::new(Limit(skip.checked_add(limit)?)), Arc::clone(first)])
         }
-        (_, Kind::Skip(_) | Kind::Limit(_) | Kind::Sample) if first.is_one_to_one() => swapped(),
+        (_, Kind::Skip(_) | Kind::Limit(_) | Kind::Sample(_)) if first.is_one_to_one() => swapped(),
         (_, Kind::Sort(sort)) if first.gives_order(sort.pattern()) => {
             Some(limited(vec![Arc::clone(first)], sort.limit()))
         }

@@ -57,7 +57,7 @@ impl Stage for Sample {
     }
 
     fn kind(&self) -> Kind<'_> {
-        Kind::Sample
+        Kind::Sample(self.0)
     }
 
     fn reads(&self, _: &mut Needs) -> Gives {

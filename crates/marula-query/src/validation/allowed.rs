@@ -23,20 +23,33 @@ errors! {
 ///
 /// Errors: those of this module.
 pub fn check(filter: Doc<'_>) -> Result<()> {
+    check_for(filter, true)
+}
+
+/// Checks that a filter is permitted on a list that is made in memory, such as that of the
+/// collections: it searches nothing by an index, and does not run JavaScript.
+///
+/// Errors: `not_in_this_context`, `near_not_allowed`.
+pub fn check_on_list(filter: Doc<'_>) -> Result<()> {
+    check_for(filter, false)
+}
+
+fn check_for(filter: Doc<'_>, is_validator: bool) -> Result<()> {
     for Element { name, value } in filter {
         match (name.as_bytes(), value.get()) {
             (b"$and" | b"$or" | b"$nor", Value::Array(branches)) => {
-                branches.values().filter_map(|branch| branch.as_doc()).try_for_each(check)?;
+                let mut branches = branches.values().filter_map(|branch| branch.as_doc());
+                branches.try_for_each(|branch| check_for(branch, is_validator))?;
             }
             (b"$where", _) => return Err(not_in_this_context("$where")),
             (b"$text", _) => return Err(not_in_this_context("$text")),
             // Every rate but 0 and 1 uses `$rand`.
             (b"$sampleRate", rate)
-                if rate.as_f64().is_some_and(|rate| rate > 0.0 && rate < 1.0) =>
+                if is_validator && rate.as_f64().is_some_and(|rate| rate > 0.0 && rate < 1.0) =>
             {
                 return Err(rand_not_allowed());
             }
-            (b"$expr", _) => check_expression(value)?,
+            (b"$expr", _) if is_validator => check_expression(value)?,
             (path, Value::Document(operators))
                 if (!path.starts_with(b"$") || is_dbref_name(path)) && is_operators(operators) =>
             {

@@ -3,6 +3,7 @@
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value, long};
 use marula_error::{Result, errors};
 use marula_query::filter::Filter;
+use marula_query::validation::allowed;
 
 use super::{Auth, Command, CommandPlace, Outcome};
 use crate::auth::check::{self, Check, Target};
@@ -57,6 +58,7 @@ fn current(
             }
         }
     });
+    allowed::check_on_list(conditions.as_doc())?;
     let filter = Filter::parse(conditions.as_doc(), &context.env().context(None, None, None)?)?;
     let own = context.restrained().filter(|_| request.flag("$ownOps"));
     let own = own.map(|access| access.user.clone());

@@ -3,6 +3,7 @@
 use marula_bson::{DocBuf, DocWriter, Value, doc};
 use marula_error::{Result, errors};
 use marula_query::filter::Filter;
+use marula_query::validation::allowed;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, OnSecondary, Outcome};
@@ -43,6 +44,7 @@ fn run(
     let name_only = request.flag("nameOnly");
     let filter = match request.arg("filter") {
         Some(Value::Document(filter)) => {
+            allowed::check_on_list(filter)?;
             Some(Filter::parse(filter, &context.env().context(None, None, None)?)?)
         }
         _ => None,

@@ -3,6 +3,7 @@
 use marula_bson::{ByteSlice, Doc, DocBuf, DocWriter, Value};
 use marula_error::{Result, errors};
 use marula_query::filter::Filter;
+use marula_query::validation::allowed;
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, OnSecondary, Outcome};
@@ -129,6 +130,7 @@ fn users(
         return Err(no_names());
     }
     let context = ctx.env().context(None, None, None)?;
+    filter.map_or(Ok(()), allowed::check_on_list)?;
     let filter = filter.map(|filter| Filter::parse(filter, &context)).transpose()?;
     let mut out = reply.begin_array("users");
     for user in documents.list(Of::User, &|name| selector.has(name, request.db))? {

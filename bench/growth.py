@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Measures operations at two sizes, one four times the other: server CPU of each, next to mongod where there is one.
+
+    "$(tools/setup python)" bench/growth.py --marula target/release/marula --mongod "$(tools/setup mongod)"
+
+The cost of each should grow with its size, that is fourfold, and not with the square of it. `--smoke` runs everything with tiny inputs
+and measures nothing.
+"""
+import argparse
+import contextlib
+import itertools
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+
+import pymongo
+from bson import Decimal128
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests"))
+from production import Side  # noqa: E402
+
+NUMBERS = itertools.count()
+
+
+def reset(db, size):
+    for name in db.list_collection_names():
+        db.drop_collection(name)
+    db.many.insert_many([{"_id": n, "n": n, "d": Decimal128("%d.%02d" % (n, n % 100))} for n in range(size)])
+    db.one.insert_one({"a": list(range(size))})
+    db.create_collection("capped", capped=True, size=100_000)
+
+
+def computed(expression):
+    """The expression on one document with an array of the size."""
+    return lambda db, size: list(db.one.aggregate([{"$project": {"x": expression(size)}}]))
+
+
+def updates(db, size):
+    value = next(NUMBERS)
+    db.many.bulk_write([pymongo.UpdateOne({"_id": n}, {"$set": {"n": value}}) for n in range(size)])
+
+
+def upserts(db, size):
+    start = size * (1 + next(NUMBERS))
+    db.upserted.bulk_write([pymongo.UpdateOne({"_id": start + n}, {"$set": {"n": 1}}, upsert=True) for n in range(size)])
+
+
+EACH = {"$range": [0, {"$size": "$a"}]}
+OPERATIONS = {
+    "bulkWrite of updates": updates,
+    "bulkWrite of upserts": upserts,
+    "insertMany into a full capped collection": lambda db, size: db.capped.insert_many([{"n": n, "s": "x" * 50} for n in range(size)]),
+    "$map with $arrayElemAt": computed(lambda size: {"$map": {"input": EACH, "in": {"$arrayElemAt": ["$a", "$$this"]}}}),
+    "$map with $slice": computed(lambda size: {"$map": {"input": EACH, "in": {"$slice": ["$a", "$$this", 2]}}}),
+    "$arrayToObject": computed(lambda size: {"$arrayToObject": {"$map": {"input": "$a", "in": {"k": {"$toString": "$$this"}, "v": 1}}}}),
+    "$in of a constant list, a document in four": lambda db, size: list(db.many.aggregate([
+        {"$group": {"_id": {"$in": ["$n", list(range(0, size, 4))]}, "n": {"$sum": 1}}}])),
+    "$in of a list, without an index": lambda db, size: db.many.count_documents({"n": {"$in": list(range(0, size, 4))}}),
+    "sum of products of decimals": lambda db, size: list(db.many.aggregate([
+        {"$group": {"_id": None, "x": {"$sum": {"$multiply": ["$d", "$d"]}}}}])),
+    "$round of doubles": lambda db, size: list(db.many.aggregate([
+        {"$group": {"_id": None, "x": {"$sum": {"$round": [{"$divide": ["$n", 7]}, 2]}}}}])),
+    "$sample of ten": lambda db, size: list(db.many.aggregate([{"$sample": {"size": 10}}])),
+}
+
+
+def measure(sides, sizes, runs, least_s):
+    for name, operation in OPERATIONS.items():
+        cpu_ms = {kind: [] for kind in sides}
+        for size in sizes:
+            for side in sides.values():
+                reset(side.db, size)
+                operation(side.db, size)
+            found = {kind: [] for kind in sides}
+            for _ in range(runs):
+                for kind, side in sides.items():
+                    before, count = side.cpu_s(), 0
+                    while count == 0 or side.cpu_s() - before < least_s:
+                        operation(side.db, size)
+                        count += 1
+                    found[kind].append((side.cpu_s() - before) / count * 1e3)
+            for kind, each in found.items():
+                cpu_ms[kind].append(statistics.median(each))
+        shown = ", ".join("%s %s ms" % (kind, " → ".join("%.2f" % ms for ms in each)) for kind, each in cpu_ms.items())
+        print("%s: %s" % (name, shown), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--marula", required=True, help="the program")
+    parser.add_argument("--mongod", help="the mongod to measure in the same run")
+    parser.add_argument("--folder", help="where the data is (a temporary folder)")
+    parser.add_argument("--runs", type=int, default=3, help="of each operation; medians are shown (%(default)s)")
+    parser.add_argument("--smoke", action="store_true", help="everything, with tiny inputs")
+    options = parser.parse_args()
+    sizes, runs, least_s = ((10, 40), 1, 0.0) if options.smoke else ((2_000, 8_000), options.runs, 0.3)
+    folder = tempfile.mkdtemp(prefix="growth-", dir=options.folder)
+    programs = {"Marula": [options.marula, "serve"], **({"mongod": [options.mongod]} if options.mongod else {})}
+    try:
+        with contextlib.ExitStack() as stack:
+            sides = {kind: stack.enter_context(contextlib.closing(Side(words, folder))) for kind, words in programs.items()}
+            for side in sides.values():
+                side.db = pymongo.MongoClient("127.0.0.1", side.port, directConnection=True).bench
+            print("server CPU at sizes %d and %d" % sizes, flush=True)
+            measure(sides, sizes, runs, least_s)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
