@@ -55,6 +55,16 @@ pub(super) fn run(
         answer_error(server, Some(request), &error, reply);
         return Step::Reply;
     }
+    let on_pool = call.thread == CallThread::Pool;
+    // On the pool it continues the operation that started before the move, as does a request that
+    // has waited.
+    match on_pool && connection.operation.has_begun() {
+        true => connection.operation.resume(),
+        false => begin(server, connection, request),
+    }
+    if on_pool {
+        describe(connection, request);
+    }
     // A transaction does not notice a statement that is not permitted.
     let needs = match check::check(server, connection, request) {
         Ok(needs) => needs,
@@ -82,16 +92,6 @@ pub(super) fn run(
         }
         None => None,
     };
-    let on_pool = call.thread == CallThread::Pool;
-    // On the pool it continues the operation that started before the move, as does a request that
-    // has waited.
-    match on_pool && connection.operation.has_begun() {
-        true => connection.operation.resume(),
-        false => begin(server, connection, request),
-    }
-    if on_pool {
-        describe(connection, request);
-    }
     let stamp_before = command.takes_write_concern.then(|| server.db.moment());
     let operation = connection.operation.clone();
     // A read that waits for documents is idle meanwhile; a write that waits is slow.
