@@ -6,20 +6,16 @@
 The cost of each should grow with its size, that is fourfold, and not with the square of it. `--smoke` runs everything with tiny inputs
 and measures nothing.
 """
-import argparse
-import contextlib
 import itertools
 import os
-import shutil
 import statistics
 import sys
-import tempfile
 
 import pymongo
 from bson import Decimal128
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests"))
-from production import Side  # noqa: E402
+from production import client_of, comparison, started  # noqa: E402
 
 NUMBERS = itertools.count()
 
@@ -88,25 +84,13 @@ def measure(sides, sizes, runs, least_s):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--marula", required=True, help="the program")
-    parser.add_argument("--mongod", help="the mongod to measure in the same run")
-    parser.add_argument("--folder", help="where the data is (a temporary folder)")
-    parser.add_argument("--runs", type=int, default=3, help="of each operation; medians are shown (%(default)s)")
-    parser.add_argument("--smoke", action="store_true", help="everything, with tiny inputs")
-    options = parser.parse_args()
+    options = comparison(__doc__, 3, "operation")
     sizes, runs, least_s = ((10, 40), 1, 0.0) if options.smoke else ((2_000, 8_000), options.runs, 0.3)
-    folder = tempfile.mkdtemp(prefix="growth-", dir=options.folder)
-    programs = {"Marula": [options.marula, "serve"], **({"mongod": [options.mongod]} if options.mongod else {})}
-    try:
-        with contextlib.ExitStack() as stack:
-            sides = {kind: stack.enter_context(contextlib.closing(Side(words, folder))) for kind, words in programs.items()}
-            for side in sides.values():
-                side.db = pymongo.MongoClient("127.0.0.1", side.port, directConnection=True).bench
-            print("server CPU at sizes %d and %d" % sizes, flush=True)
-            measure(sides, sizes, runs, least_s)
-    finally:
-        shutil.rmtree(folder)
+    with started(options, "growth-") as sides:
+        for side in sides.values():
+            side.db = client_of(side).bench
+        print("server CPU at sizes %d and %d" % sizes, flush=True)
+        measure(sides, sizes, runs, least_s)
 
 
 if __name__ == "__main__":

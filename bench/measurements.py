@@ -6,20 +6,15 @@
 200,000 measurements of 20 sensors in some 1,100 buckets; the two servers answer each query in turn, and their answers must be the
 same. `--smoke` runs everything with tiny inputs and measures nothing.
 """
-import argparse
-import contextlib
 import os
 import random
-import shutil
 import statistics
 import sys
-import tempfile
 from datetime import datetime, timedelta
 
-import pymongo
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests"))
-from production import Side  # noqa: E402
+from production import client_of, comparison, started  # noqa: E402
 
 START = datetime(2026, 1, 1)
 HOUR = timedelta(hours=1)
@@ -72,7 +67,7 @@ def load(readings, count):
 
 def measure(sides, count, runs, repeats, indexes):
     for side in sides.values():
-        database = pymongo.MongoClient("127.0.0.1", side.port, directConnection=True).bench
+        database = client_of(side).bench
         database.drop_collection("readings")
         side.readings = database.create_collection("readings", timeseries={"timeField": "t", "metaField": "m"})
         load(side.readings, count)
@@ -93,23 +88,11 @@ def measure(sides, count, runs, repeats, indexes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--marula", required=True, help="the program")
-    parser.add_argument("--mongod", help="the mongod to measure in the same run")
-    parser.add_argument("--folder", help="where the data is (a temporary folder)")
-    parser.add_argument("--runs", type=int, default=5, help="of each query; medians are shown (%(default)s)")
-    parser.add_argument("--smoke", action="store_true", help="everything, with tiny inputs")
-    options = parser.parse_args()
+    options = comparison(__doc__, 5, "query")
     count, repeats, runs = (2_000, 1, 1) if options.smoke else (200_000, 20, options.runs)
-    folder = tempfile.mkdtemp(prefix="measurements-", dir=options.folder)
-    programs = {"Marula": [options.marula, "serve"], **({"mongod": [options.mongod]} if options.mongod else {})}
-    try:
-        with contextlib.ExitStack() as stack:
-            sides = {kind: stack.enter_context(contextlib.closing(Side(words, folder))) for kind, words in programs.items()}
-            for indexes in ([], [("m.sensor", 1), ("t", -1)]):
-                measure(sides, count, runs, repeats, indexes)
-    finally:
-        shutil.rmtree(folder)
+    with started(options, "measurements-") as sides:
+        for indexes in ([], [("m.sensor", 1), ("t", -1)]):
+            measure(sides, count, runs, repeats, indexes)
 
 
 if __name__ == "__main__":

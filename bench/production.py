@@ -67,6 +67,25 @@ class Side(server.Server):
         shutil.rmtree(self.dbpath, ignore_errors=True)
 
 
+def comparison(doc, runs, what):
+    """The arguments of a script that measures both kinds of servers, read; `runs` is the number of runs of each `what`."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--marula", required=True, help="the program")
+    parser.add_argument("--mongod", help="the mongod to measure in the same run")
+    parser.add_argument("--folder", help="where the data is (a temporary folder)")
+    parser.add_argument("--runs", type=int, default=runs, help="of each %s; medians are shown (%%(default)s)" % what)
+    parser.add_argument("--smoke", action="store_true", help="everything, with tiny inputs")
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def started(options, prefix):
+    """The servers of a comparison, by their kinds."""
+    programs = {"Marula": [options.marula, "serve"], **({"mongod": [options.mongod]} if options.mongod else {})}
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=options.folder) as folder, contextlib.ExitStack() as stack:
+        yield {kind: stack.enter_context(contextlib.closing(Side(words, folder))) for kind, words in programs.items()}
+
+
 def client_of(side, **options):
     return pymongo.MongoClient("127.0.0.1", side.port, directConnection=True, **options)
 

@@ -179,23 +179,16 @@ def test_several_processes_are_measured():
         assert part in done.stdout, done.stdout
 
 
-def test_reads_of_measurements_are_measured(tmp_path):
-    """bench/measurements.py runs to its end with tiny inputs."""
-    command = [sys.executable, os.path.join(server.ROOT, "bench", "measurements.py"), "--smoke", "--folder", tmp_path,
+@pytest.mark.parametrize("script, parts", [
+    ("measurements.py", ("the latest 100: Marula", "the latest of each sensor, index on sensor and time: Marula")),
+    ("growth.py", ("bulkWrite of upserts: Marula", "$sample of ten: Marula")),
+])
+def test_operations_are_measured(tmp_path, script, parts):
+    """These scripts run to their ends with tiny inputs."""
+    command = [sys.executable, os.path.join(server.ROOT, "bench", script), "--smoke", "--folder", tmp_path,
                "--marula", server.serve_command()[0]]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    for part in ("the latest 100: Marula", "the latest of each sensor, index on sensor and time: Marula"):
-        assert part in done.stdout, done.stdout
-    assert not list(tmp_path.iterdir())
-
-
-def test_growth_is_measured(tmp_path):
-    """bench/growth.py runs to its end with tiny inputs."""
-    command = [sys.executable, os.path.join(server.ROOT, "bench", "growth.py"), "--smoke", "--folder", tmp_path,
-               "--marula", server.serve_command()[0]]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for part in ("bulkWrite of upserts: Marula", "$sample of ten: Marula"):
+    for part in parts:
         assert part in done.stdout, done.stdout
     assert not list(tmp_path.iterdir())

@@ -26,6 +26,7 @@ pub mod plan_cache;
 pub mod session;
 pub mod storage_error;
 mod stored_document;
+pub mod sweep;
 pub mod time_series;
 pub mod transaction;
 pub mod unit;

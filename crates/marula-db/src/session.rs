@@ -9,7 +9,7 @@
 //! ```text
 //! key    0x05 lsid (id, and uid where there is one)
 //! value  { txn: <long>, at: <date>, done: [ { lo: <int>, hi: <int>, op: <string>, …result }, … ] }
-//!        { …, pages: <int> }             the first results are in this number of full pages
+//!        { …, pages: <long> }            the first results are in this number of full pages
 //!        { txn: <long>, at: <date>, done: [], committed: true }      a client's transaction
 //! key    0x0b lsid page
 //! value  { txn: <long>, done: [ … ] }

@@ -106,7 +106,8 @@ pub(crate) struct Ended<'a, 'r> {
     pub changed: KeyChanges,
     /// Its plan.
     pub report: Option<PlanReport>,
-    /// The statement of an update or a delete that has only one, as it is shown.
+    /// The statement of an update or a delete that has only one, as it is shown, unless statements
+    /// are recorded one by one.
     pub only: Option<DocBuf>,
     /// The command that opened its cursor.
     pub origin: Option<DocBuf>,
@@ -145,7 +146,7 @@ impl Ended<'_, '_> {
     /// Writes the lines of the log: for an update or a delete also one for its only statement, or,
     /// where a profiled database has the statements recorded, for each slow one.
     fn log(&self, statements: &[Statement]) {
-        let alone = if statements.is_empty() { self.only_statement() } else { None };
+        let alone = self.only_statement();
         for statement in statements.iter().filter(|it| self.server.profiling.concerns(it.took)) {
             self.log_statement(statement, statement.report.as_ref());
         }

@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use marula_db::sweep;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::net::service::{Disconnected, Wake};
@@ -43,9 +44,6 @@ impl Waiter {
         self.until > now && !self.disconnected.get()
     }
 }
-
-/// The number of waiters from which on those that wait no longer are removed.
-const KEPT: usize = 64;
 
 impl State {
     fn change(&mut self, until: Option<Instant>) {
@@ -107,7 +105,7 @@ impl Primacy {
         // A wake that is dropped rings.
         if state.changes == seen {
             let waiters = &mut state.waiters;
-            if waiters.len() >= KEPT && waiters.len().is_power_of_two() {
+            if sweep::is_due(waiters.len()) {
                 let now = Instant::now();
                 waiters.retain(|waiter| waiter.waits(now));
             }

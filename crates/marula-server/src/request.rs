@@ -510,7 +510,11 @@ impl<'a> Request<'a> {
 
     fn check_fields(&self) -> Result<()> {
         let name = self.command.name;
-        if self.message.sequences().next().is_some() && WITHOUT_SEQUENCES.contains(&name) {
+        let reads_sequences =
+            matches!(self.command.kind, Kind::Insert | Kind::Update | Kind::Delete)
+                || name == "bulkWrite";
+        let has_others = !reads_sequences && self.message.sequences().next().is_some();
+        if has_others && WITHOUT_SEQUENCES.contains(&name) {
             return Err(no_sequences(name));
         }
         let (place, fields, is_strict) = match self.command.fields {
@@ -530,9 +534,6 @@ impl<'a> Request<'a> {
             }
         }
         // Other commands ignore them.
-        let reads_sequences =
-            matches!(self.command.kind, Kind::Insert | Kind::Update | Kind::Delete)
-                || self.command.name == "bulkWrite";
         for sequence in self.message.sequences().filter(|_| is_strict && reads_sequences) {
             fields::check(place, fields, sequence.name, Type::Array)?;
         }

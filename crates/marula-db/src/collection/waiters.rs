@@ -6,12 +6,10 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::Collection;
+use crate::sweep;
 
 /// A function called once when documents are inserted.
 pub type Listener = Box<dyn FnOnce() + Send>;
-
-/// The number of listeners from which on expired ones are removed.
-const LISTENERS_KEPT: usize = 64;
 
 /// The number of inserts at some moment: see [`Collection::on_insert`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +37,7 @@ impl Collection {
             drop(listeners);
             return listener();
         }
-        if listeners.len() >= LISTENERS_KEPT && listeners.len().is_power_of_two() {
+        if sweep::is_due(listeners.len()) {
             let now = Instant::now();
             listeners.retain(|(until, _)| *until > now);
         }

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use super::Entries;
 use crate::collection::Listener;
+use crate::sweep;
 
 /// The changes that a listener is interested in.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -41,9 +42,6 @@ struct Waiting {
 #[derive(Default)]
 pub(super) struct Listeners(Mutex<Vec<Waiting>>);
 
-/// The number of listeners from which on expired ones are removed.
-const KEPT: usize = 64;
-
 impl Listeners {
     /// Adds a listener, or calls it at once if there is news already.
     pub(super) fn add(
@@ -58,7 +56,7 @@ impl Listeners {
             drop(waiting);
             return listener();
         }
-        if waiting.len() >= KEPT && waiting.len().is_power_of_two() {
+        if sweep::is_due(waiting.len()) {
             let now = Instant::now();
             waiting.retain(|other| other.until > now);
         }

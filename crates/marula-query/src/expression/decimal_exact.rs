@@ -3,10 +3,7 @@
 
 use dec::Rounding;
 use marula_bson::Decimal128;
-use marula_bson::decimal128::{COEFFICIENT_MAX, DIGITS_MAX, Parts};
-
-/// The greatest power of ten in 128 bits.
-const POWER_MAX: u32 = 38;
+use marula_bson::decimal128::{COEFFICIENT_MAX, Parts};
 
 /// The sum.
 pub(super) fn sum(left: Decimal128, right: Decimal128) -> Option<Decimal128> {
@@ -61,19 +58,14 @@ pub(super) fn quantized(
     let Parts::Finite { negative, exponent: own, coefficient } = number.parts() else {
         return None;
     };
-    let coefficient = match own.cmp(&exponent) {
-        std::cmp::Ordering::Less => {
-            let dropped = exponent.abs_diff(own);
-            match 10_u128.checked_pow(dropped) {
-                Some(unit) => {
-                    let (whole, rest) = (coefficient / unit, coefficient % unit);
-                    whole + u128::from(rounds_up(whole, rest, unit, rounding)?)
-                }
-                // All digits are dropped, and the number is less than half of the unit.
-                None => 0,
-            }
-        }
-        _ => at(coefficient, own, exponent)?,
+    let coefficient = if own >= exponent {
+        at(coefficient, own, exponent)?
+    } else if let Some(unit) = 10_u128.checked_pow(exponent.abs_diff(own)) {
+        let (whole, rest) = (coefficient / unit, coefficient % unit);
+        whole + u128::from(rounds_up(whole, rest, unit, rounding)?)
+    } else {
+        // All digits are dropped, and the number is less than half of the unit.
+        0
     };
     Decimal128::from_parts(Parts::Finite { negative, exponent, coefficient })
 }
@@ -124,11 +116,10 @@ fn rounds_up(whole: u128, rest: u128, unit: u128, rounding: Rounding) -> Option<
 
 /// The coefficient for a lower exponent, if it fits.
 fn at(coefficient: u128, exponent: i32, lower: i32) -> Option<u128> {
-    let digits = exponent.abs_diff(lower);
     if coefficient == 0 {
         return Some(0);
     }
-    let power = 10_u128.checked_pow(digits).filter(|_| digits <= DIGITS_MAX.min(POWER_MAX))?;
+    let power = 10_u128.checked_pow(exponent.abs_diff(lower))?;
     coefficient.checked_mul(power).filter(|&coefficient| coefficient <= COEFFICIENT_MAX)
 }
 

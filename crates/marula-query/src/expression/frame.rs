@@ -164,16 +164,7 @@ impl Arena {
         &self,
         values: impl IntoIterator<Item = RawValue<'v>>,
     ) -> Result<Value<'_>> {
-        let bytes = self.filled(|out| {
-            let mut writer = ArrayWriter::new(out);
-            let mut size = 0;
-            for value in values {
-                self.check_growth(&mut size, value.bytes().len())?;
-                writer.push_raw(value);
-            }
-            Ok(())
-        })?;
-        Ok(Value::Array(Doc::trusted(bytes)))
+        self.array_of(|out| values.into_iter().try_for_each(|value| out.push_raw(value)))
     }
 
     /// Checks the limits before a value of `size` bytes grows by an element of `bytes`.
@@ -262,6 +253,14 @@ impl Items<'_> {
     pub fn push(&mut self, value: Value<'_>) -> Result<()> {
         self.arena.check_growth(&mut self.size, size_of_value(value))?;
         self.writer.push(value);
+        Ok(())
+    }
+
+    /// Appends an undecoded element.
+    #[inline]
+    pub fn push_raw(&mut self, value: RawValue<'_>) -> Result<()> {
+        self.arena.check_growth(&mut self.size, value.bytes().len())?;
+        self.writer.push_raw(value);
         Ok(())
     }
 }

@@ -12,30 +12,70 @@ use crate::meter;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ValueSet {
     values: Vec<ValueBuf>,
-    table: HashTable<usize>,
+    table: Table,
+}
+
+/// The positions of values in a list, by their hashes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    positions: HashTable<usize>,
     hashing: DefaultHashBuilder,
+}
+
+impl Table {
+    /// The positions of these distinct values.
+    pub(crate) fn of(values: &[ValueBuf], collator: Option<&dyn Collator>) -> Self {
+        let mut table = Table::default();
+        for (at, value) in values.iter().enumerate() {
+            table.add(hash(&table.hashing, value.get(), collator), at, values, collator);
+        }
+        table
+    }
+
+    /// Returns whether the value is among `values`.
+    pub(crate) fn contains(
+        &self,
+        values: &[ValueBuf],
+        value: Value<'_>,
+        collator: Option<&dyn Collator>,
+    ) -> bool {
+        self.has(hash(&self.hashing, value, collator), values, value, collator)
+    }
+
+    fn has(
+        &self,
+        hash: u64,
+        values: &[ValueBuf],
+        value: Value<'_>,
+        collator: Option<&dyn Collator>,
+    ) -> bool {
+        let same = |&at: &usize| order::equal(values[at].get(), value, collator);
+        self.positions.find(hash, same).is_some()
+    }
+
+    fn add(&mut self, hash: u64, at: usize, values: &[ValueBuf], collator: Option<&dyn Collator>) {
+        let rehash = |&at: &usize| hash_of(&self.hashing, values, at, collator);
+        self.positions.insert_unique(hash, at, rehash);
+    }
 }
 
 impl ValueSet {
     /// Adds a value. Returns the bytes that it takes, zero if it exists already.
     pub(crate) fn insert(&mut self, value: Value<'_>, collator: Option<&dyn Collator>) -> usize {
-        let hash = hash(&self.hashing, value, collator);
-        let same = |&at: &usize| order::equal(self.values[at].get(), value, collator);
-        if self.table.find(hash, same).is_some() {
+        let hash = hash(&self.table.hashing, value, collator);
+        if self.table.has(hash, &self.values, value, collator) {
             return 0;
         }
         let kept = value.to_buf();
         let size = kept.as_raw().bytes().len() + size_of::<ValueBuf>() + size_of::<usize>();
-        let rehash = |&at: &usize| hash_of(&self.hashing, &self.values, at, collator);
-        self.table.insert_unique(hash, self.values.len(), rehash);
+        self.table.add(hash, self.values.len(), &self.values, collator);
         self.values.push(kept);
         size
     }
 
     /// Returns whether the value is in the set.
     pub(crate) fn contains(&self, value: Value<'_>, collator: Option<&dyn Collator>) -> bool {
-        let same = |&at: &usize| order::equal(self.values[at].get(), value, collator);
-        self.table.find(hash(&self.hashing, value, collator), same).is_some()
+        self.table.contains(&self.values, value, collator)
     }
 
     /// The values in insertion order.

@@ -3,14 +3,13 @@
 use std::cmp::Ordering;
 use std::sync::OnceLock;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
-use marula_bson::order::{compare, equal};
+use marula_bson::order::compare;
 use marula_bson::{Collator, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::node::{Compare, CompareOp, Predicate};
 use super::parse::Parser;
-use crate::expression::set;
+use crate::expression::set::Table;
 use crate::meter;
 use crate::regex::Regex;
 
@@ -34,35 +33,6 @@ pub struct InList {
 
 /// The number of values from which on a hash is faster than a binary search.
 const HASHED_MIN: usize = 32;
-
-/// The positions of values by their hashes.
-#[derive(Clone, Debug)]
-struct Table {
-    positions: HashTable<usize>,
-    hashing: DefaultHashBuilder,
-}
-
-impl Table {
-    fn of(values: &[ValueBuf], collator: Option<&dyn Collator>) -> Table {
-        let hashing = DefaultHashBuilder::default();
-        let hash_at = |&at: &usize| set::hash(&hashing, values[at].get(), collator);
-        let mut positions = HashTable::with_capacity(values.len());
-        for at in 0..values.len() {
-            positions.insert_unique(hash_at(&at), at, hash_at);
-        }
-        Table { positions, hashing }
-    }
-
-    fn contains(
-        &self,
-        values: &[ValueBuf],
-        value: Value<'_>,
-        collator: Option<&dyn Collator>,
-    ) -> bool {
-        let hash = set::hash(&self.hashing, value, collator);
-        self.positions.find(hash, |&at| equal(values[at].get(), value, collator)).is_some()
-    }
-}
 
 impl InList {
     /// Sorts the values and removes duplicates.

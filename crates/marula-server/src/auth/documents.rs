@@ -81,27 +81,30 @@ impl<'s> Documents<'s> {
 
     /// Returns the documents for which `is_wanted` is true, by name and then by database.
     pub(crate) fn list(&self, of: Of, is_wanted: &dyn Fn(&Name) -> bool) -> Result<Vec<DocBuf>> {
-        let Some(collection) = self.collection(of) else { return Ok(Vec::new()) };
         let mut found = Vec::new();
-        let mut cursor = collection.scan(self.unit().view(), Direction::Forward)?;
-        while cursor.advance()? {
-            if let Some(name) = name_of(of, cursor.doc()).filter(|name| is_wanted(name)) {
-                found.push((name, cursor.doc().to_buf()));
+        self.each(&of.namespace(), &mut |doc| {
+            if let Some(name) = name_of(of, doc).filter(|name| is_wanted(name)) {
+                found.push((name, doc.to_buf()));
             }
-        }
+        })?;
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(found.into_iter().map(|(_, doc)| doc).collect())
     }
 
     /// Returns all documents of another collection.
     pub(crate) fn all(&self, ns: &Namespace) -> Result<Vec<DocBuf>> {
-        let Some(collection) = self.db.collection(ns) else { return Ok(Vec::new()) };
         let mut found = Vec::new();
+        self.each(ns, &mut |doc| found.push(doc.to_buf()))?;
+        Ok(found)
+    }
+
+    fn each(&self, ns: &Namespace, visit: &mut dyn FnMut(Doc<'_>)) -> Result<()> {
+        let Some(collection) = self.db.collection(ns) else { return Ok(()) };
         let mut cursor = collection.scan(self.unit().view(), Direction::Forward)?;
         while cursor.advance()? {
-            found.push(cursor.doc().to_buf());
+            visit(cursor.doc());
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Inserts a document; returns false if its user or role exists already.
@@ -161,14 +164,10 @@ impl<'s> Documents<'s> {
         self.rewrite(of, name, &|old, out| write_edited(old, &edits(old), out))
     }
 
-    /// Replaces a document, but not its `_id`. Returns whether there is a document.
+    /// Replaces a document by one with the same `_id`. Returns whether there is a document.
     pub(crate) fn replace(&self, of: Of, name: &Name, by: Doc<'_>) -> Result<bool> {
-        self.rewrite(of, name, &|old, out| {
-            let id = old.iter().filter(|field| field.name == "_id");
-            let others = by.iter().filter(|field| field.name != "_id");
-            id.chain(others).for_each(|field| {
-                out.append_raw(field.name, field.value);
-            });
+        self.rewrite(of, name, &|_, out| {
+            out.append_elements(by.elements_bytes());
         })
     }
 

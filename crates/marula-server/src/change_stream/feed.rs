@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use marula_db::oplog::Scope;
+use marula_db::sweep;
 use marula_error::Result;
 use marula_query::stage::Shows;
 use parking_lot::Mutex;
@@ -27,9 +28,6 @@ use super::token::{Position, Version};
 
 /// The size of the events that a feed keeps before it reads on.
 const KEPT_BYTES: usize = 256 * 1024;
-
-/// The number of feeds from which on those without streams are removed.
-const FEEDS_KEPT: usize = 64;
 
 /// The feeds of all open streams.
 #[derive(Default)]
@@ -65,7 +63,7 @@ impl Feeds {
         if let Some(feed) = feeds.get(&key).and_then(Weak::upgrade) {
             return Some(feed);
         }
-        if feeds.len() >= FEEDS_KEPT && feeds.len().is_power_of_two() {
+        if sweep::is_due(feeds.len()) {
             feeds.retain(|_, feed| feed.strong_count() > 0);
         }
         let feed = Arc::new(Feed::of(reading.another()));

@@ -133,7 +133,7 @@ impl Merge<'_> {
                 });
             });
             if !self.documents.insert(of, stored.as_doc())? && self.drops {
-                self.documents.replace(of, &name, doc)?;
+                self.documents.replace(of, &name, stored.as_doc())?;
             }
         }
         for name in left {

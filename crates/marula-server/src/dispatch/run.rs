@@ -322,7 +322,7 @@ fn record_end(
             examined,
             changed,
             report: operation.tally.take_plan_report().filter(|_| shows_plan),
-            only: only_statement(request),
+            only: if statements.is_none() { only_statement(request) } else { None },
             origin,
         };
         ended.report(statements);
