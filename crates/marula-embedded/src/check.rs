@@ -4,7 +4,7 @@ use marula_storage::{Direction, Error, KeyRange, Result, Space};
 use rust_rocksdb::ReadOptions;
 
 use crate::engine::Engine;
-use crate::scan::open_cursor;
+use crate::scan::{BEFORE_ALL, open_cursor};
 
 /// The maximum number of faults reported per space; the first ones show what is wrong.
 const LINES_MAX: usize = 100;
@@ -32,10 +32,10 @@ pub(crate) fn check(engine: &Engine) -> Result<Vec<String>> {
 /// Walks a space and reports keys that do not ascend.
 fn check_order(engine: &Engine, space: Space) -> Result<Vec<String>> {
     let mut options = ReadOptions::default();
-    // A walk over everything must not evict the blocks of other readers.
+    // A walk over everything must not evict the blocks of other readers, and relies on no gaps.
     options.fill_cache(false);
     let range = KeyRange { start: Vec::new(), end: vec![0xFF; 64] };
-    let mut cursor = open_cursor(engine, options, space, &range, Direction::Forward);
+    let mut cursor = open_cursor(engine, (BEFORE_ALL, options), space, &range, Direction::Forward);
     let mut last: Option<Vec<u8>> = None;
     let mut wrong = Vec::new();
     while cursor.advance()? && wrong.len() < LINES_MAX {

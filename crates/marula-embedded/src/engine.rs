@@ -18,6 +18,7 @@ use crate::error::{closed, from_rocksdb};
 use crate::estimate::Estimates;
 use crate::fixed_view::{FixedView, OpenViews};
 use crate::folder::Folder;
+use crate::gaps::Gaps;
 use crate::health::Health;
 use crate::held_files::{self, Files};
 use crate::log_cut::{self, ReadablePart};
@@ -29,7 +30,7 @@ use crate::many;
 use crate::opened::Opened;
 use crate::options::EmbeddedOptions;
 use crate::record_cache::{CacheLookup, RecordCache};
-use crate::scan::open_cursor;
+use crate::scan::open_newest;
 use crate::statistics;
 use crate::sync::Sync;
 use crate::txn::EmbeddedTxn;
@@ -51,6 +52,8 @@ pub(crate) struct Engine {
     pub(crate) db: Opened,
     pub(crate) cache: Cache,
     pub(crate) records: RecordCache,
+    /// Ranges without keys, which scans step over.
+    pub(crate) gaps: Gaps,
     pub(crate) health: Arc<Health>,
     pub(crate) read_options: ReadOptions,
     pub(crate) write_options: WriteOptions,
@@ -141,6 +144,7 @@ impl Embedded {
             db,
             cache,
             records: options.record_cache(),
+            gaps: Gaps::default(),
             health,
             read_options: many::read_options(),
             write_options: WriteOptions::default(),
@@ -269,7 +273,7 @@ impl View for Embedded {
         direction: Direction,
     ) -> Result<Box<dyn Cursor + 'r>> {
         self.check_open()?;
-        Ok(open_cursor(&self.engine, ReadOptions::default(), space, range, direction))
+        Ok(open_newest(&self.engine, space, range, direction))
     }
 }
 

@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 
 use marula_storage::{Direction, KeyRange, RangeStats, Result, Space};
 use parking_lot::Mutex;
-use rust_rocksdb::{Range, ReadOptions, SizeApproximationOptions};
+use rust_rocksdb::{Range, SizeApproximationOptions};
 
 use crate::engine::Engine;
 use crate::error::from_rocksdb;
 use crate::options::name_of;
-use crate::scan::open_cursor;
+use crate::scan::open_newest;
 
 /// The maximum number of bisection steps for a split point; each halves the interval of keys.
 const BISECTIONS: usize = 40;
@@ -165,7 +165,7 @@ fn scale(count: u64, scope: u64, whole: u64) -> u64 {
 /// The first and last key of a range; `None` if it has fewer than two.
 fn ends(engine: &Engine, space: Space, range: &KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let end = |direction| -> Result<Option<Vec<u8>>> {
-        let mut cursor = open_cursor(engine, ReadOptions::default(), space, range, direction);
+        let mut cursor = open_newest(engine, space, range, direction);
         Ok(if cursor.advance()? { Some(cursor.key().to_vec()) } else { None })
     };
     let (Some(first), Some(last)) = (end(Direction::Forward)?, end(Direction::Backward)?) else {

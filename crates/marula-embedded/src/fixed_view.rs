@@ -83,7 +83,8 @@ impl View for FixedView {
     ) -> Result<Box<dyn Cursor + 'r>> {
         let mut options = ReadOptions::default();
         options.set_snapshot(&self.snapshot);
-        Ok(open_cursor(&self.store.engine, options, space, range, direction))
+        let moment = self.moment;
+        Ok(open_cursor(&self.store.engine, (moment, options), space, range, direction))
     }
 }
 

@@ -15,6 +15,7 @@ mod error;
 mod estimate;
 mod fixed_view;
 mod folder;
+mod gaps;
 mod health;
 mod held_files;
 mod log_cut;

@@ -65,6 +65,7 @@ impl Embedded {
             let mut options = WriteOptions::default();
             // All of it is flushed at the end, before anything says that the store is whole.
             options.disable_wal(true);
+            let _writing = Space::ALL.map(|space| self.engine.gaps.fill_all(space));
             let batch = WriteBatch::from_data(&bytes);
             self.engine.db.write_opt(&batch, &options).map_err(from_rocksdb)?;
         }

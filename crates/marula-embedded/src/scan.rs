@@ -1,6 +1,9 @@
 //! Cursors.
 //!
-//! A cursor is a RocksDB iterator bounded to its range; key and value stay in the pinned block.
+//! A cursor is a RocksDB iterator bounded to its range; key and value stay in the pinned block. It
+//! steps over [gaps](crate::gaps), and a first step that takes long finds new ones.
+
+use std::time::{Duration, Instant};
 
 use marula_storage::{Cursor, Direction, KeyRange, Result, Space};
 use rust_rocksdb::{DBRawIterator, ReadOptions};
@@ -9,8 +12,21 @@ use crate::engine::Engine;
 use crate::error::from_rocksdb;
 use crate::prefetch;
 
+/// The time of a first step that probably walked over many tombstones.
+const SLOW_STEP: Duration = Duration::from_micros(20);
+
+/// The time of the same step, repeated without waiting for the disk, that certainly did.
+const SLOW_STEP_AGAIN: Duration = Duration::from_micros(10);
+
+/// The sequence number of a view for which no gap counts.
+pub(crate) const BEFORE_ALL: u64 = 0;
+
 /// A cursor over one range.
 pub(crate) struct EmbeddedCursor<'r> {
+    engine: &'r Engine,
+    space: Space,
+    /// The sequence number of the view, or one before it.
+    moment: u64,
     iterator: DBRawIterator<'r>,
     range: KeyRange,
     direction: Direction,
@@ -30,15 +46,35 @@ enum Position {
     AfterEnd,
 }
 
+/// Moves to the last entry before `key`.
+fn move_before(iterator: &mut DBRawIterator<'_>, key: &[u8]) {
+    iterator.seek_for_prev(key);
+    if iterator.key() == Some(key) {
+        iterator.prev();
+    }
+}
+
 const NOTHING: &[u8] = &[];
 
 /// A cursor over an empty range. RocksDB's bounds must not cross.
 struct EmptyCursor;
 
-/// Opens a cursor. `options` name a snapshot or are the defaults; the bounds are added to them.
+/// Opens a cursor over the newest state.
+pub(crate) fn open_newest<'r>(
+    engine: &'r Engine,
+    space: Space,
+    range: &KeyRange,
+    direction: Direction,
+) -> Box<dyn Cursor + 'r> {
+    let moment = engine.db.latest_sequence_number();
+    open_cursor(engine, (moment, ReadOptions::default()), space, range, direction)
+}
+
+/// Opens a cursor over a view: a sequence number that is not later, and options that name its
+/// snapshot or are the defaults; the bounds are added to them.
 pub(crate) fn open_cursor<'r>(
     engine: &'r Engine,
-    mut options: ReadOptions,
+    (moment, mut options): (u64, ReadOptions),
     space: Space,
     range: &KeyRange,
     direction: Direction,
@@ -49,7 +85,12 @@ pub(crate) fn open_cursor<'r>(
     options.set_iterate_lower_bound(range.start.as_slice());
     options.set_iterate_upper_bound(range.end.as_slice());
     let iterator = engine.db.raw_iterator_cf_opt(engine.column(space), options);
+    // Additions to counters put keys that no gap takes account of.
+    let moment = if space == Space::Catalog { BEFORE_ALL } else { moment };
     Box::new(EmbeddedCursor {
+        engine,
+        space,
+        moment,
         iterator,
         range: range.clone(),
         direction,
@@ -61,6 +102,77 @@ pub(crate) fn open_cursor<'r>(
 }
 
 impl EmbeddedCursor<'_> {
+    /// Moves to the end of the range at which the cursor begins.
+    fn seek_first(&mut self) {
+        match self.direction {
+            Direction::Forward => {
+                let start = std::mem::take(&mut self.range.start);
+                self.seek_from(&start);
+                self.range.start = start;
+            }
+            Direction::Backward => {
+                let end = std::mem::take(&mut self.range.end);
+                self.seek_before(&end);
+                self.range.end = end;
+            }
+        }
+    }
+
+    /// Moves to the first entry at or after `key`.
+    fn seek_from(&mut self, key: &[u8]) {
+        let known = self.engine.gaps.around(self.space, key, self.moment);
+        let from = known.as_ref().map_or(key, |known| &known.end);
+        let is_slow = self.is_slow(|iterator| iterator.seek(from));
+        debug_assert!(self.agrees(|iterator| iterator.seek(key)), "a gap has no keys");
+        if is_slow {
+            let start = known.map_or_else(|| key.to_vec(), |known| known.start);
+            let end = self.iterator.key().unwrap_or(&self.range.end).to_vec();
+            self.note_empty(KeyRange { start, end });
+        }
+    }
+
+    /// Moves to the last entry before `key`.
+    fn seek_before(&mut self, key: &[u8]) {
+        let known = self.engine.gaps.before(self.space, key, self.moment);
+        let before = known.as_ref().map_or(key, |known| &known.start);
+        let is_slow = self.is_slow(|iterator| move_before(iterator, before));
+        debug_assert!(self.agrees(|iterator| move_before(iterator, key)), "a gap has no keys");
+        if is_slow {
+            let end = known.map_or_else(|| key.to_vec(), |known| known.end);
+            let after = |found: &[u8]| [found, &[0]].concat();
+            let start = self.iterator.key().map_or_else(|| self.range.start.clone(), after);
+            self.note_empty(KeyRange { start, end });
+        }
+    }
+
+    /// Returns whether another step from the start leads to the same entry.
+    fn agrees(&mut self, step: impl Fn(&mut DBRawIterator<'_>)) -> bool {
+        let found = self.iterator.key().map(<[u8]>::to_vec);
+        step(&mut self.iterator);
+        self.iterator.key() == found.as_deref()
+    }
+
+    /// Returns whether a step walks over many tombstones. It is repeated if it took long: the
+    /// second time it does not wait for the disk.
+    #[inline]
+    fn is_slow(&mut self, step: impl Fn(&mut DBRawIterator<'_>)) -> bool {
+        let mut times = |limit| {
+            let began = Instant::now();
+            step(&mut self.iterator);
+            began.elapsed() >= limit
+        };
+        times(SLOW_STEP) && times(SLOW_STEP_AGAIN)
+    }
+
+    /// Notes that the view has no entry in a range.
+    #[cold]
+    fn note_empty(&self, empty: KeyRange) {
+        if self.moment != BEFORE_ALL && empty.start < empty.end && self.iterator.status().is_ok() {
+            let newest = || self.engine.db.latest_sequence_number();
+            self.engine.gaps.note_empty(self.space, empty, self.moment, newest);
+        }
+    }
+
     /// Reads the position after a move.
     #[inline]
     fn update_position(&mut self) -> Result<bool> {
@@ -91,8 +203,7 @@ impl Cursor for EmbeddedCursor<'_> {
             (Position::AfterEnd, _) => return self.update_at_end(),
             (Position::On, Direction::Forward) => self.iterator.next(),
             (Position::On, Direction::Backward) => self.iterator.prev(),
-            (Position::BeforeStart, Direction::Forward) => self.iterator.seek(&self.range.start),
-            (Position::BeforeStart, Direction::Backward) => self.iterator.seek_to_last(),
+            (Position::BeforeStart, _) => self.seek_first(),
         }
         let is_on = self.update_position()?;
         if is_on && self.fetches_ahead {
@@ -103,9 +214,10 @@ impl Cursor for EmbeddedCursor<'_> {
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
         match self.direction {
-            Direction::Forward => self.iterator.seek(key.max(self.range.start.as_slice())),
-            Direction::Backward if *key >= *self.range.end => self.iterator.seek_to_last(),
-            Direction::Backward => self.iterator.seek_for_prev(key),
+            Direction::Forward if *key <= *self.range.start => self.seek_first(),
+            Direction::Forward => self.seek_from(key),
+            Direction::Backward if *key >= *self.range.end => self.seek_first(),
+            Direction::Backward => self.seek_before(&[key, &[0]].concat()),
         }
         self.update_position()
     }

@@ -11,6 +11,7 @@ use rust_rocksdb::WriteBatch;
 
 use crate::engine::Embedded;
 use crate::error::{closed, from_rocksdb};
+use crate::gaps::Writing;
 use crate::record_cache::RecordName;
 
 /// The size of an empty batch: its sequence number and count.
@@ -37,6 +38,8 @@ pub(crate) struct EmbeddedTxn<'s> {
     /// The written records that the cache may hold, and the cleared ranges of records.
     names: Vec<RecordName>,
     cleared: Vec<KeyRange>,
+    /// Since the first key that is put. Declared after the batch, as the latches.
+    writing: Option<Writing<'s>>,
     // Declared after the batch: the latches are released after the write.
     held: HeldStripes<'s>,
 }
@@ -50,7 +53,7 @@ impl<'s> EmbeddedTxn<'s> {
         let kept = BATCHES.with_borrow_mut(Vec::pop);
         let (batch, names) =
             kept.unwrap_or_else(|| (WriteBatch::with_capacity_bytes(4096), Vec::new()));
-        EmbeddedTxn { store, since, batch, names, cleared: Vec::new(), held }
+        EmbeddedTxn { store, since, batch, names, cleared: Vec::new(), writing: None, held }
     }
 
     /// Records that a key is written.
@@ -77,6 +80,9 @@ impl Txn for EmbeddedTxn<'_> {
 
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
         self.note_write(space, key);
+        let gaps = &self.store.engine.gaps;
+        self.writing.get_or_insert_with(|| gaps.enter());
+        gaps.fill(space, key);
         self.batch.put_cf(self.store.engine.column(space), key, value);
     }
 

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use marula_storage::{Direction, Error, KeyRange, Result, Space};
 use rust_rocksdb::{
-    BottommostLevelCompaction, CompactOptions, IngestExternalFileOptions, ReadOptions,
-    SstFileWriter, WriteBatch,
+    BottommostLevelCompaction, CompactOptions, IngestExternalFileOptions, SstFileWriter, WriteBatch,
 };
 
 use crate::clock::Clock;
 use crate::engine::{Embedded, Engine};
 use crate::error::from_rocksdb;
-use crate::scan::open_cursor;
+use crate::scan::open_newest;
 
 /// The maximum size of an ingested file, so that later compactions need not rewrite all of it.
 const INGEST_FILE_BYTES: u64 = 128 << 20;
@@ -35,6 +34,7 @@ type Next<'n> = &'n mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool>;
 /// keys are written through the log instead, which costs more.
 pub(crate) fn ingest(engine: &Engine, space: Space, next: Next) -> Result<()> {
     let _files = engine.files.change();
+    let _writing = engine.gaps.fill_all(space);
     if let Some(clock) = &engine.clock {
         return write_logged(engine, clock, space, next);
     }
@@ -134,7 +134,7 @@ pub(crate) fn drop_range(engine: &Engine, space: Space, range: &KeyRange) -> Res
         engine.db.delete_file_in_range_cf(column, &range.start, &last).map_err(from_rocksdb)?;
         engine.health.files_version.fetch_add(1, Ordering::Relaxed);
     }
-    let mut cursor = open_cursor(engine, ReadOptions::default(), space, range, Direction::Forward);
+    let mut cursor = open_newest(engine, space, range, Direction::Forward);
     // An unreadable range can still be dropped.
     if matches!(cursor.advance(), Ok(false)) {
         return Ok(());

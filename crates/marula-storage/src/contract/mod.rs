@@ -39,7 +39,7 @@ pub use model::random_writes_match_a_model;
 pub use reads::{
     cursors_go_both_ways, cursors_keep_to_their_range, cursors_pass_keys, cursors_see_one_moment,
     cursors_seek, fixed_views_never_move, get_many_holds_what_it_read, get_many_keeps_positions,
-    keys_are_ordered_bytes, reads_never_go_back, spaces_are_apart,
+    keys_are_ordered_bytes, queues_lose_no_key, reads_never_go_back, spaces_are_apart,
 };
 pub use upkeep::{
     check_finds_nothing_wrong, compaction_keeps_the_data, compaction_stops_on_request,
@@ -58,7 +58,7 @@ macro_rules! for_each_promise {
         $callback! {
             keys_are_ordered_bytes spaces_are_apart get_many_keeps_positions
             get_many_holds_what_it_read
-            cursors_pass_keys reads_never_go_back
+            cursors_pass_keys reads_never_go_back queues_lose_no_key
             cursors_go_both_ways cursors_keep_to_their_range cursors_seek cursors_see_one_moment
             fixed_views_never_move
             commits_are_atomic undone_when_dropped later_writes_win clear_range_clears_what_it_should

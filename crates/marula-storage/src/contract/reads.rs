@@ -1,6 +1,7 @@
 //! Promises about reads, cursors and snapshots.
 
 use std::thread;
+use std::time::Duration;
 
 use super::*;
 
@@ -345,4 +346,65 @@ pub fn reads_never_go_back(open: Open) {
         };
         (0..3).for_each(|by| drop(scope.spawn(move || reader(by))));
     });
+}
+
+/// Whoever takes the first or the last key of a range again and again gets each, whatever has been
+/// deleted there, and wherever others put new ones in the meantime. Views opened on the way still
+/// show the keys of their moment.
+pub fn queues_lose_no_key(open: Open) {
+    const PRODUCERS: u8 = 2;
+    const KEYS: usize = 1_000;
+    for direction in [Direction::Forward, Direction::Backward] {
+        let store = Fixture::new(open);
+        let queue = KeyRange::prefix(b"queue");
+        let produce = |producer: u8| {
+            let mut random = Random::new(producer.into());
+            for _ in 0..KEYS {
+                let place = random.next().to_be_bytes();
+                let key = [b"queue", &place[..], &[producer]].concat();
+                let mut txn = store.begin();
+                txn.put(Space::Indexes, &key, b"");
+                if random.next() % 8 == 0 {
+                    thread::sleep(Duration::from_micros(200));
+                }
+                txn.commit().expect("a commit succeeds");
+            }
+        };
+        let mut views = Vec::new();
+        let mut taken = 0;
+        thread::scope(|scope| {
+            for producer in 0..PRODUCERS {
+                scope.spawn(move || produce(producer));
+            }
+            while taken < KEYS * usize::from(PRODUCERS) {
+                let mut txn = store.begin();
+                {
+                    let cursor = store.cursor(Space::Indexes, &queue, direction);
+                    let mut cursor = cursor.expect("a cursor opens");
+                    if !cursor.advance().expect("a cursor advances") {
+                        thread::yield_now();
+                        continue;
+                    }
+                    txn.delete(Space::Indexes, cursor.key());
+                }
+                txn.commit().expect("a commit succeeds");
+                taken += 1;
+                if taken % 200 == 0 {
+                    let view = store.view();
+                    let shown = scan(&*view, Space::Indexes, &queue, Direction::Forward);
+                    views.push((view, shown));
+                }
+            }
+        });
+        assert_eq!(scan(&*store, Space::Indexes, &queue, direction), []);
+        for (view, shown) in &views {
+            for direction in [Direction::Forward, Direction::Backward] {
+                let mut found = scan(&**view, Space::Indexes, &queue, direction);
+                if direction == Direction::Backward {
+                    found.reverse();
+                }
+                assert_eq!(found, *shown, "{direction:?}");
+            }
+        }
+    }
 }
