@@ -112,6 +112,12 @@ const COUNTER_MERGES_MAX: usize = 16;
 /// one in twenty is found.
 const UNCACHE_AGGRESSIVENESS: u32 = 300;
 
+/// A file is compacted soon if this many of so many consecutive entries are tombstones, over which
+/// every scan walks. An update of an indexed field writes one tombstone and one entry, fewer than
+/// that.
+const TOMBSTONES_MANY: usize = 3072;
+const TOMBSTONES_AMONG: usize = 4096;
+
 impl EmbeddedOptions {
     /// The default options for a store at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -211,6 +217,14 @@ impl EmbeddedOptions {
         // again, and the blocks of the new file reuse their memory, which the kernel then need not
         // clear.
         options.set_uncache_aggressiveness(UNCACHE_AGGRESSIVENESS);
+        // After many documents were deleted, scans would cost as much as before until four such
+        // files have come together.
+        let ratio_unused = 0.0;
+        options.add_compact_on_deletion_collector_factory(
+            TOMBSTONES_AMONG,
+            TOMBSTONES_MANY,
+            ratio_unused,
+        );
         options.set_block_based_table_factory(&self.table(space, cache));
         options
     }

@@ -105,6 +105,34 @@ mod tests {
     }
 
     #[test]
+    fn tombstones_of_many_deletes_are_gone_soon_after() {
+        let folder = Folder::new();
+        let store = Embedded::open(EmbeddedOptions::new(folder.path())).expect("the store opens");
+        let keys = || (0..2 * KEYS_MIN).map(u64::to_be_bytes);
+        let mut txn = store.begin();
+        keys().for_each(|key| txn.put(Space::Indexes, &key, b"entry"));
+        txn.commit().expect("it is written");
+        let wait_until = |entries: u64| {
+            let begin = Instant::now();
+            loop {
+                let files = store.engine.db.live_files().expect("the files are known");
+                let files = files.iter().filter(|file| file.column_family_name == "indexes");
+                let found: u64 = files.map(|file| file.num_entries).sum();
+                if found == entries {
+                    break;
+                }
+                assert!(begin.elapsed() < Duration::from_secs(60), "{found} entries stay");
+                thread::sleep(Duration::from_millis(50));
+            }
+        };
+        wait_until(2 * KEYS_MIN);
+        let mut txn = store.begin();
+        keys().for_each(|key| txn.delete(Space::Indexes, &key));
+        txn.commit().expect("it is written");
+        wait_until(0);
+    }
+
+    #[test]
     fn a_memtable_settles_when_it_is_large_and_grows_slowly() {
         for (before, keys, expected) in [
             (0, 0, false),
