@@ -447,3 +447,35 @@ def test_samples_of_large_collections_are_random_and_distinct(c, size):
     found = {doc["_id"] for doc in c.aggregate([{"$sample": {"size": 100}}])}
     assert len(found) == 100
     assert {doc["_id"] for doc in c.aggregate([{"$sample": {"size": 5_000}}])} == {doc["_id"] for doc in c.find()}
+
+
+@pytest.mark.parametrize(
+    "documents, step, created",
+    [
+        # One step from the partition's first document, if that is within the bounds.
+        ([(1, -10)], 11, [(1, 1)]),
+        ([(1, -10), (1, -5)], 14, [(1, 4)]),
+        ([(1, -10)], 15, []),
+        # From the lower bound otherwise, and if a document is within the bounds.
+        ([(1, -10)], 10, [(1, 0)]),
+        ([(1, -1), (1, 3)], 100, [(1, 0)]),
+        # Of successive documents below the bounds only the first begins a partition.
+        ([(1, 1), (2, -10), (3, -10), (4, -10)], 4, [(1, 0), (1, 4), (2, 0), (2, 4)]),
+        ([(1, -10), (2, 1), (3, -10), (4, -10), (5, 1), (6, -10)], 11,
+         [(1, 1), (2, 0), (3, 1), (5, 0), (6, 1)]),
+    ],
+)
+def test_partitions_below_the_bounds_of_densify(c, documents, step, created):
+    c.insert_many([{"_id": n, "p": p, "t": t} for n, (p, t) in enumerate(documents)])
+    densify = {"field": "t", "partitionByFields": ["p"], "range": {"step": step, "bounds": [0, 5]}}
+    found = c.aggregate([{"$densify": densify}, {"$match": {"_id": {"$exists": False}}}, {"$sort": {"p": 1, "t": 1}}])
+    assert [(doc["p"], doc["t"]) for doc in found] == created
+
+
+def test_months_of_densify_continue_from_a_day_before_the_bounds(c):
+    at = datetime.datetime
+    c.insert_one({"p": 1, "t": at(2020, 1, 30)})
+    bounds = [at(2020, 2, 1), at(2020, 5, 1)]
+    densify = {"field": "t", "partitionByFields": ["p"], "range": {"step": 1, "unit": "month", "bounds": bounds}}
+    found = [doc["t"] for doc in c.aggregate([{"$densify": densify}])]
+    assert found == [at(2020, 1, 30), at(2020, 2, 29), at(2020, 3, 29), at(2020, 4, 29)]

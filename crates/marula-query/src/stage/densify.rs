@@ -280,7 +280,7 @@ impl Stage for Densify {
             bytes_max: env.context.limits.densify_bytes_max,
             share: Share::default(),
             partitions: Partitions::default(),
-            has_begun: false,
+            is_below: false,
             is_done: false,
             first: None,
             last: None,
@@ -417,7 +417,8 @@ fn value_at<'d>(document: Doc<'d>, path: &Path) -> Option<Value<'d>> {
 struct Partition {
     /// The fields that identify the partition.
     fields: DocBuf,
-    /// The last value on the grid that has a document.
+    /// The last value on the grid that has a document; the partition's first one while its
+    /// documents are below explicit bounds.
     last: Option<ValueBuf>,
     /// The next value on the grid; `None` if it exceeds the range of dates.
     next: Option<ValueBuf>,
@@ -490,8 +491,8 @@ struct Densifying {
     /// The memory of the partitions.
     share: Share,
     partitions: Partitions,
-    /// Whether a document has reached the explicit bounds.
-    has_begun: bool,
+    /// Whether the last document was below the explicit bounds.
+    is_below: bool,
     /// Whether all values within explicit bounds exist; later documents are passed through.
     is_done: bool,
     /// The first and the last value of all documents.
@@ -524,11 +525,11 @@ impl Densifying {
             Bounds::Explicit(lower, _) => lower.clone(),
         };
         if let Bounds::Explicit(lower, _) = &stage.bounds {
-            let is_below = order::compare(value, lower.get(), None).is_lt();
-            // While all documents are below the bounds, only the first partition is stored.
-            let is_first = self.partitions.all.is_empty();
-            self.has_begun |= !is_below;
-            if is_below && !self.has_begun && !is_first {
+            let was_below = self.is_below;
+            self.is_below = order::compare(value, lower.get(), None).is_lt();
+            // As in mongod, of successive documents below the bounds only the first may begin a
+            // partition.
+            if self.is_below && was_below {
                 return Ok(None);
             }
         }
@@ -555,7 +556,8 @@ impl Densifying {
                     next = stage.next(rounded.get());
                 }
                 let fields = fields.clone();
-                let partition = Partition { fields, last: None, next };
+                let last = self.is_below.then(|| value.clone());
+                let partition = Partition { fields, last, next };
                 let at = self.partitions.insert(partition, &self.context);
                 if self.partitions.size > self.bytes_max {
                     return Err(too_much_memory(self.bytes_max));
@@ -630,6 +632,24 @@ impl Densifying {
         }
     }
 
+    /// Begins a partition of which no document has reached the explicit bounds: one step after its
+    /// first document, unless that is below the bounds too. A document within the bounds would
+    /// have put the grid at their lower end.
+    fn leave_from_below(&mut self, partition: usize) {
+        let stage = &*self.stage;
+        let Bounds::Explicit(lower, _) = &stage.bounds else { return };
+        let partition = &mut self.partitions.all[partition];
+        let is_below = |value: &ValueBuf| order::compare(value.get(), lower.get(), None).is_lt();
+        let Some(first) = partition.last.as_ref().filter(|last| is_below(last)) else { return };
+        if stage.partition_by.is_empty() {
+            return;
+        }
+        let next = stage.next(first.get());
+        if !next.as_ref().is_some_and(is_below) {
+            partition.next = next;
+        }
+    }
+
     /// Creates the values that are missing after the last document, up to the end that all
     /// partitions share.
     fn make_rest(&mut self, mut partition: usize) -> Result<bool> {
@@ -663,6 +683,7 @@ impl Densifying {
                 partition += 1;
                 continue;
             }
+            self.leave_from_below(partition);
             if self.make(partition, None, &end, is_inclusive)? {
                 self.phase = Phase::After { partition };
                 return Ok(true);
