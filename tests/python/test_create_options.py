@@ -23,6 +23,10 @@ SERIES = {"timeseries": {"timeField": "t"}}
         ({"collation": {"locale": "en"}, "idIndex": {"key": {"_id": 1}, "name": "_id_",
                                                      "collation": {"locale": "fr"}}}, 2),
         ({**SERIES, "flags": 1}, 72),
+        ({**SERIES, "storageEngine": {"x": {}}}, 72),
+        ({**SERIES, "storageEngine": {"wiredTiger": {}}}, None),
+        ({**SERIES, "indexOptionDefaults": {"a": 1}}, 40415),
+        ({**SERIES, "indexOptionDefaults": {"storageEngine": {"x": {}}}}, 72),
         ({"timeseries": None}, None),
         ({"size": 4096, "timeseries": None}, 72),
         ({"clusteredIndex": None}, 14),
@@ -52,6 +56,14 @@ def options_of(db, name):
 def test_options_are_listed_in_mongods_order(db):
     db.command("create", "n", validator={"a": 1}, collation={"locale": "en"}, changeStreamPreAndPostImages={"enabled": True})
     assert list(options_of(db, "n")) == ["changeStreamPreAndPostImages", "validator", "collation"]
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_images_are_listed_if_they_are_enabled(db, is_enabled):
+    images = {"enabled": is_enabled}
+    db.command("create", "c", changeStreamPreAndPostImages=images)
+    [listed] = db.list_collections(filter={"name": "c"})
+    assert listed["options"] == ({"changeStreamPreAndPostImages": images} if is_enabled else {})
 
 
 def test_a_clustered_index_is_listed_with_the_collation(db):

@@ -153,9 +153,11 @@ pub(super) fn create(
     if let Some(Value::Document(time_series)) = request.arg("timeseries")
         && !is_bucket_name(&ns)
     {
+        check_nested(request)?;
         check_view(context, request, &ns)?;
         time_series::check(request, &ns, time_series)?;
         check_expiry(context, request)?;
+        check_engines(request)?;
         if request.arg("temp").is_some() {
             return Err(temp());
         }
@@ -245,6 +247,7 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     }
     check_expiry(context, request)?;
     check_nested(request)?;
+    check_engines(request)?;
     if let (Some(Value::Document(id_index)), Some(_)) =
         (request.arg("idIndex"), request.arg("autoIndexId"))
     {
@@ -275,7 +278,9 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
     if request.arg("autoIndexId").is_some() {
         out.append("autoIndexId", true);
     }
-    if let Some(images) = request.arg("changeStreamPreAndPostImages") {
+    if let Some(Value::Document(images)) = request.arg("changeStreamPreAndPostImages")
+        && images.get("enabled").is_some_and(|enabled| enabled.is_truthy())
+    {
         out.append("changeStreamPreAndPostImages", images);
     }
     for name in ["storageEngine", "indexOptionDefaults", "validator"] {
@@ -438,6 +443,11 @@ fn check_nested(request: &Request<'_>) -> Result<()> {
             fields::check_doc(&format!("create.{name}"), fields, value)?;
         }
     }
+    Ok(())
+}
+
+/// Checks the storage engines that the options name.
+fn check_engines(request: &Request<'_>) -> Result<()> {
     let engines = |options: Option<Value<'_>>| match options.and_then(|options| options.as_doc()) {
         Some(engines) => check_known_engines(engines),
         None => Ok(()),
