@@ -215,6 +215,64 @@ def test_bad_buckets_harm_no_one(db, m):
     assert m.count_documents({"s": 1}) == 3
 
 
+@pytest.mark.parametrize("keys", [[("s", 1), ("v", 1)], [("v", -1), ("s.x", 1)], [("s", 1), ("t", 1)]])
+@pytest.mark.parametrize("meta", [[1, 2], [], {"x": [1, 2]}, [{"x": 1}, {"x": 2}]])
+def test_an_array_in_the_meta_value_may_be_indexed_beside_a_measurement(m, keys, meta):
+    before, after = {"t": at(0), "s": meta, "v": 1}, {"t": at(1), "s": meta}
+    m.insert_one(before)
+    m.create_index(keys, name="i")
+    m.insert_one(after)
+    for query in ({}, {"s": meta}, {"s": meta, "v": 1}):
+        found = sum(doc["s"] == meta for doc in m.find(query, hint="i"))
+        assert found == (1 if "v" in query else 2), query
+    if "v" in dict(keys):
+        with pytest.raises(WriteError) as error:
+            m.insert_one({"t": at(2), "s": meta, "v": [1]})
+        assert error.value.code == 5930501
+
+
+@pytest.mark.parametrize(
+    "key, options, code",
+    [
+        ({"s": 1}, {"partialFilterExpression": {"s": 1}, "collation": {"locale": "en"}}, 85),
+        ({"s": 1}, {"partialFilterExpression": {}, "collation": {"locale": "simple"}}, 85),
+        ({"v": "2dsphere"}, {"collation": {"locale": "en"}}, 67),
+        ({"s": 1, "v": "2dsphere"}, {"collation": {"locale": "en"}}, 67),
+        ({"v": "2dsphere"}, {"collation": {"locale": "simple"}}, None),
+        ({"s": "2dsphere"}, {"collation": {"locale": "en"}}, None),
+    ],
+)
+def test_options_of_an_index_on_measurements_go_together(db, m, key, options, code):
+    index = {"key": key, "name": "i", **options}
+    if code is None:
+        db.command("createIndexes", "m", indexes=[index])
+        return
+    with pytest.raises(OperationFailure) as error:
+        db.command("createIndexes", "m", indexes=[index])
+    assert error.value.code == code
+
+
+@pytest.mark.parametrize(
+    "condition, reason",
+    [
+        ({"v": None}, "can't handle comparison to null: { v: { $eq: null } }"),
+        ({"v": {"$gt": [1]}}, "operand can't be an object or array: { v: { $gt: [ 1 ] } }"),
+        ({"v": {"$in": [{"x": 1}]}}, "operand can't be an object or array: { v: { $eq: { x: 1 } } }"),
+        ({"t": 5}, "can't handle comparison of time field to a non-Date type: { t: { $eq: 5 } }"),
+        ({"t": {"$in": [at(0), 5]}}, "can't handle comparison of time field to a non-Date type: { t: { $eq: 5 } }"),
+        ({"v": {"$in": [1, None]}}, "can't handle {$eq: null} predicate (inside $in predicate): { v: { $in: [ null, 1 ] } }"),
+        ({"$or": [{"s": 1}, {"v": {"$type": 2}}]}, "can't handle this predicate: { v: { $type: [ 2 ] } }"),
+        ({"s": {"$type": 2}, "v": {"$ne": 1}}, "can't handle this predicate: { v: { $not: { $eq: 1 } } }"),
+    ],
+)
+def test_a_partial_index_has_a_condition_that_buckets_can_meet(m, condition, reason):
+    with pytest.raises(OperationFailure) as error:
+        m.create_index("s", partialFilterExpression=condition)
+    assert error.value.code == 5916301
+    prefix = "Error translating non-metadata time-series predicate to operate on buckets: "
+    assert error.value.details["errmsg"] == prefix + reason
+
+
 def test_an_index_on_a_measurement_takes_no_array(db, m):
     db.command("createIndexes", "m", indexes=[{"key": {"v": 1}, "name": "v", "unique": False}])
     [index] = [index for index in m.list_indexes() if index["name"] == "v"]

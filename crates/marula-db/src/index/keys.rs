@@ -306,7 +306,8 @@ impl KeyMaker {
                 moved.push(at);
                 continue;
             };
-            if spec.is_on_measurements() {
+            // The meta value may be an array, or have some.
+            if spec.is_on_measurements() && *part.path.first() != *b"meta" {
                 return Err(measurement_array());
             }
             // The preceding component is the one that names the array.

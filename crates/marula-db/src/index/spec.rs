@@ -10,15 +10,20 @@ mod partial;
 mod requested;
 
 use marula_bson::{Doc, DocBuf, FieldPath, Type, Value, ValueBuf};
-use marula_error::Result;
+use marula_error::{Result, errors};
 use marula_query::collation::Collation;
 use marula_query::context::Context;
 use marula_query::feature_version::FeatureVersion;
 use marula_query::filter::Filter;
 
 use super::kind::IndexKind;
+use super::place::Geography;
 pub(super) use form::Draft;
 pub use requested::IndexRequest;
+
+errors! {
+    places_collation(collation: &Doc<'_>) = CannotCreateIndex, "Index type '2dsphere_bucket' does not support collation: {collation}";
+}
 
 /// One field of an index's key pattern.
 #[derive(Clone, Debug)]
@@ -133,6 +138,16 @@ impl IndexSpec {
         let index = draft.resolve()?;
         index.kind.check_build(&index)?;
         Ok(index)
+    }
+
+    /// Rejects a new index of places in buckets that has a collation.
+    fn without_collated_places(self) -> Result<Self> {
+        match (&self.kind, &self.collation) {
+            (IndexKind::Places(Geography::SphereOfBuckets), Some(collation)) => {
+                Err(places_collation(&collation.to_doc()))
+            }
+            _ => Ok(self),
+        }
     }
 
     /// Checks that mongod makes only when the index is built. [`IndexSpec::parse`] includes them.

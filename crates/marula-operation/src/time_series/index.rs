@@ -18,6 +18,7 @@ errors! {
     no_ttl() = InvalidOptions, "TTL indexes are not supported on time-series collections";
     no_text() = InvalidOptions, "Text indexes are not supported on time-series collections";
     sparse_measurements() = InvalidOptions, "Sparse indexes are not supported on time-series measurements";
+    partial_collation() = IndexOptionsConflict, "On a time-series collection, partialFilterExpression and collation arguments are incompatible";
     no_fields() = CannotCreateIndex, "BadValue: Empty object is not a valid index spec";
     not_an_object(field: &str) = 10_065, "invalid parameter: expected an object ({field})";
     time_kind(key: &Doc<'_>, field: &Element<'_>) = CannotCreateIndex, "BadValue: Invalid index spec for time-series collection: {key}. Indexes on the time field must be ascending or descending (numbers only): {field}";
@@ -55,6 +56,9 @@ pub fn of_buckets(
     if spec.get("expireAfterSeconds").is_some() {
         return Err(no_ttl());
     }
+    if spec.get("partialFilterExpression").is_some() && spec.get("collation").is_some() {
+        return Err(partial_collation());
+    }
     if needs_original && spec.get("sparse").is_some() {
         return Err(sparse_measurements());
     }
@@ -62,6 +66,15 @@ pub fn of_buckets(
         None => None,
         Some(Value::Document(partial)) => Some(bucket_filter(options, partial)?),
         Some(_) => return Err(not_an_object("partialFilterExpression")),
+    };
+    // The client's own collation, which may be the simple one, is stored with all its options.
+    let given = match spec.get("collation") {
+        Some(Value::Document(given)) => Collation::parse(given, "collation").ok(),
+        _ => None,
+    };
+    let collation = match &given {
+        Some(given) => given.as_ref(),
+        None => collation.filter(|_| spec.get("collation").is_none()),
     };
     Ok(DocBuf::build(|out| {
         for Element { name, value } in spec {
@@ -74,9 +87,11 @@ pub fn of_buckets(
         if needs_original || partial.is_some() {
             let mut original = out.begin_doc("originalSpec");
             for Element { name, value } in spec {
-                original.append_raw(name, value);
+                if name != "collation" || given.is_none() {
+                    original.append_raw(name, value);
+                }
             }
-            if let Some(collation) = collation.filter(|_| spec.get("collation").is_none()) {
+            if let Some(collation) = collation {
                 if spec.get("v").is_none() {
                     original.append("v", 2);
                 }
@@ -150,7 +165,10 @@ pub(super) fn meta_path(options: &TimeSeries, path: &str) -> Option<String> {
 fn bucket_filter(options: &TimeSeries, condition: Doc<'_>) -> Result<DocBuf> {
     let context = QueryContext::default();
     let filter = Filter::parse(condition, &context)?;
-    let of = |unpack: &UnpackBucket| unpack.stored_bucket_filter(&filter, &context);
+    let of = |unpack: &UnpackBucket| -> Result<Filter> {
+        unpack.check_stored_filter(&filter, &context)?;
+        Ok(unpack.stored_bucket_filter(&filter, &context))
+    };
     Ok(of_unpacking(options, &context, of)?.to_doc())
 }
 
@@ -162,18 +180,19 @@ pub(super) fn filter_of_buckets(
     collation: Option<&Collation>,
     context: &QueryContext,
 ) -> Result<Filter> {
-    of_unpacking(options, context, |unpack| unpack.bucket_filter(filter, collation, context))
+    let of = |unpack: &UnpackBucket| Ok(unpack.bucket_filter(filter, collation, context));
+    of_unpacking(options, context, of)
 }
 
 /// Returns the filter that is made with the stage that unpacks the buckets.
 fn of_unpacking(
     options: &TimeSeries,
     context: &QueryContext,
-    filter: impl FnOnce(&UnpackBucket) -> Filter,
+    filter: impl FnOnce(&UnpackBucket) -> Result<Filter>,
 ) -> Result<Filter> {
     let pipeline = Pipeline::parse(options.pipeline().as_doc(), context)?;
     match pipeline.stages().first().map(|stage| stage.kind()) {
-        Some(Kind::Unpack(unpack)) => Ok(filter(unpack)),
+        Some(Kind::Unpack(unpack)) => filter(unpack),
         _ => Ok(Filter::everything(context)),
     }
 }

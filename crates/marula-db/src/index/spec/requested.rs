@@ -125,7 +125,10 @@ impl IndexRequest<'_> {
             return IndexSpec::id_index(self.collation);
         }
         let completed = draft.completed();
-        let spec = draft.resolve().map_err(|error| within(error, completed.as_doc()))?;
+        let spec = draft
+            .resolve()
+            .and_then(IndexSpec::without_collated_places)
+            .map_err(|error| within(error, completed.as_doc()))?;
         if let Some(clustered) = self.clustered.filter(|_| !spec.is_id()) {
             let name = clustered.get("name").and_then(|name| name.as_str());
             if name.is_some_and(|name| name == spec.name.as_str()) {

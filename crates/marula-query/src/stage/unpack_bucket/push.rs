@@ -9,13 +9,23 @@
 
 use std::sync::Arc;
 
-use marula_bson::{FieldPath, ObjectId, Type, Value, ValueBuf};
+use marula_bson::{Doc, FieldPath, ObjectId, Type, Value, ValueBuf};
+use marula_error::{Error, Result, errors};
 
 use super::UnpackBucket;
 use crate::collation::Collation;
 use crate::context::Context;
 use crate::filter::{Compare, CompareOp, Filter, Node, PathNode, Predicate};
 use crate::stage::{Kind, Stage};
+
+errors! {
+    compares_null(condition: &Doc<'_>) = 5_916_301, "Error translating non-metadata time-series predicate to operate on buckets: can't handle comparison to null: {condition}";
+    compares_composite(condition: &Doc<'_>) = 5_916_301, "Error translating non-metadata time-series predicate to operate on buckets: operand can't be an object or array: {condition}";
+    compares_time(condition: &Doc<'_>) = 5_916_301, "Error translating non-metadata time-series predicate to operate on buckets: can't handle comparison of time field to a non-Date type: {condition}";
+    null_in_list(condition: &Doc<'_>) = 5_916_301, "Error translating non-metadata time-series predicate to operate on buckets: can't handle {{$eq: null}} predicate (inside $in predicate): {condition}";
+    regex_in_list(condition: &Doc<'_>) = 5_916_301, "Error translating non-metadata time-series predicate to operate on buckets: can't handle $regex predicate (inside $in predicate): {condition}";
+    unknown_to_buckets(condition: &Doc<'_>) = 5_916_301, "Error translating non-metadata time-series predicate to operate on buckets: can't handle this predicate: {condition}";
+}
 
 /// The fields of a bucket with the least and the greatest values of its measurements.
 pub(super) const MIN: &str = "control.min";
@@ -47,6 +57,63 @@ impl UnpackBucket {
     /// from the conditions on the meta value and on the time.
     pub fn stored_bucket_filter(&self, filter: &Filter, context: &Context) -> Filter {
         self.filter_of(filter, Extent::Stored, context)
+    }
+
+    /// Checks that a condition is one of those that the filter of a partial index may have.
+    ///
+    /// Errors: this module's rows.
+    pub fn check_stored_filter(&self, filter: &Filter, context: &Context) -> Result<()> {
+        self.check_stored(filter.root(), context)
+    }
+
+    fn check_stored(&self, node: &Node, context: &Context) -> Result<()> {
+        if self.on_meta(node).is_some() {
+            return Ok(());
+        }
+        let refused = |error: fn(&Doc<'_>) -> Error, node: &Node| {
+            Err(error(&Filter::from_node(node.clone(), context).to_doc().as_doc()))
+        };
+        let (path, predicate) = match node {
+            Node::And(children) | Node::Or(children) => {
+                return children.iter().try_for_each(|child| self.check_stored(child, context));
+            }
+            Node::Path(PathNode { path, predicate }) => (path, predicate),
+            // Filters of indexes have none of these, which is reported later.
+            Node::Expr(_) | Node::Schema(_) | Node::Where(_) | Node::Text(_) => return Ok(()),
+            Node::Nor(_) | Node::Not(_) | Node::AlwaysTrue | Node::AlwaysFalse => {
+                return refused(unknown_to_buckets, node);
+            }
+        };
+        match predicate {
+            Predicate::Compare(Compare { value, .. }) => match value.kind() {
+                Type::Null => refused(compares_null, node),
+                Type::Document | Type::Array => refused(compares_composite, node),
+                kind if kind != Type::DateTime && self.is_time(path) => {
+                    refused(compares_time, node)
+                }
+                _ => Ok(()),
+            },
+            Predicate::In(list) => {
+                if list.values().iter().any(|value| value.kind() == Type::Null) {
+                    return refused(null_in_list, node);
+                }
+                if !list.regexes().is_empty() {
+                    return refused(regex_in_list, node);
+                }
+                list.values().iter().try_for_each(|value| {
+                    let compare = Compare { op: CompareOp::Eq, value: value.clone() };
+                    let predicate = Predicate::Compare(compare);
+                    let equal = Node::Path(PathNode { path: path.clone(), predicate });
+                    self.check_stored(&equal, context)
+                })
+            }
+            Predicate::Exists | Predicate::Geo(_) | Predicate::Near(_) => Ok(()),
+            _ => refused(unknown_to_buckets, node),
+        }
+    }
+
+    fn is_time(&self, path: &FieldPath) -> bool {
+        path.is_single() && *path.first() == *self.time_field
     }
 
     fn filter_of(&self, filter: &Filter, extent: Extent, context: &Context) -> Filter {
@@ -81,7 +148,7 @@ impl UnpackBucket {
             return out.extend(self.of_each(branches, extent));
         }
         let Node::Path(PathNode { path, predicate }) = node else { return };
-        if path.is_single() && *path.first() == *self.time_field {
+        if self.is_time(path) {
             if let Predicate::Compare(Compare { op, value }) = predicate
                 && let Value::DateTime(time_ms) = value.get()
             {
