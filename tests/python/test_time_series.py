@@ -252,6 +252,13 @@ def test_options_of_an_index_on_measurements_go_together(db, m, key, options, co
     assert error.value.code == code
 
 
+@pytest.mark.parametrize("options", [{}, {"2dsphereIndexVersion": 3}])
+def test_the_version_of_an_index_of_places_is_listed_if_it_was_given(db, m, options):
+    db.command("createIndexes", "m", indexes=[{"key": {"v": "2dsphere"}, "name": "i", **options}])
+    listed = [index for index in m.list_indexes() if index["name"] == "i"]
+    assert listed == [{"v": 2, "key": {"v": "2dsphere"}, "name": "i", **options}]
+
+
 @pytest.mark.parametrize(
     "condition, reason",
     [

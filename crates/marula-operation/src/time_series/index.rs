@@ -25,6 +25,8 @@ errors! {
     measurement_kind(key: &Doc<'_>, field: &Element<'_>) = CannotCreateIndex, "BadValue: Invalid index spec for time-series collection: {key}. Indexes on measurement fields must be ascending or descending (numbers only), or '2dsphere': {field}";
 }
 
+const SPHERE_VERSION: &[u8] = b"2dsphereIndexVersion";
+
 /// The specification of the buckets' index that serves one on measurements. `collation` is that of
 /// the collection, which applies if the specification has none.
 ///
@@ -213,6 +215,8 @@ pub fn shown(options: &TimeSeries, spec: Doc<'_>) -> Option<DocBuf> {
             match &**name {
                 b"key" => out.append(name, &key),
                 b"originalSpec" => out,
+                // A version that the client did not give is only in the buckets' specification.
+                SPHERE_VERSION if original.is_some_and(|it| it.get_raw(name).is_none()) => out,
                 b"partialFilterExpression" => append_partial(out, partial),
                 _ => out.append_raw(name, value),
             };
