@@ -108,7 +108,9 @@ impl Maker {
             add("collation", self.collation());
         }
         if self.random.percent(6) {
-            let (name, value) = match self.random.below(6) {
+            let (name, value) = match self.random.below(8) {
+                5 => ("storageEngine", tree! { "wiredTiger" => Tree::Doc(Vec::new()) }),
+                6 => ("indexOptionDefaults", tree! { "storageEngine" => self.inner(1) }),
                 0 => ("capped", Tree::of(self.random.percent(50))),
                 1 => ("size", self.number()),
                 2 => ("max", self.number()),
@@ -215,6 +217,10 @@ impl Maker {
                 self.update_fields(&mut fields, "update");
                 Tree::Doc(fields)
             }
+            18 if form == Form::TimeSeries => {
+                let spec = self.index_on_measurements();
+                tree! { "createIndexes" => "k", "indexes" => Tree::Array(vec![spec]) }
+            }
             18 => {
                 let key = if self.random.percent(30) {
                     self.key_of_text()
@@ -233,6 +239,40 @@ impl Maker {
                 pipeline_on("k", stages)
             }
         }
+    }
+
+    /// Returns an index on a time series: of its meta value, its time and measured values.
+    fn index_on_measurements(&mut self) -> Tree {
+        let mut key: Vec<(String, Tree)> = Vec::new();
+        for _ in 0..self.random.between(1, 2) {
+            let path = *self.random.pick(&["a", "a.x", "t", "b", "b.x", "c"]);
+            let kind = match self.random.below(12) {
+                0 => Tree::of("2dsphere"),
+                1 => Tree::of("hashed"),
+                2..5 => Tree::of(-1),
+                _ => Tree::of(1),
+            };
+            if key.iter().all(|(other, _)| other != path) {
+                key.push((path.to_owned(), kind));
+            }
+        }
+        let mut spec =
+            vec![("key".to_owned(), Tree::Doc(key)), ("name".to_owned(), Tree::of("later"))];
+        // One option: of two mistakes servers may report another first.
+        match self.random.below(8) {
+            0 | 1 => {
+                let condition = self.filter(1);
+                spec.push(("partialFilterExpression".to_owned(), condition));
+                if self.random.percent(15) {
+                    spec.push(("collation".to_owned(), tree! { "locale" => "en" }));
+                }
+            }
+            2 => spec.push(("collation".to_owned(), tree! { "locale" => "en", "strength" => 2 })),
+            3 => spec.push(("sparse".to_owned(), Tree::of(true))),
+            4 => spec.push(("hidden".to_owned(), Tree::of(true))),
+            _ => {}
+        }
+        Tree::Doc(spec)
     }
 
     /// Statements on a time series may name its meta field only; most of those here do.
@@ -264,17 +304,28 @@ impl Maker {
 
     fn coll_mod(&mut self, form: Form) -> Tree {
         let mut fields = vec![("collMod".to_owned(), Tree::of("k"))];
-        let (name, value) = match self.random.below(8) {
+        let (name, value) = match self.random.below(10) {
             0..3 => ("validator", self.validator()),
             3 => ("validationLevel", Tree::of(*self.random.pick(&VALIDATION_LEVELS))),
             4 => ("validationAction", Tree::of(*self.random.pick(&VALIDATION_ACTIONS))),
             5 => ("cappedMax", self.number()),
             6 => ("cappedSize", self.number()),
+            7 | 8 => ("index", self.changed_index()),
             _ if form == Form::TimeSeries => ("timeseries", tree! { "granularity" => "hours" }),
             _ => ("expireAfterSeconds", self.number()),
         };
         fields.push((name.to_owned(), value));
         Tree::Doc(fields)
+    }
+
+    /// Returns the change of one option of an index.
+    fn changed_index(&mut self) -> Tree {
+        let option = *self.random.pick(&["hidden", "prepareUnique", "expireAfterSeconds"]);
+        let value = match option {
+            "expireAfterSeconds" => Tree::of(*self.random.pick(&[1_000_000, i32::MAX])),
+            _ => Tree::of(self.random.percent(70)),
+        };
+        tree! { "name" => "later", option => self.spoiled(value) }
     }
 
     fn out_stage(&mut self) -> Tree {

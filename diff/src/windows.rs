@@ -1,8 +1,12 @@
 //! Stages that read neighbours: `$setWindowFields`, `$fill`, `$densify`.
 
+use marula_bson::Value;
+
 use crate::accumulators::{ACCUMULATORS, ORDERLESS};
 use crate::tree::{Tree, tree};
 use crate::values::{Maker, NAMES};
+
+const DAY_MS: i64 = 86_400_000;
 
 impl Maker {
     /// Returns a `$setWindowFields` whose result does not depend on the order of equal documents.
@@ -178,36 +182,34 @@ impl Maker {
     /// Adds a `$densify`, and a sort after it that distinguishes the new documents.
     pub(crate) fn densify(&mut self, stages: &mut Vec<Tree>) {
         let name = *self.random.pick(&["a", "b", "d", "_id"]);
+        let is_dated = self.random.percent(20);
         // Only values other than numbers, dates and missing ones are rejected: usually such
         // documents are removed before.
         if self.random.percent(80) {
-            let kind = if self.random.percent(70) { "number" } else { "date" };
-            let condition = if self.random.percent(70) {
-                tree! { "$gte" => -200, "$lte" => 200 }
-            } else {
-                tree! { "$type" => kind }
+            let condition = match self.random.percent(70) {
+                true if is_dated => {
+                    let day = |number: i64| Tree::of(Value::DateTime(number * DAY_MS));
+                    tree! { "$gte" => day(-1_000), "$lte" => day(40_000) }
+                }
+                true => tree! { "$gte" => -200, "$lte" => 200 },
+                false => tree! { "$type" => if is_dated { "date" } else { "number" } },
             };
             stages.push(tree! { "$match" => Tree::field(name, condition) });
         }
-        let mut range = tree! {
-            "step" => *self.random.pick(&[1, 3, 25]),
-            "bounds" => match self.random.below(4) {
-                0 => Tree::Array(vec![Tree::of(-3), Tree::of(9)]),
-                1 => Tree::of("partition"),
-                _ => Tree::of("full"),
-            },
-        };
-        if let (Tree::Doc(range), true) = (&mut range, self.random.percent(15)) {
-            let unit = self.expression("unit", 0);
-            range.push(("unit".to_owned(), unit));
-        }
+        let range = if is_dated { self.range_of_dates() } else { self.range_of_numbers() };
         let mut fields = vec![("field".to_owned(), Tree::of(name)), ("range".to_owned(), range)];
         let mut sort = vec![(name.to_owned(), Tree::of(1))];
-        if self.random.percent(30) {
-            let by = *self.random.pick(&["b", "x"]);
-            if by != name {
-                fields.push(("partitionByFields".to_owned(), Tree::Array(vec![Tree::of(by)])));
-                sort.push((by.to_owned(), Tree::of(1)));
+        if self.random.percent(40) {
+            let names: &[&str] = match self.random.below(4) {
+                0 => &["b", "x"],
+                1 => &["x.a"],
+                2 => &["b"],
+                _ => &["x"],
+            };
+            if !names.contains(&name) {
+                let by = names.iter().map(|by| Tree::of(*by)).collect();
+                fields.push(("partitionByFields".to_owned(), Tree::Array(by)));
+                sort.extend(names.iter().map(|by| ((*by).to_owned(), Tree::of(1))));
             }
         }
         if name != "_id" {
@@ -215,5 +217,40 @@ impl Maker {
         }
         stages.push(tree! { "$densify" => Tree::Doc(fields) });
         stages.push(tree! { "$sort" => Tree::Doc(sort) });
+    }
+
+    /// Returns the range of a `$densify` of numbers: also one whose steps lead over its bounds.
+    fn range_of_numbers(&mut self) -> Tree {
+        let mut range = tree! {
+            "step" => *self.random.pick(&[1, 3, 11, 25, 104]),
+            "bounds" => match self.random.below(4) {
+                0 => Tree::Array(vec![Tree::of(-3), Tree::of(9)]),
+                1 => Tree::of("partition"),
+                _ => Tree::of("full"),
+            },
+        };
+        if let (Tree::Doc(range), true) = (&mut range, self.random.percent(5)) {
+            let unit = self.expression("unit", 0);
+            range.push(("unit".to_owned(), unit));
+        }
+        range
+    }
+
+    /// Returns the range of a `$densify` of dates, whose steps are years and months as well.
+    fn range_of_dates(&mut self) -> Tree {
+        let unit = *self.random.pick(&["year", "quarter", "month", "week", "day"]);
+        let step = if unit == "day" { 300 } else { self.random.between(5, 60) as i32 };
+        let bounds = match self.random.below(4) {
+            0 | 1 => {
+                let day = self.random.between(0, 20_000) as i64;
+                let length = *self.random.pick(&[1, 40, 2_000]);
+                Tree::Array(
+                    [day, day + length].map(|day| Tree::of(Value::DateTime(day * DAY_MS))).to_vec(),
+                )
+            }
+            2 => Tree::of("partition"),
+            _ => Tree::of("full"),
+        };
+        tree! { "step" => step, "unit" => unit, "bounds" => bounds }
     }
 }
