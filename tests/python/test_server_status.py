@@ -1,10 +1,12 @@
 """The counters of serverStatus grow with the operations, as in mongod."""
 import contextlib
+import re
 
 import pytest
 import server
+from bson import Code
 from pymongo import MongoClient, ReadPreference
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, OperationFailure
 from pymongo.read_concern import ReadConcern
 
 
@@ -214,3 +216,185 @@ def test_who_waits_for_a_change_of_the_topology_is_forgotten(client):
     for _ in range(300):
         client.admin.command("hello", topologyVersion=version, maxAwaitTimeMS=1)
     assert read(client, "connections/awaitingTopologyChanges") < before + 10
+
+
+def changes(client, work):
+    """The counters that work changes, by path."""
+    def leaves(value, path=""):
+        for name, inner in value.items():
+            if isinstance(inner, dict):
+                yield from leaves(inner, path + name + "/")
+            elif isinstance(inner, int):
+                yield path + name, inner
+    before = dict(leaves(client.admin.command("serverStatus")))
+    work()
+    after = dict(leaves(client.admin.command("serverStatus")))
+    return {path: value - before.get(path, 0) for path, value in after.items() if value != before.get(path, 0)}
+
+
+def refused(db, command):
+    with pytest.raises(OperationFailure):
+        db.command(command)
+
+
+FEW = {"$match": {"_id": {"$lt": 20}}}
+EMIT = {"map": Code("function() { emit(this.a, 1) }"), "reduce": Code("function(k, v) { return Array.sum(v) }")}
+
+
+# Stages that write: opcounters of inserts and updates, documents inserted and updated. Ten of the
+# twenty documents are in the target already.
+@pytest.mark.parametrize("stage, counted", [
+    ({"$out": "other"}, (20, 0, 20, 0)),
+    ({"$merge": "target"}, (0, 20, 0, 10)),
+    ({"$merge": {"into": "target", "whenMatched": "replace"}}, (0, 20, 0, 10)),
+    ({"$merge": {"into": "target", "whenMatched": "keepExisting"}}, (0, 20, 0, 10)),
+    ({"$merge": {"into": "target", "whenMatched": [{"$set": {"z": 1}}]}}, (0, 20, 0, 10)),
+    ({"$merge": {"into": "target", "whenNotMatched": "discard"}}, (0, 20, 0, 10)),
+    ({"$merge": {"into": "fresh", "whenMatched": "fail"}}, (20, 0, 20, 0)),
+], ids=str)
+def test_writes_of_stages_are_counted_as_those_of_commands(client, stage, counted):
+    for name in "target", "fresh", "other":
+        client.test[name].drop()
+    client.test.target.insert_many([{"_id": i} for i in range(10)])
+    found = changes(client, lambda: list(client.test.c.aggregate([FEW, stage])))
+    paths = "opcounters/insert", "opcounters/update", "metrics/document/inserted", "metrics/document/updated"
+    assert tuple(found.get(path, 0) for path in paths) == counted
+    assert found["metrics/cursor/totalOpened"] == 1
+
+
+@pytest.mark.parametrize("out, path", [("other", "opcounters/insert"), ({"merge": "other"}, "opcounters/update"),
+                                       ({"reduce": "other"}, "opcounters/update")], ids=str)
+def test_results_of_map_reduce_are_counted(client, out, path):
+    with goes_up(client, path, 7):
+        client.test.command({"mapReduce": "c", **EMIT, "out": out})
+
+
+def test_documents_count_as_updated_if_they_match(client):
+    with goes_up(client, "metrics/document/updated", 2):
+        client.test.c.update_many({"_id": {"$lt": 2}}, {"$set": {"same": 1}})
+    with goes_up(client, "metrics/document/updated", 2):
+        client.test.c.update_many({"_id": {"$lt": 2}}, {"$set": {"same": 1}})
+    with goes_up(client, "metrics/document/updated", 0):
+        client.test.c.update_one({"_id": "fresh"}, {"$set": {"same": 1}}, upsert=True)
+
+
+def test_cursors_of_pipelines_are_opened_even_for_one_batch(client):
+    cursors = "metrics/cursor/"
+    with goes_up(client, cursors + "totalOpened", 1), goes_up(client, cursors + "moreThanOneBatch", 0), \
+            goes_up(client, cursors + "lifespan/lessThan1Second"):
+        list(client.test.c.aggregate([FEW]))
+    with goes_up(client, cursors + "totalOpened", 1), goes_up(client, cursors + "moreThanOneBatch", 1):
+        list(client.test.c.aggregate([], batchSize=200))
+    with goes_up(client, cursors + "totalOpened", 0):
+        list(client.test.c.find({"_id": {"$lt": 20}}))
+
+
+@pytest.mark.skipif(server.is_mongod(), reason="mongod needs a set for transactions")
+def test_transactions_have_latencies(client):
+    with goes_up(client, "opLatencies/transactions/ops", 2), client.start_session() as session:
+        with session.start_transaction():
+            client.test.c.update_one({"_id": 1}, {"$set": {"t": 1}}, session=session)
+        session.start_transaction()
+        client.test.c.update_one({"_id": 1}, {"$set": {"t": 1}}, session=session)
+        session.abort_transaction()
+
+
+@pytest.mark.parametrize("command, path", [
+    ({"aggregate": "c", "pipeline": [], "cursor": {}, "unknown": 1}, "reads"),
+    ({"find": "c", "maxTimeMS": -1}, "reads"),
+    ({"find": "c", "readConcern": {"level": "unknown"}}, "reads"),
+    ({"insert": "c", "documents": [{}], "unknown": 1}, "writes"),
+    ({"getParameter": 1, "logLevel": 1}, "commands"),
+    ({"commitTransaction": 1}, "commands"),
+    ({"ping": 1, "unknown": 1}, "commands"),
+], ids=str)
+def test_a_command_that_is_not_understood_has_only_a_latency(client, command, path):
+    name = next(iter(command))
+    found = changes(client, lambda: refused(client.test, command))
+    assert not [path for path in found if path.startswith("metrics/commands/%s/" % name)]
+    if name != "aggregate":
+        # mongod counts aggregations by what their stages do.
+        assert found["opLatencies/%s/ops" % path] == (2 if path == "commands" else 1)
+    status = client.admin.command("serverStatus")["metrics"]["commands"]
+    assert not [name for name, counts in status.items() if isinstance(counts, dict) and "rejected" in counts]
+
+
+def test_a_failed_command_counts_as_failed(client):
+    found = changes(client, lambda: refused(client.test, {"find": "c", "filter": {"$unknown": 1}}))
+    assert found["metrics/commands/find/failed"] == found["metrics/commands/find/total"] == 1
+
+
+def test_validators_are_counted(client):
+    path = "metrics/commands/%s/validator/"
+    client.test.validated.drop()
+    with goes_up(client, path % "create" + "total", 3), goes_up(client, path % "create" + "jsonSchema", 1), \
+            goes_up(client, path % "create" + "failed", 1):
+        refused(client.test, {"create": "validated", "validator": {"$unknown": 1}})
+        client.test.command({"create": "validated", "validator": {"$jsonSchema": {"required": ["a"]}}})
+        client.test.validated.drop()
+        client.test.command({"create": "validated", "validator": {"a": 1}})
+        client.test.validated.drop()
+        client.test.command({"create": "validated", "validator": {}})
+        refused(client.test, {"create": "validated", "validator": {"$jsonSchema": {"required": ["a"]}}})
+    with goes_up(client, path % "collMod" + "total", 3), goes_up(client, path % "collMod" + "jsonSchema", 1), \
+            goes_up(client, path % "collMod" + "failed", 1):
+        for validator in {"$jsonSchema": {}}, {"$and": [{"$jsonSchema": {}}]}, {}:
+            client.test.command({"collMod": "validated", "validator": validator})
+        refused(client.test, {"collMod": "validated", "validator": {"$unknown": 1}})
+
+
+# The counts of each request in `operatorCounters` and `aggStageCounters`.
+USES = [
+    ("find", {"filter": {"a": {"$not": {"$gt": 1}}}}, {"match/$not": 1, "match/$gt": 1}),
+    ("find", {"filter": {"a": 1, "b": {"c": 1}}}, {"match/$eq": 2}),
+    ("find", {"filter": {"_id": 1}}, {"match/$eq": 1}),
+    ("find", {"filter": {"a": {"$regex": "x", "$options": "i"}}}, {"match/$regex": 1}),
+    ("find", {"filter": {"a": {"$not": re.compile("x")}}}, {"match/$not": 1, "match/$regex": 1}),
+    ("find", {"filter": {"a": {"$elemMatch": {"b": 1, "$or": [{"c": 1}]}}}},
+     {"match/$elemMatch": 1, "match/$or": 1, "match/$eq": 2}),
+    ("find", {"filter": {"$expr": {"$gt": [{"$add": ["$a", 1]}, 2]}}},
+     {"match/$expr": 1, "expressions/$gt": 1, "expressions/$add": 1}),
+    ("find", {"projection": {"z": {"$add": ["$a", 1]}}}, {}),
+    ("find", {"filter": {"a": {"$gt": 1, "$unknown": 1}}}, {}),
+    ("count", {"query": {"a": {"$gt": 1}}}, {}),
+    ("distinct", {"key": "a", "query": {"a": {"$gt": 1}}}, {}),
+    ("update", {"updates": [{"q": {"a": 1}, "u": {"$set": {"x": 1}}}]}, {"match/$eq": 1}),
+    ("update", {"updates": [{"q": {"a": 1}, "u": {"$pull": {"x": {"$gt": 1}}}}]}, {"match/$eq": 1}),
+    ("update", {"updates": [{"q": {"_id": 1}, "u": [{"$set": {"x": {"$add": [1, "$a"]}}}]}]},
+     {"expressions/$add": 1, "stages/$set": 1}),
+    ("delete", {"deletes": [{"q": {"_id": 1}, "limit": 1}]}, {}),
+    ("delete", {"deletes": [{"q": {"a": -1}, "limit": 1}]}, {"match/$eq": 1}),
+    ("findAndModify", {"query": {"a": {"$gt": 1}}, "update": {"$set": {"x": 1}}}, {"match/$gt": 1}),
+    ("findAndModify", {"query": {"_id": 1}, "update": {"$set": {"x": 1}}}, {}),
+    ("aggregate", {"pipeline": [FEW, {"$facet": {"a": [{"$set": {"z": {"$abs": "$a"}}}]}}], "cursor": {}},
+     {"match/$lt": 1, "stages/$match": 1, "stages/$facet": 1, "stages/$set": 1, "expressions/$abs": 1}),
+    ("aggregate", {"pipeline": [FEW, {"$lookup": {
+        "from": "c", "let": {"x": "$a"}, "pipeline": [{"$match": {"$expr": {"$eq": ["$_id", "$$x"]}}}], "as": "y"}}],
+        "cursor": {}},
+     {"match/$lt": 1, "match/$expr": 1, "expressions/$eq": 1, "stages/$match": 2, "stages/$lookup": 1}),
+]
+
+
+@pytest.mark.parametrize("name, fields, counted", USES, ids=str)
+def test_operators_and_stages_are_counted_once_for_each_place(client, name, fields, counted):
+    def run():
+        with contextlib.suppress(OperationFailure):
+            client.test.command({name: "c", **fields})
+    found = {path.removeprefix("metrics/").replace("operatorCounters/", "").replace("aggStageCounters", "stages"): n
+             for path, n in changes(client, run).items() if "operatorCounters" in path or "aggStageCounters" in path}
+    assert found == counted
+
+
+def test_stages_and_operators_of_views_are_counted_with_those_that_read_them(client):
+    client.test.shown.drop()
+    with goes_up(client, "metrics/aggStageCounters/$set", 0):
+        client.test.create_collection("shown", viewOn="c", pipeline=[{"$set": {"z": {"$abs": "$a"}}}])
+    with goes_up(client, "metrics/aggStageCounters/$set"), goes_up(client, "metrics/operatorCounters/expressions/$abs"):
+        list(client.test.shown.aggregate([{"$limit": 1}]))
+
+
+def test_what_failed_operations_examined_is_not_counted(client):
+    client.test.mixed.drop()
+    client.test.mixed.insert_many([{"a": 1}, {"a": "x"}])
+    with goes_up(client, "metrics/queryExecutor/scannedObjects", 0):
+        refused(client.test, {"find": "mixed", "filter": {"$expr": {"$add": ["$a", 1]}}})

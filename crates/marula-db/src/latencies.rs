@@ -77,7 +77,8 @@ impl Default for Latency {
 }
 
 impl Latency {
-    fn add(&self, took: Took) {
+    /// Counts an operation.
+    pub fn add(&self, took: Took) {
         self.us.fetch_add(took.us, Ordering::Relaxed);
         self.ranges[took.range].fetch_add(1, Ordering::Relaxed);
     }

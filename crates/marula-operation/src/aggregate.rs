@@ -160,7 +160,8 @@ impl<'a> AggregateOp<'a> {
             Pipeline::check_form(stages, db.feature_version())?;
             return Err(error);
         }
-        let context = self.context(env, ns, collection.as_deref())?;
+        let mut context = self.context(env, ns, collection.as_deref())?;
+        context.counts_uses = true;
         views::check_joined(db, ns.db(), stages, &context)?;
         let below = || views::check_resolved(db, ns, stages, &context);
         if first_name(stages) == "$changeStream" {
@@ -175,6 +176,7 @@ impl<'a> AggregateOp<'a> {
             }
             parsed => parsed?,
         };
+        context.counts_uses = false;
         views::check_unions(db, ns.db(), stages, &context)?;
         Ok((pipeline, context))
     }
@@ -298,8 +300,10 @@ impl Prepared<'_> {
         hint: Option<Hint>,
     ) -> Result<Self> {
         context.subject = Some(subject(ns, false));
+        context.counts_uses = true;
         let below = || views::check_resolved(db, ns, stages, &context);
         let pipeline = Pipeline::parse_after(stages, &context, below)?;
+        context.counts_uses = false;
         let hint = HintField::Parsed(hint);
         Ok(Prepared { hint, ..Prepared::new(ns, pipeline, context, false) })
     }

@@ -7,7 +7,7 @@ use marula_db::session::Done;
 use marula_db::write::check_delete_in_transaction;
 use marula_db::{Collection, Namespace, WriteOp};
 use marula_error::{Error, Result};
-use marula_plan::{Execution, Query, Wording, without_collection};
+use marula_plan::{Execution, Query, Wording, query, without_collection};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 
@@ -111,8 +111,10 @@ impl<'a> DeleteOp<'a> {
         env: &Env<'_>,
         collection: Option<&Collection>,
     ) -> Result<(Filter, QueryContext)> {
-        let context = env.context(collection, self.collation, self.let_variables)?;
+        let mut context = env.context(collection, self.collation, self.let_variables)?;
+        context.counts_uses = query::id_equality(self.query).is_none();
         let mut filter = Filter::parse(self.query, &context)?;
+        context.counts_uses = false;
         filter.add_index_conditions(&context);
         Ok((filter, context))
     }

@@ -9,7 +9,7 @@ use marula_plan::{Hint, Query, Shown, Wanted, Wording, choice, planner, refusal}
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::Projection;
-use marula_query::text;
+use marula_query::{text, usage};
 
 use crate::args::{self, Arguments};
 use crate::by_id;
@@ -185,7 +185,9 @@ impl<'a> FindOp<'a> {
         context.has_text_score = text::has_search(self.filter);
         context.has_distance = text::has_near(self.filter);
         let hint = args::parse_hint(self.hint)?;
+        context.counts_uses = true;
         let draft = Filter::draft(self.filter, Purpose::Any, &context)?;
+        context.counts_uses = false;
         args::check_natural_sort(self.sort, hint.as_ref())?;
         if matches!(hint, Some(Hint::Natural { .. })) && context.has_distance {
             return Err(planner::near_with_natural());
@@ -314,6 +316,7 @@ impl<'a> FindOp<'a> {
         if self.is_plain()
             && let Some(id) = by_id::only_id(collection, self.filter, &context)
         {
+            usage::MATCHES.note_always("$eq");
             let execution = by_id::look_up(collection, id, context);
             // One document at most is one batch in any case.
             return Ok(FindDocuments::new(execution));

@@ -192,9 +192,12 @@ impl<'a> FindAndModifyOp<'a> {
         context.has_text_score = text::has_search(self.query);
         context.has_distance = text::has_near(self.query);
         let hint = args::parse_hint(self.hint)?;
+        context.counts_uses = self.update.is_some_and(|update| update.as_array().is_some());
         let update = self.parse_update(empty_timestamps, &context)?;
+        context.counts_uses = query::id_equality(self.query).is_none();
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
         let draft = Filter::draft(self.query, purpose, &context)?;
+        context.counts_uses = false;
         let is_found_by_id = query::id_equality(self.query).is_some()
             && !update.as_ref().is_some_and(Update::needs_position);
         let is_clustered = collection.is_some_and(|one| one.shape() == Shape::Clustered);

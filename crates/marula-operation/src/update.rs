@@ -8,7 +8,7 @@ use marula_db::session::Done;
 use marula_db::write::{Written, check_in_transaction};
 use marula_db::{Change, Collection, Namespace, Unit, WriteOp};
 use marula_error::{Error, Result};
-use marula_plan::{Execution, Query, Wording, without_collection};
+use marula_plan::{Execution, Query, Wording, query, without_collection};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::text;
@@ -150,7 +150,11 @@ impl<'a> UpdateOp<'a> {
         let mut context = env.context(collection, self.collation, self.let_variables)?;
         context.has_text_score = self.sort.is_some() && text::has_search(self.query);
         context.has_distance = self.sort.is_some() && text::has_near(self.query);
-        let (update, filter) = self.parse_within(&context, empty_timestamps)?;
+        context.counts_uses = self.update.as_array().is_some();
+        let update = self.parse_update(&context, empty_timestamps)?;
+        context.counts_uses = query::id_equality(self.query).is_none();
+        let filter = self.parse_filter(&update, &context)?;
+        context.counts_uses = false;
         Ok(Parsed { update, filter, context })
     }
 
@@ -162,6 +166,16 @@ impl<'a> UpdateOp<'a> {
         context: &QueryContext,
         empty_timestamps: EmptyTimestamps,
     ) -> Result<(Update, Filter)> {
+        let update = self.parse_update(context, empty_timestamps)?;
+        let filter = self.parse_filter(&update, context)?;
+        Ok((update, filter))
+    }
+
+    fn parse_update(
+        &self,
+        context: &QueryContext,
+        empty_timestamps: EmptyTimestamps,
+    ) -> Result<Update> {
         let options = UpdateOptions {
             array_filters: self.array_filters,
             constants: self.constants,
@@ -169,12 +183,15 @@ impl<'a> UpdateOp<'a> {
             empty_timestamps,
             origin: self.origin,
         };
-        let update = Update::parse(self.update, &options, context)?;
+        Update::parse(self.update, &options, context)
+    }
+
+    fn parse_filter(&self, update: &Update, context: &QueryContext) -> Result<Filter> {
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
         let context = update.context().filter(|_| self.constants.is_some()).unwrap_or(context);
         let mut filter = Filter::draft(self.query, purpose, context)?.finish(context)?;
         filter.add_index_conditions(context);
-        Ok((update, filter))
+        Ok(filter)
     }
 
     /// Makes the query and the update for `explain`.

@@ -51,6 +51,9 @@ pub struct Context {
     /// Whether the parsed text is stored: it was accepted when it was created and is parsed
     /// whatever the length of its paths.
     pub is_stored: bool,
+    /// Whether the parsed stages and operators count as used, see [`usage`](crate::usage): those
+    /// that a client wrote for this operation, and those of the views that it reads.
+    pub counts_uses: bool,
     /// The target of a pipeline; `None` outside a command's pipeline.
     pub subject: Option<Arc<Subject>>,
 }

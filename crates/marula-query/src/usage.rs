@@ -1,9 +1,14 @@
 //! Counts how often each stage and operator was parsed, for `serverStatus`.
+//!
+//! A command may be parsed on a network worker and again on the pool, so its uses are collected on
+//! the thread, and count when it has run.
 
+use std::cell::RefCell;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{accumulator, expression, stage, window};
+use crate::context::Context;
+use crate::{accumulator, expression, filter, stage, window};
 
 /// The uses of each of a table's names.
 pub struct Usage {
@@ -17,6 +22,12 @@ pub static STAGES: Usage = Usage {
         sorted(stage::STAGES.iter().copied().flatten().map(|row| row.name).collect())
     }),
     counts: LazyLock::new(|| zeros(&STAGES)),
+};
+
+/// The operators of filters; a comparison with a value counts as `$eq`.
+pub static MATCHES: Usage = Usage {
+    names: LazyLock::new(|| sorted(filter::counted_names())),
+    counts: LazyLock::new(|| zeros(&MATCHES)),
 };
 
 /// The operators of expressions.
@@ -47,12 +58,35 @@ fn zeros(usage: &Usage) -> Vec<AtomicU64> {
     usage.names.iter().map(|_| AtomicU64::new(0)).collect()
 }
 
+thread_local! {
+    /// The uses by the command that this thread runs.
+    static PENDING: RefCell<Vec<Pending>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Uses of one name. There is at most one for each name of all tables.
+struct Pending {
+    count: &'static AtomicU64,
+    uses: u64,
+}
+
 impl Usage {
-    /// Counts one use.
-    pub(crate) fn note(&self, name: &str) {
-        if let Ok(at) = self.names.binary_search(&name) {
-            self.counts[at].fetch_add(1, Ordering::Relaxed);
+    /// Notes one use, if those of the context count.
+    pub(crate) fn note(&'static self, name: &str, context: &Context) {
+        if context.counts_uses {
+            self.note_always(name);
         }
+    }
+
+    /// Notes one use.
+    pub fn note_always(&'static self, name: &str) {
+        let Ok(at) = self.names.binary_search(&name) else { return };
+        let count = &self.counts[at];
+        PENDING.with_borrow_mut(|pending| {
+            match pending.iter_mut().find(|known| std::ptr::eq(known.count, count)) {
+                Some(known) => known.uses += 1,
+                None => pending.push(Pending { count, uses: 1 }),
+            }
+        });
     }
 
     /// The uses so far, by name.
@@ -60,6 +94,15 @@ impl Usage {
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         self.names.iter().copied().zip(counts)
     }
+}
+
+/// Ends a command on this thread: its uses count, unless it has failed or will run again.
+pub fn settle(counts: bool) {
+    PENDING.with_borrow_mut(|pending| {
+        for Pending { count, uses } in pending.drain(..).filter(|_| counts) {
+            count.fetch_add(uses, Ordering::Relaxed);
+        }
+    });
 }
 
 #[cfg(test)]
@@ -71,9 +114,18 @@ mod tests {
         let count =
             || STAGES.counts().find(|(name, _)| *name == "$redact").map_or(0, |found| found.1);
         let before = count();
-        STAGES.note("$redact");
-        STAGES.note("$noSuchStage");
-        assert!(count() > before);
+        STAGES.note("$redact", &Context::default());
+        assert_eq!(count(), before);
+        let counting = Context { counts_uses: true, ..Context::default() };
+        STAGES.note("$redact", &counting);
+        STAGES.note("$noSuchStage", &counting);
+        settle(false);
+        assert_eq!(count(), before);
+        STAGES.note("$redact", &counting);
+        STAGES.note("$redact", &counting);
+        settle(true);
+        settle(true);
+        assert_eq!(count(), before + 2);
         assert!(EXPRESSIONS.counts().any(|(name, _)| name == "$add"));
         assert!(ACCUMULATORS.counts().any(|(name, _)| name == "$push"));
         let of_windows: Vec<&str> = WINDOW_FUNCTIONS.counts().map(|(name, _)| name).collect();

@@ -6,9 +6,11 @@ mod reads;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use marula_bson::Value;
 use marula_db::unit::Examined;
 
 use marula_db::latencies::Latencies;
+use marula_operation::pipeline::StageWrites;
 use marula_storage::times::Times;
 
 use crate::command::COMMANDS;
@@ -63,9 +65,9 @@ pub struct CommandCounter {
 }
 
 impl CommandCounter {
-    /// Returns the number of requests.
-    pub fn total(&self) -> u64 {
-        self.times.count() + self.rejected.get()
+    /// Returns the number of failures of the command's own code, the ones that mongod counts.
+    pub fn failed_in_run(&self) -> u64 {
+        self.failed.get().saturating_sub(self.rejected.get())
     }
 }
 
@@ -96,6 +98,28 @@ impl UpdateForms {
     }
 }
 
+/// The validators of a command, in `metrics.commands`.
+#[derive(Default, Debug)]
+pub struct Validators {
+    /// Those that could not be parsed.
+    pub failed: Counter,
+    /// Those that are a `$jsonSchema`.
+    pub json_schemas: Counter,
+    /// All but empty ones.
+    pub all: Counter,
+}
+
+impl Validators {
+    /// Counts the validator of a command that has one.
+    pub fn note(&self, validator: Option<Value<'_>>, has_failed: bool) {
+        let Some(Value::Document(validator)) = validator else { return };
+        let Some(first) = validator.iter().next() else { return };
+        self.all.add(1);
+        self.failed.add_if(has_failed);
+        self.json_schemas.add_if(!has_failed && first.name == "$jsonSchema");
+    }
+}
+
 /// The counters of a server.
 pub struct Counters {
     /// `opcounters`; each statement of a write counts.
@@ -116,7 +140,7 @@ pub struct Counters {
     pub documents_inserted: Counter,
     /// `metrics.document.returned`.
     pub documents_returned: Counter,
-    /// `metrics.document.updated`.
+    /// `metrics.document.updated`: documents that updates have matched, changed or not.
     pub documents_updated: Counter,
     /// `metrics.document.deleted`.
     pub documents_deleted: Counter,
@@ -126,6 +150,10 @@ pub struct Counters {
     pub update_forms: UpdateForms,
     /// The forms of `findAndModify`'s updates.
     pub find_and_modify_forms: UpdateForms,
+    /// The validators of `create`.
+    pub create_validators: Validators,
+    /// The validators of `collMod`.
+    pub coll_mod_validators: Validators,
     /// `metrics.queryExecutor.scanned`: index entries examined.
     pub keys_examined: Counter,
     /// `metrics.queryExecutor.scannedObjects`: documents examined.
@@ -167,6 +195,8 @@ impl Default for Counters {
             deletes_of_many: Counter::default(),
             update_forms: UpdateForms::default(),
             find_and_modify_forms: UpdateForms::default(),
+            create_validators: Validators::default(),
+            coll_mod_validators: Validators::default(),
             keys_examined: Counter::default(),
             documents_examined: Counter::default(),
             scans: Counter::default(),
@@ -202,6 +232,15 @@ impl Counters {
         }
     }
 
+    /// Returns the counters of a command's validators, if it has any.
+    pub fn validators_of(&self, command: &Command) -> Option<&Validators> {
+        match command.name {
+            "create" => Some(&self.create_validators),
+            "collMod" => Some(&self.coll_mod_validators),
+            _ => None,
+        }
+    }
+
     /// Counts the keys and documents that an operation has examined.
     pub fn examined(&self, examined: Examined) {
         if examined.keys > 0 {
@@ -216,6 +255,14 @@ impl Counters {
         if examined.sorts > 0 {
             self.sorts.add(examined.sorts);
         }
+    }
+
+    /// Counts the statements of a stage that writes like those of the commands.
+    pub fn add_stage_writes(&self, writes: StageWrites) {
+        self.insert.add(writes.inserts);
+        self.documents_inserted.add(writes.inserted);
+        self.update.add(writes.updates);
+        self.documents_updated.add(writes.updated);
     }
 
     /// Counts a command that starts; the commands count the statements of writes themselves.

@@ -312,11 +312,20 @@ impl Cursors {
         &self.shards[low_bits % SHARDS]
     }
 
+    /// Counts a cursor as opened; returns its lifetime. A pipeline's begins before its first batch,
+    /// also if that will be its only one; a query's begins when [`Cursors::open`] parks it.
+    pub fn begin_life(&self) -> Life {
+        self.total_opened.fetch_add(1, Ordering::Relaxed);
+        Life::begin(&self.lives)
+    }
+
     /// Parks a new cursor; returns its id, which is never zero.
     ///
     /// Errors: `too_many`.
     pub fn open(&self, mut cursor: Parked, now_ms: i64) -> Result<i64> {
-        cursor.life = Life::begin(&self.lives);
+        if !cursor.life.has_begun() {
+            cursor.life = self.begin_life();
+        }
         loop {
             // Ids cannot be guessed: the id permits reading the cursor.
             let id = rand::random::<i64>() & i64::MAX;
@@ -331,7 +340,6 @@ impl Cursors {
                 id,
                 Entry::Idle { cursor: Box::new(cursor), last_use_ms: now_ms, waits: None },
             );
-            self.total_opened.fetch_add(1, Ordering::Relaxed);
             return Ok(id);
         }
     }

@@ -115,20 +115,20 @@ impl Service for Frame {
                     let own = |lsid| check::own_lsid(server, connection, lsid).ok();
                     server.transactions.abort_misread(message.body(), &own);
                 }
-                server.count_rejected(message, &error);
+                server.count_rejected(message, &error, call.arrived.elapsed());
                 answer_error(server, None, &error, reply);
                 return Step::Reply;
             }
         };
         if !request.api.is_version_1 && server.requires_api_version.load(Ordering::Relaxed) {
             let error = api_version_required();
-            server.count_rejected(message, &error);
+            server.count_rejected(message, &error, call.arrived.elapsed());
             answer_error(server, Some(&request), &error, reply);
             return Step::Reply;
         }
         request.resolve(&server.db);
         if is_controlled && let Err(error) = check::own_session(connection, &mut request) {
-            server.count_rejected(message, &error);
+            server.count_rejected(message, &error, call.arrived.elapsed());
             answer_error(server, Some(&request), &error, reply);
             return Step::Reply;
         }

@@ -85,6 +85,7 @@ impl Host for Context<'_> {
             assumes_metadata: false,
             keeps_calls: false,
             is_stored: false,
+            counts_uses: false,
             subject: None,
         }
     }

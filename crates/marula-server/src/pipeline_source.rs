@@ -9,7 +9,7 @@ use marula_db::{CollectionOptions, Db, Namespace};
 use marula_error::Result;
 use marula_operation::aggregate::Prepared;
 use marula_operation::documents::Tail;
-use marula_operation::pipeline::{self, PipelineDocuments, PipelineHost};
+use marula_operation::pipeline::{self, PipelineDocuments, PipelineHost, StageWrites};
 use marula_query::context::Interrupt;
 use marula_query::stage::{ChangeStream, Pipeline, Report};
 use parking_lot::Mutex;
@@ -112,6 +112,10 @@ impl PipelineHost for ServerHost {
 
     fn user_writes(&self) -> UserWrites {
         self.user_writes
+    }
+
+    fn count_writes(&self, writes: StageWrites) {
+        self.server.counters.add_stage_writes(writes);
     }
 
     fn report(&self, ns: &Namespace, report: &Report, now_ms: i64) -> Result<Vec<DocBuf>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use marula_bson::{Binary, DocBuf, DocWriter, Value, doc_fields, long};
-use marula_db::latencies::Latencies;
+use marula_db::latencies::{Latencies, Latency};
 use marula_db::{Collection, Namespace, Unit};
 use marula_error::{Result, errors};
 use marula_query::stage::{CollectionStats, Histograms, Report, SessionUsers};
@@ -124,7 +124,7 @@ fn collection(
         let none = Latencies::default();
         let latencies = collection.as_ref().map_or(&none, |collection| collection.latencies());
         let mut stats = out.begin_doc("latencyStats");
-        write_latencies(latencies, with_histograms, &mut stats);
+        write_latencies(latencies, &Latency::default(), with_histograms, &mut stats);
     }
     if let Some(scale) = wanted.storage_scale {
         let collection = existing(server, ns, "storageStats")?;

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use marula_bson::{Doc, Value};
+use marula_db::latencies::{Latency, Took};
 use marula_db::session::{Kind, Known, Newest, Sessions as Records};
 use marula_db::transaction::Numbered;
 use marula_db::{Db, Transaction, TransactionLimits as Limits, Unit};
@@ -169,6 +170,8 @@ pub struct Transactions {
     started: AtomicU64,
     committed: AtomicU64,
     aborted: AtomicU64,
+    /// The durations of the transactions that have ended.
+    latency: Latency,
     committed_writes: AtomicU64,
     numbered_writes: AtomicU64,
     retried_commands: AtomicU64,
@@ -189,6 +192,7 @@ impl Transactions {
             started: AtomicU64::new(0),
             committed: AtomicU64::new(0),
             aborted: AtomicU64::new(0),
+            latency: Latency::default(),
             committed_writes: AtomicU64::new(0),
             numbered_writes: AtomicU64::new(0),
             retried_commands: AtomicU64::new(0),
@@ -397,6 +401,11 @@ impl Transactions {
         Ok(Entrance::In(Entered { lsid, number, transaction, read_concern }))
     }
 
+    /// Returns the durations of the transactions that have ended.
+    pub(crate) fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
     /// Ends a request in its transaction.
     pub fn leave(&self, entered: &Entered, how: Leaving, work: Work) {
         let mut shard = self.shard(&entered.lsid).lock();
@@ -423,7 +432,7 @@ impl Transactions {
             if is_committed {
                 self.committed.fetch_add(1, Ordering::Relaxed);
                 entry.state = State::Committed;
-                self.log_end(&entered.lsid, entry, "committed");
+                self.note_end(&entered.lsid, entry, "committed");
             } else {
                 self.abort(&entered.lsid, entry);
             }
@@ -436,13 +445,15 @@ impl Transactions {
             transaction.abort();
             self.aborted.fetch_add(1, Ordering::Relaxed);
             entry.state = State::Aborted;
-            self.log_end(lsid, entry, "aborted");
+            self.note_end(lsid, entry, "aborted");
         }
     }
 
-    /// Logs the end of a transaction, if it was slow.
-    fn log_end(&self, lsid: &Lsid, entry: &Entry, cause: &str) {
-        if self.profiling.is_slow(entry.clock.began.elapsed()) {
+    /// Counts the duration of a transaction that ends, and logs it if it was slow.
+    fn note_end(&self, lsid: &Lsid, entry: &Entry, cause: &str) {
+        let took = entry.clock.began.elapsed();
+        self.latency.add(Took::new(took));
+        if self.profiling.is_slow(took) {
             slow::log(lsid, entry, cause);
         }
     }

@@ -22,6 +22,9 @@ pub trait PipelineHost: Send + Sync {
     /// Returns whether the user may write, for `$out` and `$merge`.
     fn user_writes(&self) -> UserWrites;
 
+    /// Counts statements of `$out` and `$merge` like those of the commands that write.
+    fn count_writes(&self, writes: StageWrites);
+
     /// Returns the documents of a stage that reports on the server or on `ns`.
     ///
     /// Errors: those of the stage.
@@ -44,6 +47,19 @@ pub trait PipelineHost: Send + Sync {
     /// Errors: those of the options.
     fn bucket_options(&self, target: &Namespace, time_series: Doc<'_>)
     -> Result<CollectionOptions>;
+}
+
+/// The numbers of statements that a stage has executed, and of the documents that they wrote.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct StageWrites {
+    /// Documents to insert, also those that were rejected.
+    pub inserts: u64,
+    /// Documents inserted.
+    pub inserted: u64,
+    /// Updates, also those that failed.
+    pub updates: u64,
+    /// Documents that updates have matched, changed or not.
+    pub updated: u64,
 }
 
 /// A unit of work, for what outlives the borrow of a command.

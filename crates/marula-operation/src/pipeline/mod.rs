@@ -22,6 +22,6 @@ mod writes;
 pub use documents::PipelineDocuments;
 pub(crate) use documents::PipelineOptions;
 pub use front::Front;
-pub use host::{Followed, PipelineHost, StreamPosition, Work};
+pub use host::{Followed, PipelineHost, StageWrites, StreamPosition, Work};
 pub(crate) use start::check_without_collection;
 pub use start::count_given;

@@ -9,8 +9,7 @@ use marula_error::Result;
 use marula_plan::Plan;
 use marula_query::context::{Context as QueryContext, Interrupt};
 use marula_query::stage::world::STAGE_BYTES_MAX;
-use marula_query::stage::{Env, JoinSide, Pipeline, Replacement, Source, World};
-use marula_query::update::EmptyTimestamps;
+use marula_query::stage::{Env, InsertStatement, JoinSide, Pipeline, Replacement, Source, World};
 
 use super::host::PipelineHost;
 use super::start::{Scope, start};
@@ -135,10 +134,10 @@ impl World for Surroundings {
         database: &str,
         collection: &str,
         document: Doc<'_>,
-        empty_timestamps: EmptyTimestamps,
+        statement: InsertStatement,
     ) -> Result<()> {
         let ns = Namespace::new(database, collection)?;
-        self.writer.insert(&ns, document, empty_timestamps)
+        self.writer.insert(&ns, document, statement)
     }
 
     fn check_interrupt(&self) -> Result<()> {

@@ -11,12 +11,12 @@ use marula_plan::TimeBudget;
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::Filter;
 use marula_query::spill::Limits;
-use marula_query::stage::Replacement;
+use marula_query::stage::{InsertStatement, Replacement};
 use marula_query::update::{EmptyTimestamps, Update};
 
-use super::host::{PipelineHost, Work};
+use super::host::{PipelineHost, StageWrites, Work};
 use crate::env::{Env, Host};
-use crate::insert::InsertOp;
+use crate::insert::{InsertOp, Inserted};
 use crate::targets;
 use crate::update::{ParsedUpdate, UpdateOp};
 
@@ -213,8 +213,13 @@ impl Writer {
     ) -> Result<bool> {
         targets::check_not_view(collection)?;
         let parsed = ParsedUpdate { statement, update, filter, context: &self.context };
-        let updated = parsed.run(&self.env(), collection, &mut self.op())?;
-        Ok(updated.is_some())
+        let updated = parsed.run(&self.env(), collection, &mut self.op());
+        let matched = updated.as_ref().map_or(0, |updated| {
+            updated.as_ref().map_or(0, |updated| u64::from(updated.upserted.is_none()))
+        });
+        let writes = StageWrites { updates: 1, updated: matched, ..StageWrites::default() };
+        self.host.count_writes(writes);
+        Ok(updated?.is_some())
     }
 
     /// Inserts a document into a collection, which is created if it does not exist.
@@ -222,15 +227,29 @@ impl Writer {
         &self,
         ns: &Namespace,
         document: Doc<'_>,
-        empty_timestamps: EmptyTimestamps,
+        statement: InsertStatement,
     ) -> Result<()> {
         if let Some(collection) = self.db().collection(ns) {
             targets::check_not_view(&collection)?;
         }
         let mut op = self.op();
-        op.empty_timestamps = empty_timestamps;
         let insert = InsertOp::ordered(std::slice::from_ref(&document));
-        insert.run(&self.env(), ns, &mut op)?.into_result()
+        let inserted = insert.run(&self.env(), ns, &mut op);
+        match statement {
+            InsertStatement::Insert => self.counted(1, inserted),
+            InsertStatement::Upsert => inserted?.into_result(),
+        }
+    }
+
+    /// Counts an insert of this number of documents; returns the error of the first that failed.
+    fn counted(&self, documents: usize, inserted: Result<Inserted>) -> Result<()> {
+        let count = inserted.as_ref().map_or(0, |inserted| inserted.report.inserted);
+        self.host.count_writes(StageWrites {
+            inserts: documents as u64,
+            inserted: count as u64,
+            ..StageWrites::default()
+        });
+        inserted?.into_result()
     }
 }
 
@@ -285,10 +304,10 @@ impl Beside {
         let insert = InsertOp::ordered(&documents);
         let mut op = self.writer.op();
         let inserted = match self.collection.state().options.time_series {
-            Some(_) => insert.insert_measurements(&self.collection, &mut op)?,
-            None => insert.insert_into(&self.collection, &mut op)?,
+            Some(_) => insert.insert_measurements(&self.collection, &mut op),
+            None => insert.insert_into(&self.collection, &mut op),
         };
-        inserted.into_result()?;
+        self.writer.counted(documents.len(), inserted)?;
         drop(documents);
         self.gathered.bytes.clear();
         self.gathered.ends.clear();

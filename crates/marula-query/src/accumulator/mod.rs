@@ -179,7 +179,7 @@ impl Accumulator {
             return Err(not_unary(&element.name.to_str_lossy()));
         }
         let accumulator = Self::parse(element.name, element.value.get(), scope)?;
-        usage::ACCUMULATORS.note(accumulator.name());
+        usage::ACCUMULATORS.note(accumulator.name(), scope.context);
         Ok(accumulator)
     }
 

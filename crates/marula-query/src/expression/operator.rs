@@ -183,15 +183,14 @@ impl Operator {
 
     /// The operator with this name in a release.
     pub fn find(name: &[u8], version: FeatureVersion) -> Result<&'static Operator> {
-        let operator = operators::find(name)
+        operators::find(name)
             .filter(|operator| operator.since <= version)
-            .ok_or_else(|| unknown_operator(&bstr::ByteSlice::to_str_lossy(name)))?;
-        usage::EXPRESSIONS.note(operator.name);
-        Ok(operator)
+            .ok_or_else(|| unknown_operator(&bstr::ByteSlice::to_str_lossy(name)))
     }
 
     /// Parses the argument of this operator.
     pub fn parse(&'static self, value: Value<'_>, scope: &mut Scope<'_>) -> Result<Expression> {
+        usage::EXPRESSIONS.note(self.name, scope.context);
         match self.shape {
             Shape::Exactly(want) => {
                 let args = parse_list(value, scope)?;

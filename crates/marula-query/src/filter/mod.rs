@@ -45,7 +45,7 @@ use crate::meter;
 use matching::Matcher;
 pub(crate) use number::parse_non_negative_i64;
 pub use outline::Outline;
-pub(crate) use parse::{is_dbref_name, is_operators};
+pub(crate) use parse::{counted_names, is_dbref_name, is_operators};
 pub(crate) use types::insert_alias as insert_type_alias;
 
 /// A parsed filter in canonical form, with its collation.

@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::javascript;
 use crate::meter;
 use crate::regex::Regex;
+use crate::usage;
 
 errors! {
     /// A field of the filter starts with `$` and is not an operator.
@@ -76,6 +77,9 @@ errors! {
     /// A search by distance is used on the elements of an array.
     near_not_allowed() = 5626500, "$geoNear, $near, and $nearSphere are not allowed in this context";
 }
+
+/// The operator that its options are next to.
+const REGEX: &str = "$regex";
 
 /// The maximum number of parts of a filter's path; a path of an expression may have more.
 const PATH_PARTS_MAX: usize = 180;
@@ -230,6 +234,7 @@ impl<'c> Parser<'c> {
                 let is_not = name == "$not";
                 return Err(if is_not { not_at_the_top() } else { unknown_top_operator(name) });
             };
+            usage::MATCHES.note(operator.name, self.context);
             children.extend((operator.parse)(self, value)?);
             return Ok(());
         }
@@ -246,31 +251,41 @@ impl<'c> Parser<'c> {
             _ if is_dbref_name(name) => vec![eq(value)?],
             Value::Document(doc) if is_operators(doc) => self.operators(name, doc)?,
             Value::Regex { pattern, options } => {
+                usage::MATCHES.note(REGEX, self.context);
                 vec![Predicate::Regex(Regex::new(pattern, options)?)]
             }
-            _ => vec![eq(value)?],
+            _ => vec![self.equality(value)?],
         };
         children.extend(predicates.into_iter().map(|predicate| Node::at(&path, predicate)));
         Ok(())
+    }
+
+    /// Parses a value to compare with.
+    fn equality(&self, value: RawValue<'_>) -> Result<Predicate> {
+        usage::MATCHES.note("$eq", self.context);
+        eq(value)
     }
 
     /// Parses an object of operators.
     pub(super) fn operators(&self, path: &BStr, doc: Doc<'_>) -> Result<Vec<Predicate>> {
         let mut predicates = Vec::new();
         for Element { name, value } in doc {
-            if name == "$regex" {
+            if name == REGEX {
+                usage::MATCHES.note(REGEX, self.context);
                 predicates.push(regex(doc)?);
             } else if matches!(self.purpose, Purpose::Element | Purpose::Positional)
                 && crate::geo::is_near(name)
             {
                 return Err(near_not_allowed());
             } else if let Some(predicate) = geo::parse(name, doc) {
+                usage::MATCHES.note(&name.to_str_lossy(), self.context);
                 predicates.push(predicate?);
                 // It has parsed the operators next to it.
                 break;
             } else if name == "$options" {
                 doc.get_raw(b"$regex").ok_or_else(options_alone)?;
             } else if let Some(operator) = PATH_OPERATORS.iter().find(|row| name == row.name) {
+                usage::MATCHES.note(operator.name, self.context);
                 predicates.push((operator.parse)(self, path, value)?);
             } else {
                 return Err(unknown_operator(name));
@@ -409,10 +424,14 @@ pub(super) fn is_path_operator(name: &[u8]) -> bool {
 }
 
 /// The names of all operators but those of geometry.
-#[cfg(test)]
 pub(super) fn operator_names() -> impl Iterator<Item = &'static str> {
     let of_paths = PATH_OPERATORS.iter().map(|row| row.name);
-    of_paths.chain(TOP_OPERATORS.iter().map(|row| row.name)).chain(["$regex"])
+    of_paths.chain(TOP_OPERATORS.iter().map(|row| row.name)).chain([REGEX])
+}
+
+/// The names of all operators that are counted.
+pub(crate) fn counted_names() -> Vec<&'static str> {
+    operator_names().chain(["$geoIntersects", "$geoWithin", "$near", "$nearSphere"]).collect()
 }
 
 /// Returns whether the operator is used in level of a path.
@@ -463,6 +482,7 @@ fn size(operand: RawValue<'_>) -> Result<Predicate> {
 fn parse_not(parser: &Parser<'_>, path: &BStr, operand: RawValue<'_>) -> Result<Predicate> {
     match operand.get() {
         Value::Regex { pattern, options } => {
+            usage::MATCHES.note(REGEX, parser.context);
             Ok(not(Predicate::Regex(Regex::new(pattern, options)?)))
         }
         Value::Document(doc) if doc.is_empty() => Err(not_empty()),

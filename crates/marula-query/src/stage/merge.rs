@@ -8,14 +8,15 @@ use marula_error::{Error, Result, codes, errors};
 
 use super::out::{check_target_name, is_database};
 use super::source::check_result;
-use super::{Env, Kind, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step};
+use super::{
+    Env, InsertStatement, Kind, Parser, Pipeline, Source, Stage, StagePlace, StageRow, Step,
+};
 use crate::context::Context;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Arena, Expression, Frame, Path};
 use crate::feature_version::FeatureVersion;
 use crate::meter;
 use crate::once::{Once, unknown_field};
-use crate::update::EmptyTimestamps;
 
 pub(super) const ROW: StageRow =
     StageRow { name: "$merge", since: FeatureVersion::V6_0, place: StagePlace::Last, parse };
@@ -473,7 +474,7 @@ impl Merge {
         let document = document.as_doc();
         check_result(document)?;
         if matches!(self.when_matched, WhenMatched::Fail) {
-            return self.insert(document, env).map_err(|error| {
+            return self.insert(document, InsertStatement::Insert, env).map_err(|error| {
                 let words = if self.is_on_fields(&error) { FOUND_EXISTING } else { DUPLICATE };
                 explained(error, words)
             });
@@ -492,7 +493,7 @@ impl Merge {
             WhenNotMatched::Discard => return Ok(()),
             WhenNotMatched::Fail => return Err(not_matched()),
         }
-        let inserted = self.insert(document, env);
+        let inserted = self.insert(document, InsertStatement::Upsert, env);
         match inserted {
             // Another client may have inserted the matching document.
             Err(error)
@@ -512,9 +513,9 @@ impl Merge {
             && self.when_not_matched == WhenNotMatched::Insert
     }
 
-    fn insert(&self, document: Doc<'_>, env: &Env) -> Result<()> {
+    fn insert(&self, document: Doc<'_>, statement: InsertStatement, env: &Env) -> Result<()> {
         let (database, collection) = (&self.database, &self.collection);
-        env.world.insert_one(database, collection, document, EmptyTimestamps::Filled)
+        env.world.insert_one(database, collection, document, statement)
     }
 
     /// Updates the matching document of the target; returns whether there is one.

@@ -83,7 +83,7 @@ pub use source::{Source, Step};
 pub use split_event::split_events;
 pub use unpack_bucket::{LatestOfEach, UnpackBucket, over_buckets};
 pub use unwind::Unwind;
-pub use world::{Env, JoinSide, Replacement, World};
+pub use world::{Env, InsertStatement, JoinSide, Replacement, World};
 
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;

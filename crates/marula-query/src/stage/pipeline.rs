@@ -410,7 +410,7 @@ impl<'c> Parser<'c> {
         self.asked = Asked::of(array);
         for item in array.values() {
             let (row, argument) = find_row(item, self.context.version)?;
-            usage::STAGES.note(row.name);
+            usage::STAGES.note(row.name, self.context);
             self.parsing = row.name;
             (row.parse)(argument, self)?;
         }

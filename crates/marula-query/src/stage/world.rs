@@ -7,7 +7,6 @@ use marula_error::{Result, errors};
 
 use super::{Pipeline, Source};
 use crate::context::Context;
-use crate::update::EmptyTimestamps;
 
 errors! {
     /// A stage that writes runs in a pipeline that may not write.
@@ -16,6 +15,15 @@ errors! {
 
 /// The memory limit of a blocking stage, beyond which it spills to disk.
 pub const STAGE_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+/// The statement of a command that an insert of `$merge` counts as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InsertStatement {
+    /// An insert of its own.
+    Insert,
+    /// The second half of an upsert, after an update that has counted.
+    Upsert,
+}
 
 /// Access to other collections for a pipeline.
 pub trait World: Send + Sync {
@@ -92,7 +100,7 @@ pub trait World: Send + Sync {
         _database: &str,
         _collection: &str,
         _document: Doc<'_>,
-        _empty_timestamps: EmptyTimestamps,
+        _statement: InsertStatement,
     ) -> Result<()> {
         Err(writes_nothing("$merge"))
     }

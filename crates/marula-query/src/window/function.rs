@@ -168,7 +168,7 @@ impl WindowFunction {
         let row = rows.into_iter().find(|row| *row.name.as_bytes() == **function.name);
         let function: Box<dyn Function> = match row {
             Some(row) => {
-                usage::WINDOW_FUNCTIONS.note(row.name);
+                usage::WINDOW_FUNCTIONS.note(row.name, scope.context);
                 (row.parse)(&Spec { name: row.name, argument, fields: doc, sort }, scope)?
             }
             None => {
@@ -178,7 +178,7 @@ impl WindowFunction {
                     Ok(known) if is_known && !NOT_IN_WINDOWS.contains(&name) => known,
                     _ => return Err(unknown_function(&text(name))),
                 };
-                usage::WINDOW_FUNCTIONS.note(name);
+                usage::WINDOW_FUNCTIONS.note(name, scope.context);
                 parse_accumulated(&Spec { name, argument, fields: doc, sort }, scope)?
             }
         };

@@ -7,12 +7,13 @@ use marula_operation::aggregate::{self, AggregateOp, EXECUTING, Prepared, pipeli
 use marula_operation::on_views;
 
 use super::fields::{self, Field, Types};
-use super::find::reply_cursor;
+use super::find::FIRST_BATCH_DOCUMENTS;
 use super::{Auth, Command, CommandPlace, Fields, Kind, Outcome, ReadConcernLevels};
 use crate::auth::pipeline;
 use crate::collection_uuid;
 use crate::concern::ReadLevel;
 use crate::context::Context;
+use crate::cursor::{Filled, Parked, Source};
 use crate::pipeline_source::PipelineSource;
 use crate::request::Request;
 use crate::write_lock::WriteLock;
@@ -99,7 +100,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         return Ok(wait);
     }
     let source = PipelineSource::start(ctx, pipeline)?;
-    reply_cursor(ctx, request, &ns, Box::new(source), op.batch_size, EXECUTING, reply)?;
+    reply_cursor(ctx, request, &ns, source, op.batch_size, reply)?;
     Ok(Outcome::Done)
 }
 
@@ -149,8 +150,42 @@ pub(super) fn find_on_view(
 ) -> Result<Outcome> {
     let pipeline = on_views::prepare_find(request, &ctx.env(), ns)?;
     let source = PipelineSource::start(ctx, pipeline)?;
-    reply_cursor(ctx, request, ns, Box::new(source), batch_size, EXECUTING, reply)?;
+    reply_cursor(ctx, request, ns, source, batch_size, reply)?;
     Ok(Outcome::Done)
+}
+
+/// Appends the reply's cursor with the first batch of a pipeline's documents.
+fn reply_cursor(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    ns: &Namespace,
+    mut source: PipelineSource,
+    batch_size: Option<usize>,
+    reply: &mut DocWriter<'_>,
+) -> Result<()> {
+    let life = ctx.server.cursors.begin_life();
+    let mut cursor = reply.begin_doc("cursor");
+    let mut batch = cursor.begin_array("firstBatch");
+    let filled = source
+        .fill(ctx, batch_size.unwrap_or(FIRST_BATCH_DOCUMENTS), &mut batch)
+        .map_err(|error| error.caused_by(EXECUTING))?;
+    let count = batch.count();
+    ctx.server.counters.documents_returned.add(count as u64);
+    batch.finish();
+    if let Some(followed) = source.followed() {
+        followed.append_to(&mut cursor);
+    }
+    let id = match filled {
+        Filled::Exhausted => 0,
+        Filled::More => {
+            let (lsid, origin) = (request.lsid, request.body.to_buf());
+            let parked = Parked::new(ctx, Box::new(source), ns.clone(), lsid, origin, count);
+            ctx.server.cursors.open(Parked { life, ..parked }, ctx.now_ms)?
+        }
+    };
+    cursor.append("id", id).append("ns", ns.as_str());
+    ctx.append_snapshot_time(&mut cursor);
+    Ok(())
 }
 
 /// Runs the pipeline that a command on a view is, and passes each resulting document to `take`.
@@ -159,6 +194,7 @@ pub(super) fn scan(
     pipeline: Prepared<'_>,
     take: &mut dyn FnMut(Doc<'_>) -> Result<()>,
 ) -> Result<()> {
+    let _life = ctx.server.cursors.begin_life();
     let mut source = PipelineSource::start(ctx, pipeline)?;
     source.for_each(take).map_err(|error| error.caused_by(EXECUTING))
 }

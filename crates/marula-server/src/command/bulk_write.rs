@@ -423,7 +423,7 @@ impl Counts {
         counters.update.add(updates);
         counters.delete.add(deletes);
         counters.documents_inserted.add(self.inserted.unsigned_abs());
-        counters.documents_updated.add(self.modified.unsigned_abs());
+        counters.documents_updated.add(self.matched.unsigned_abs());
         counters.documents_deleted.add(self.deleted.unsigned_abs());
     }
 

@@ -146,7 +146,10 @@ fn run(
     // feature version.
     let is_validator = request.arg("validator").is_some();
     let version = if is_validator { db.feature_version() } else { FeatureVersion::NEWEST };
-    let options = CollectionOptions::parse_new(changed.as_doc(), version).map_err(|error| {
+    let options = CollectionOptions::parse_new(changed.as_doc(), version);
+    let counters = &context.server.counters.coll_mod_validators;
+    counters.note(request.arg("validator"), options.is_err());
+    let options = options.map_err(|error| {
         if is_validator { error.caused_by("Parsing of collection validator failed") } else { error }
     })?;
     check_rest(request, &state)?;

@@ -168,7 +168,12 @@ pub(super) fn create(
     }
     let options = options(context, request, &ns)?;
     let options =
-        CollectionOptions::parse_new(options.as_doc(), context.server.db.feature_version())?;
+        CollectionOptions::parse_new(options.as_doc(), context.server.db.feature_version());
+    if context.unit.collection(&ns).is_none() {
+        let validators = &context.server.counters.create_validators;
+        validators.note(request.arg("validator"), options.is_err());
+    }
+    let options = options?;
     check_user_writes(context, &ns)?;
     match uuid {
         Some(uuid) => context.server.db.create_collection_as(&ns, options, uuid)?,

@@ -2,7 +2,6 @@
 //! creates the cursor.
 
 use marula_bson::{DocWriter, Value};
-use marula_db::Namespace;
 use marula_error::{Error, Result, errors};
 use marula_operation::documents::Tail;
 use marula_operation::find::{ACTIONS, EXECUTING, FindOp};
@@ -22,7 +21,7 @@ use crate::pipeline_source::PipelineSource;
 use crate::request::Request;
 
 /// The number of documents in the first batch, unless the client specifies it.
-const FIRST_BATCH_DOCUMENTS: usize = 101;
+pub(super) const FIRST_BATCH_DOCUMENTS: usize = 101;
 
 errors! {
     oplog_replay_type() = TypeMismatch, "Expected field oplogReplayto be of type object";
@@ -142,41 +141,6 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     cursor.append("id", id).append("ns", ns.as_str());
     ctx.append_snapshot_time(&mut cursor);
     Ok(Outcome::Done)
-}
-
-/// Appends the reply's cursor with the first batch of a source's documents; `doing` is the prefix
-/// of the source's errors.
-pub(super) fn reply_cursor(
-    ctx: &Context<'_>,
-    request: &Request<'_>,
-    ns: &Namespace,
-    mut source: Box<dyn Source>,
-    batch_size: Option<usize>,
-    doing: &str,
-    reply: &mut DocWriter<'_>,
-) -> Result<()> {
-    let mut cursor = reply.begin_doc("cursor");
-    let mut batch = cursor.begin_array("firstBatch");
-    let filled = source
-        .fill(ctx, batch_size.unwrap_or(FIRST_BATCH_DOCUMENTS), &mut batch)
-        .map_err(|error| error.caused_by(doing))?;
-    let count = batch.count();
-    ctx.server.counters.documents_returned.add(count as u64);
-    batch.finish();
-    if let Some(followed) = followed(&mut *source) {
-        followed.append_to(&mut cursor);
-    }
-    let id = match filled {
-        Filled::Exhausted => 0,
-        Filled::More => {
-            let (lsid, origin) = (request.lsid, request.body.to_buf());
-            let parked = Parked::new(ctx, source, ns.clone(), lsid, origin, count);
-            ctx.server.cursors.open(parked, ctx.now_ms)?
-        }
-    };
-    cursor.append("id", id).append("ns", ns.as_str());
-    ctx.append_snapshot_time(&mut cursor);
-    Ok(())
 }
 
 /// Returns the part of the oplog that a change stream's cursor follows; `None` for other cursors.

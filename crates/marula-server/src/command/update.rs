@@ -209,18 +209,19 @@ fn run<'r>(
         forms.note(op.multi, op.update.as_array().is_some(), op.array_filters.is_some());
         Ok(worded)
     };
-    let mut modified_now = 0;
+    let mut matched_now = 0;
     let report = batch.execute(ctx, request, read, |index, updated: Updated, is_executed| {
         matched += updated.matched;
         modified += updated.modified;
-        modified_now += if is_executed { updated.modified } else { 0 };
+        let is_match = is_executed && updated.upserted.is_none();
+        matched_now += if is_match { updated.matched } else { 0 };
         upserted.extend(updated.upserted.map(|id| (index, id)));
     })?;
     check_stages(ctx, &batch.ns, &batch.statements)?;
     let counters = &ctx.server.counters;
     counters.update.add(report.executed);
     counters.update_forms.add(&forms);
-    counters.documents_updated.add(modified_now.unsigned_abs());
+    counters.documents_updated.add(matched_now.unsigned_abs());
     counters.user_errors.add(report.errors.len() as u64);
     if request.is_unacknowledged() {
         reply.append("n", 0).append("nModified", 0);

@@ -48,6 +48,11 @@ struct Begun {
 }
 
 impl Life {
+    /// Returns whether it has started.
+    pub fn has_begun(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Starts it.
     pub fn begin(lives: &Arc<Lives>) -> Self {
         Life(Some(Begun { at: Instant::now(), has_gone_on: false, lives: lives.clone() }))

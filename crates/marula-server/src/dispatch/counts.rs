@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use marula_db::latencies::Took;
+use marula_db::latencies::{Class, Took};
 use marula_db::unit::Detail;
 use marula_db::usage::Use;
 use marula_error::{Error, codes};
 use marula_wire::Message;
 
+use crate::command::{self, COMMANDS};
 use crate::request::{Request, Transaction};
 use crate::row::{Kind, ReadConcernLevels};
 use crate::server::Server;
@@ -78,19 +79,31 @@ fn use_of(request: &Request<'_>) -> (Use, u64) {
 }
 
 impl Server {
-    /// Counts a message that is no valid request.
-    pub(super) fn count_rejected(&self, message: &Message<'_>, error: &Error) {
+    /// Counts a message that is no valid request. In `metrics.commands` mongod counts a command
+    /// only once it has parsed it.
+    pub(super) fn count_rejected(&self, message: &Message<'_>, error: &Error, took: Duration) {
         self.counters.user_errors.add(1);
-        if error.code() == codes::CommandNotFound {
-            self.counters.unknown_commands.add(1);
-            return;
-        }
         let first = message.body().iter().next();
-        if let Some((index, _)) =
-            first.and_then(|first| crate::command::find(first.name, self.db.feature_version()))
-        {
-            self.counters.of(index).rejected.add(1);
-            self.counters.of(index).failed.add(1);
+        match first.and_then(|first| command::find(first.name, self.db.feature_version())) {
+            Some((index, _)) if error.code() != codes::CommandNotFound => {
+                self.count_not_run(index, took);
+            }
+            _ => {
+                self.counters.unknown_commands.add(1);
+                self.counters.latencies.add(Class::Commands, Took::new(took));
+            }
         }
+    }
+
+    /// Counts a command that is refused before it runs.
+    pub(super) fn count_not_run(&self, index: usize, took: Duration) {
+        let class = match COMMANDS[index].kind {
+            Kind::Query | Kind::GetMore => Class::Reads,
+            Kind::Insert | Kind::Update | Kind::Delete => Class::Writes,
+            Kind::Command => Class::Commands,
+        };
+        self.counters.latencies.add(class, Took::new(took));
+        self.counters.of(index).rejected.add(1);
+        self.counters.of(index).failed.add(1);
     }
 }

@@ -9,7 +9,7 @@ use marula_db::unit::{Examined, Tally};
 use marula_error::{Error, Result, codes};
 use marula_operation::targets;
 use marula_query::context::Interrupt as QueryInterrupt;
-use marula_query::meter;
+use marula_query::{meter, usage};
 use marula_wire::ReplyBuffer;
 
 use super::counts::{count_read, detail, note_latency};
@@ -72,7 +72,7 @@ pub(super) fn run(
             if let Some(audit) = &server.options.audit {
                 administration::record(audit, request, error.code().number());
             }
-            refuse(server, request, &error, reply);
+            refuse_unrun(server, request, call, &error, reply);
             return Step::Reply;
         }
     };
@@ -81,7 +81,7 @@ pub(super) fn run(
     let (entered, (snapshot, deadline)) = match entered {
         Ok(entered) => entered,
         Err(error) => {
-            refuse(server, request, &error, reply);
+            refuse_unrun(server, request, call, &error, reply);
             return Step::Reply;
         }
     };
@@ -197,7 +197,9 @@ pub(super) fn run(
         });
         server.transactions.leave(entered, leaving, work.unwrap_or_default());
     }
-    if !matches!(step, Step::ToPool(_) | Step::Retry(..)) {
+    let has_ended = !matches!(step, Step::ToPool(_) | Step::Retry(..));
+    usage::settle(has_ended && !is_refused);
+    if has_ended {
         record_end(context, request, reply, began, is_refused);
     }
     step
@@ -301,7 +303,7 @@ fn record_end(
     if let Some(statements) = &statements {
         examined += statements.examined();
     }
-    if !unit.is_explained() {
+    if !unit.is_explained() && !is_refused {
         server.counters.examined(examined);
     }
     let took = began.elapsed();
@@ -351,9 +353,25 @@ fn only_statement(request: &Request<'_>) -> Option<DocBuf> {
     }
 }
 
+/// Counts, logs and answers a request that may not run.
+fn refuse_unrun(
+    server: &Server,
+    request: &Request<'_>,
+    call: &Call,
+    error: &Error,
+    reply: &mut ReplyBuffer,
+) {
+    server.count_not_run(request.index, call.arrived.elapsed());
+    answer_failure(server, request, error, reply);
+}
+
 /// Counts, logs and answers a request that failed.
 fn refuse(server: &Server, request: &Request<'_>, error: &Error, reply: &mut ReplyBuffer) {
     server.counters.of(request.index).failed.add(1);
+    answer_failure(server, request, error, reply);
+}
+
+fn answer_failure(server: &Server, request: &Request<'_>, error: &Error, reply: &mut ReplyBuffer) {
     server.counters.user_errors.add(1);
     log_failure(request, error);
     answer_error(server, Some(request), error, reply);

@@ -7,12 +7,11 @@ use marula_bson::{Doc, DocBuf, Value, doc, ext_json};
 use marula_error::{Result, codes};
 
 use super::super::world::STAGE_BYTES_MAX;
-use super::super::{Env, Pipeline, Replacement, STAGES, Source, Step, World};
+use super::super::{Env, InsertStatement, Pipeline, Replacement, STAGES, Source, Step, World};
 use super::env;
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
 use crate::meter::tests::EndsAfter;
-use crate::update::EmptyTimestamps;
 use crate::{accumulator, meter, window};
 
 /// A number of documents that no operation here may reach.
@@ -117,7 +116,7 @@ impl World for EndlessWorld {
         Ok(())
     }
 
-    fn insert_one(&self, _: &str, _: &str, _: Doc<'_>, _: EmptyTimestamps) -> Result<()> {
+    fn insert_one(&self, _: &str, _: &str, _: Doc<'_>, _: InsertStatement) -> Result<()> {
         Ok(())
     }
 

@@ -22,20 +22,26 @@ pub(super) fn metrics(section: &Section<'_>, out: &mut DocWriter<'_>) {
         if let Some(forms) = forms {
             entry.append("arrayFilters", count(&forms.array_filters));
         }
-        entry.append("failed", count(&counted.failed));
+        entry.append("failed", long(counted.failed_in_run()));
         if let Some(forms) = forms {
             entry.append("pipeline", count(&forms.pipelines));
         }
-        if counted.rejected.get() > 0 {
-            entry.append("rejected", count(&counted.rejected));
+        entry.append("total", long(counted.times.count()));
+        if let Some(validators) = counters.validators_of(command) {
+            let mut entry = entry.begin_doc("validator");
+            doc_fields!(entry;
+                "failed": count(&validators.failed),
+                "jsonSchema": count(&validators.json_schemas),
+                "total": count(&validators.all),
+            );
         }
-        entry.append("total", long(counted.total()));
     }
     drop(commands);
     write_used(&usage::STAGES, &mut out.begin_doc("aggStageCounters"));
     let mut operators = out.begin_doc("operatorCounters");
     write_used(&usage::EXPRESSIONS, &mut operators.begin_doc("expressions"));
     write_used(&usage::ACCUMULATORS, &mut operators.begin_doc("groupAccumulators"));
+    write_used(&usage::MATCHES, &mut operators.begin_doc("match"));
     write_used(&usage::WINDOW_FUNCTIONS, &mut operators.begin_doc("windowAccumulators"));
     drop(operators);
     write_api_versions(section, &mut out.begin_doc("apiVersions"));

@@ -77,19 +77,24 @@ pub(super) fn logical_sessions(section: &Section<'_>, out: &mut DocWriter<'_>) {
 }
 
 pub(super) fn op_latencies(section: &Section<'_>, out: &mut DocWriter<'_>) {
-    write_latencies(&section.server.counters.latencies, false, out);
+    let server = section.server;
+    write_latencies(&server.counters.latencies, server.transactions.latency(), false, out);
 }
 
 /// Writes latencies in the form of `opLatencies` and `$collStats`.
 pub(crate) fn write_latencies(
     latencies: &Latencies,
+    transactions: &Latency,
     with_histograms: bool,
     out: &mut DocWriter<'_>,
 ) {
     let Latencies { reads, writes, commands } = latencies;
-    let none = Latency::default();
-    let classes =
-        [("reads", reads), ("writes", writes), ("commands", commands), ("transactions", &none)];
+    let classes = [
+        ("reads", reads),
+        ("writes", writes),
+        ("commands", commands),
+        ("transactions", transactions),
+    ];
     for (name, latency) in classes {
         let mut entry = out.begin_doc(name);
         if with_histograms {

@@ -120,7 +120,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "marula_cursors_opened_total",
         kind: Kind::Counter,
-        help: "Cursors that stayed open after the command that opened them",
+        help: "Cursors that were opened: those of pipelines, and those of queries with another batch",
         write: |reading, out| out.one(reading.cursors.total_opened),
     },
     Family {
