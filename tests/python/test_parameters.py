@@ -28,10 +28,26 @@ def refused(admin, **parameter):
     ({"flowControlTargetLagSeconds": 0}, "0 is not greater than 0"),
     ({"flowControlDecayConstant": 1}, "1 is not less than 1"),
     ({"ttlMonitorSleepSecs": 0}, "0 is not greater than 0"),
+    ({"flowControlDecayConstant": float("nan")}, "nan is not less than 1"),
+    ({"flowControlFudgeFactor": float("nan")}, "nan is not greater than 0"),
+    ({"flowControlThresholdLagPercentage": float("nan")}, "nan is not less than or equal to 1"),
 ])
 def test_numbers_have_bounds(admin, parameter, message):
     (name,) = parameter
     assert refused(admin, **parameter) == (2, f"Invalid value for parameter {name}: {message}")
+
+
+@pytest.mark.parametrize("parameter, kind", [
+    ({"maxLogSizeKB": "1"}, "value to integral"),
+    ({"ttlMonitorSleepSecs": "1"}, "value to integral"),
+    ({"cursorTimeoutMillis": {}}, "value to integral"),
+    ({"cursorTimeoutMillis": float("nan")}, "NaN/Inf to integral"),
+    ({"flowControlFudgeFactor": "1"}, "value to correct"),
+    ({"flowControlFudgeFactor": True}, "value to correct"),
+])
+def test_numbers_are_numbers(admin, parameter, kind):
+    (name,) = parameter
+    assert refused(admin, **parameter) == (2, f"Failed validating {name}: Unable to coerce {kind} type")
 
 
 def test_all_are_shown_with_when_they_may_be_set(admin):

@@ -1,5 +1,6 @@
 //! A server parameter: its name, its default with its type and bounds, and when it may be set.
 
+use std::cmp::Ordering::{self, Equal, Greater, Less};
 use std::fmt::Display;
 
 use marula_bson::{Value, ValueBuf};
@@ -91,18 +92,33 @@ impl<T: Copy> Bounds<T> {
 impl<T: Copy + PartialOrd + Display> Bounds<T> {
     fn check(&self, name: &str, value: T) -> Result<T> {
         let refuse = |relation: &str, bound: T| -> Result<T> {
-            Err(out_of_bounds(name, &value.to_string(), relation, &bound.to_string()))
+            let value = value.to_string();
+            let value = if value == "NaN" { "nan" } else { value.as_str() };
+            Err(out_of_bounds(name, value, relation, &bound.to_string()))
         };
-        match self.least {
-            End::Including(least) if value < least => {
-                return refuse("greater than or equal to", least);
-            }
-            End::Excluding(least) if value <= least => return refuse("greater than", least),
-            _ => {}
+        let is = |bound: T, orders: &[Ordering]| {
+            value.partial_cmp(&bound).is_some_and(|order| orders.contains(&order))
+        };
+        // NaN is outside of every bound; in this order mongod reports them.
+        if let End::Excluding(most) = self.most
+            && !is(most, &[Less])
+        {
+            return refuse("less than", most);
         }
-        match self.most {
-            End::Including(most) if value > most => refuse("less than or equal to", most),
-            End::Excluding(most) if value >= most => refuse("less than", most),
+        if let End::Excluding(least) = self.least
+            && !is(least, &[Greater])
+        {
+            return refuse("greater than", least);
+        }
+        if let End::Including(most) = self.most
+            && !is(most, &[Less, Equal])
+        {
+            return refuse("less than or equal to", most);
+        }
+        match self.least {
+            End::Including(least) if !is(least, &[Greater, Equal]) => {
+                refuse("greater than or equal to", least)
+            }
             _ => Ok(value),
         }
     }
@@ -174,7 +190,7 @@ impl ParameterRow {
                 bounds.check(self.name, self.whole(value)?).map(ValueBuf::from)
             }
             Initial::Double(_, bounds) => {
-                let number = number(value).ok_or_else(|| not_a_number(self.name))?;
+                let number = value.as_f64().ok_or_else(|| not_a_number(self.name))?;
                 bounds.check(self.name, number).map(ValueBuf::from)
             }
             Initial::Text(_) => match value {
@@ -214,6 +230,11 @@ impl ParameterRow {
                     });
                 }))
             }
+            Initial::Int(..) | Initial::Long(..) | Initial::Double(..) => {
+                let number =
+                    text.parse().map(Value::Int64).or_else(|_| text.parse().map(Value::Double));
+                self.coerce(number.unwrap_or(Value::String(text.into())))
+            }
             _ => self.coerce(Value::String(text.into())),
         }
     }
@@ -223,7 +244,11 @@ impl ParameterRow {
         if let Value::Int64(number) = value {
             return Ok(number);
         }
-        let number = number(value).ok_or_else(|| not_integral(self.name))?;
+        let number = match value {
+            Value::Boolean(flag) => Some(f64::from(u8::from(flag))),
+            other => other.as_f64(),
+        };
+        let number = number.ok_or_else(|| not_integral(self.name))?;
         if !number.is_finite() {
             return Err(not_finite(self.name));
         }
@@ -232,14 +257,6 @@ impl ParameterRow {
         }
         #[allow(clippy::cast_possible_truncation)]
         Ok(number as i64)
-    }
-}
-
-fn number(value: Value<'_>) -> Option<f64> {
-    match value {
-        Value::String(text) => text.to_string().parse::<f64>().ok(),
-        Value::Boolean(flag) => Some(f64::from(u8::from(flag))),
-        other => other.as_f64(),
     }
 }
 
@@ -268,6 +285,17 @@ mod tests {
             "x",
             Err("Failed validating cursorTimeoutMillis: Unable to coerce value to integral type"),
         );
+        check(
+            "cursorTimeoutMillis",
+            "1",
+            Err("Failed validating cursorTimeoutMillis: Unable to coerce value to integral type"),
+        );
+        check("cursorTimeoutMillis", true, Ok(ValueBuf::from(1_i64)));
+        check(
+            "syncdelay",
+            true,
+            Err("Failed validating syncdelay: Unable to coerce value to correct type"),
+        );
         check("logLevel", -1, Err("Invalid value for logLevel: logLevel: -1"));
         check("logLevel", "x", Err("Invalid value for logLevel: logLevel: \"x\""));
         check(
@@ -287,6 +315,13 @@ mod tests {
         refused("flowControlTargetLagSeconds", -5.0, "-5 is not greater than 0");
         refused("syncdelay", 5000.0, "5000 is not less than or equal to 3600");
         refused("flowControlDecayConstant", 1.0, "1 is not less than 1");
+        refused("flowControlDecayConstant", f64::NAN, "nan is not less than 1");
+        refused("flowControlFudgeFactor", f64::NAN, "nan is not greater than 0");
+        refused(
+            "flowControlThresholdLagPercentage",
+            f64::NAN,
+            "nan is not less than or equal to 1",
+        );
         check("flowControlDecayConstant", 0.5, Ok(ValueBuf::from(0.5)));
     }
 
