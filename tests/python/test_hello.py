@@ -31,3 +31,34 @@ def test_metadata_come_with_the_first_hello_that_is_understood(replica, first, c
         assert [reply.get("code") for reply in later] == codes[1:]
         if later[-1]["ok"] == 0:
             assert later[-1]["errmsg"] == "The client metadata document may only be sent in the first hello"
+
+
+@pytest.mark.parametrize("command", ["hello", "isMaster", "ismaster"])
+@pytest.mark.parametrize("field, value, code, place", [
+    ("compression", 5, 14, "compression"),
+    ("compression", [5], 14, "compression.0"),
+    ("forShell", "x", 14, "forShell"),
+    ("topologyVersion", {}, 40414, "topologyVersion.processId"),
+    ("internalClient", {}, 40414, "internalClient.maxWireVersion"),
+])
+def test_an_error_names_the_field_of_hello(replica, command, field, value, code, place):
+    with Raw(replica.port) as raw:
+        reply = raw.command("admin", **{command: 1, field: value})
+        assert reply["code"] == code
+        assert reply["errmsg"].startswith(f"BSON field 'hello.{place}' is ")
+
+
+def test_another_server_must_speak_the_newest_version(replica):
+    with Raw(replica.port) as raw:
+        for internal in ({"minWireVersion": 0, "maxWireVersion": 17}, {"maxWireVersion": 3}):
+            reply = raw.command("admin", hello=1, internalClient=internal)
+            assert (reply["minWireVersion"], reply["maxWireVersion"]) == (17, 17)
+        for later in ({}, {"internalClient": None}):
+            assert raw.command("admin", hello=1, **later)["minWireVersion"] == 0
+
+
+def test_hello_ok_is_confirmed_to_a_client_that_says_it(replica):
+    with Raw(replica.port) as raw:
+        said = [{"helloOk": True}, {"helloOk": False}, {"helloOk": None}, {}]
+        replies = [raw.command("admin", hello=1, **fields).get("helloOk") for fields in said]
+        assert replies == [True, True, None, None]

@@ -53,7 +53,7 @@ errors! {
     metadata_not_doc(field: &str) = TypeMismatch, "The '{field}' field is required to be a BSON document in the client metadata document";
     metadata_not_string(field: &str) = TypeMismatch, "The '{field}' field must be a string in the client metadata document";
     app_name_too_long(max: usize) = ClientMetadataAppNameTooLarge, "The 'application.name' field must be less then or equal to {max} bytes in the client metadata document";
-    compressor_type(command: &str, at: &BStr, kind: &str) = TypeMismatch, "BSON field '{command}.compression.{at}' is the wrong type '{kind}', expected type 'string'";
+    compressor_type(at: &BStr, kind: &str) = TypeMismatch, "BSON field 'hello.compression.{at}' is the wrong type '{kind}', expected type 'string'";
     await_without_version() = 31_368, "A request with 'maxAwaitTimeMS' must include a 'topologyVersion'";
     version_without_await() = 31_368, "A request with a 'topologyVersion' must include 'maxAwaitTimeMS'";
     await_negative(ms: i64) = 51_024, "BSON field 'maxAwaitTimeMS' value must be >= 0, actual value '{ms}'";
@@ -106,7 +106,8 @@ pub(super) static IS_MASTER: Command = Command {
     aliases: &["ismaster"],
     help: "The old name of hello.",
     place: CommandPlace::Inline,
-    fields: Fields::Known { place: "isMaster", fields: FIELDS },
+    // mongod names the fields by the new name in the errors of both.
+    fields: Fields::Known { place: "hello", fields: FIELDS },
     secrets: &["speculativeAuthenticate"],
     run: |context, request, reply| run(context, request, reply, "ismaster"),
     auth: Auth::Anyone,
@@ -183,7 +184,7 @@ fn take_compressors(context: &mut Context<'_>, request: &Request<'_>) -> Result<
         }
         let Value::String(name) = element.value.get() else {
             let kind = element.value.kind().alias();
-            return Err(compressor_type(request.command.name, element.name, kind));
+            return Err(compressor_type(element.name, kind));
         };
         let offered = context.server.options.compressors;
         let known = Compressor::from_name(name).filter(|&found| offered.has(found));
@@ -332,7 +333,7 @@ fn awaited(context: &Context<'_>, request: &Request<'_>) -> Result<Option<(i64, 
 
 fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>, primary: &str) {
     let server = context.server;
-    if request.args.iter().any(|element| element.name == "helloOk") {
+    if request.arg("helloOk").is_some() {
         reply.append("helloOk", true);
     }
     match &server.options.repl_set {
@@ -345,6 +346,9 @@ fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>
             write_topology_version(server, reply);
         }
     }
+    let newest = wire_version_max(request.version);
+    // Another server of a cluster is not an old driver: it must speak the newest version.
+    let oldest = if request.arg("internalClient").is_some() { newest } else { 0 };
     doc_fields!(reply;
         "maxBsonObjectSize": DOCUMENT_BYTES_MAX,
         "maxMessageSizeBytes": i32::try_from(MESSAGE_BYTES_MAX).expect("the limit is 48 MB"),
@@ -352,8 +356,8 @@ fn write(context: &Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>
         "localTime": Value::DateTime(context.server.now_ms()),
         "logicalSessionTimeoutMinutes": session::TIMEOUT_MINUTES,
         "connectionId": i32::try_from(context.connection.id).unwrap_or(i32::MAX),
-        "minWireVersion": 0,
-        "maxWireVersion": wire_version_max(request.version),
+        "minWireVersion": oldest,
+        "maxWireVersion": newest,
         "readOnly": false,
     );
     if request.arg("compression").is_some() && !context.connection.compressors.is_empty() {
