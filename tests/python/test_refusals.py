@@ -226,3 +226,29 @@ def refused_with(c, command):
     with pytest.raises(OperationFailure) as refused:
         c.database.command(command)
     return refused.value.details
+
+
+@pytest.mark.parametrize("command, place", [
+    ({"find": "c"}, "FindCommandRequest"),
+    ({"ping": 1}, "ping"),
+    ({"explain": {"find": "c", "jsonSchema": {}}}, "FindCommandRequest"),
+    ({"find": "c", "collation": {"locale": "en", "jsonSchema": 1}}, "collation"),
+    ({"update": "c", "updates": [{"q": {}, "u": {}, "jsonSchema": 1}]}, "update.updates"),
+    ({"insert": "c", "documents": [{}], "writeConcern": {"jsonSchema": 1}}, "WriteConcernOptions"),
+    ({"aggregate": "c", "cursor": {}, "pipeline": [{"$fill": {"output": {}, "jsonSchema": 1}}]}, "$fill"),
+])
+def test_a_command_for_mongocryptd_says_so(db, command, place):
+    """mongocryptd encrypts for a driver, which may have connected to the wrong process."""
+    if "jsonSchema" not in str(command):
+        command = {**command, "jsonSchema": {}, "isRemoteSchema": True}
+    with pytest.raises(OperationFailure) as caught:
+        db.command(command)
+    assert caught.value.code == 4662500
+    assert caught.value.details["errmsg"] == (
+        f"BSON field '{place}.jsonSchema' is an unknown field."
+        " This command may be meant for a mongocryptd process.")
+
+
+def test_other_fields_of_mongocryptd_are_unknown_as_any(db):
+    assert code(db, {"find": "c", "isRemoteSchema": True}) == 40415
+    assert code(db, {"find": "c", "zork": 1, "jsonSchema": {}}) == 40415

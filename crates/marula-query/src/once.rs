@@ -1,11 +1,13 @@
 //! Fields of a command or stage: each has a known name and may be given once.
 
-use bstr::BStr;
+use bstr::{BStr, ByteSlice};
 use marula_bson::Element;
 use marula_error::{Error, Result, errors};
 
 errors! {
     unknown(path: &str) = IDLUnknownField, "BSON field '{path}' is an unknown field.";
+    /// The command is one that a driver sends to mongocryptd, the process that encrypts for it.
+    meant_for_mongocryptd(place: &str) = 4_662_500, "BSON field '{place}.jsonSchema' is an unknown field. This command may be meant for a mongocryptd process.";
     /// A field is given a second time.
     pub duplicate_field(place: &str, field: &BStr) = IDLDuplicateField, "BSON field '{place}.{field}' is a duplicate field";
 }
@@ -13,9 +15,10 @@ errors! {
 /// The error for a field that the document that messages call `place` does not have. As in mongod
 /// it names the place alone if the field's name is empty.
 pub fn unknown_field(place: &str, name: &BStr) -> Error {
-    match name.is_empty() {
-        true => unknown(place),
-        false => unknown(&format!("{place}.{name}")),
+    match name.as_bytes() {
+        b"" => unknown(place),
+        b"jsonSchema" => meant_for_mongocryptd(place),
+        _ => unknown(&format!("{place}.{name}")),
     }
 }
 
