@@ -105,6 +105,29 @@ def test_copies_are_not_told_and_views_are_modified(rs):
     assert events[6]["operationDescription"]["pipeline"] == [{"$_internalUnpackBucket": {"timeField": "t", "bucketMaxSpanSeconds": 86400}}]
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_options_of_an_index_come_in_the_order_of_mongod(rs, count):
+    """Whatever the order in the command: drivers send the name first."""
+    for n in range(count):
+        rs.cs.c.insert_one({"_id": n})
+    given = [
+        {"name": "a", "key": {"a": 1}},
+        {"expireAfterSeconds": 5, "sparse": True, "name": "b", "key": {"b": 1}, "hidden": True},
+        {"partialFilterExpression": {"a": 1}, "unique": True, "name": "c", "key": {"c": 1}},
+    ]
+    with rs.cs.c.watch(show_expanded_events=True) as stream:
+        rs.cs.command("createIndexes", "c", indexes=given)
+        made = [index for event in take(stream, 1 if count else 3) for index in event["operationDescription"]["indexes"]]
+        rs.cs.c.drop_index("c")
+        dropped = take(stream, 1)[0]["operationDescription"]["indexes"]
+    wanted = [
+        ["v", "key", "name"], ["v", "hidden", "key", "name", "expireAfterSeconds", "sparse"],
+        ["v", "unique", "key", "name", "partialFilterExpression"],
+    ]
+    assert [list(index) for index in made] == wanted
+    assert [list(index) for index in dropped] == wanted[2:]
+
+
 def test_a_database_that_never_was_cannot_be_dropped(rs):
     with rs.never.watch(max_await_time_ms=50) as stream:
         rs.drop_database("never")

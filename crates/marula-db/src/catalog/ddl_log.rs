@@ -183,7 +183,7 @@ pub(super) fn indexes_built(
         append_uuid("indexBuildUUID", build, out);
         let mut list = out.begin_array("indexes");
         for index in indexes {
-            list.push(Value::Document(index.spec.document.as_doc()));
+            list.push(Value::Document(index.spec.quoted().as_doc()));
         }
     });
     entries.command(&ns, Some(collection.uuid()), &command, None);
@@ -194,7 +194,7 @@ pub(crate) fn index_made(collection: &Collection, index: &Index, entries: &mut E
     let ns = collection.namespace();
     let command = DocBuf::build(|out| {
         out.append("createIndexes", ns.collection());
-        out.append_elements(index.spec.document.as_doc().elements_bytes());
+        out.append_elements(index.spec.quoted().as_doc().elements_bytes());
     });
     entries.command(&ns, Some(collection.uuid()), &command, None);
 }
@@ -211,7 +211,7 @@ pub(super) fn indexes_dropped(
     let ns = collection.namespace();
     for index in indexes {
         let command = doc! { "dropIndexes": ns.collection(), "index": index.spec.name.as_str() };
-        entries.command(&ns, Some(collection.uuid()), &command, Some(&index.spec.document));
+        entries.command(&ns, Some(collection.uuid()), &command, Some(&index.spec.quoted()));
     }
 }
 

@@ -172,7 +172,7 @@ impl IndexSpec {
         })
     }
 
-    /// The specification in the order used by errors.
+    /// The specification in the order of errors and of the oplog.
     pub fn quoted(&self) -> DocBuf {
         let spec = self.document.as_doc();
         let is_first = |name: &[u8]| QUOTED_FIRST.iter().any(|first| name == first.as_bytes());
