@@ -43,6 +43,13 @@ def upserts(db, size):
     db.upserted.bulk_write([pymongo.UpdateOne({"_id": start + n}, {"$set": {"n": 1}}, upsert=True) for n in range(size)])
 
 
+def moving(function):
+    """The function over windows of a tenth of the documents."""
+    return lambda db, size: list(db.many.aggregate([
+        {"$setWindowFields": {"sortBy": {"_id": 1}, "output": {"x": {**function, "window": {"documents": [-(size // 20), size // 20]}}}}},
+        {"$group": {"_id": None, "x": {"$max": "$x"}}}]))
+
+
 EACH = {"$range": [0, {"$size": "$a"}]}
 OPERATIONS = {
     "bulkWrite of updates": updates,
@@ -53,6 +60,10 @@ OPERATIONS = {
     "$arrayToObject": computed(lambda size: {"$arrayToObject": {"$map": {"input": "$a", "in": {"k": {"$toString": "$$this"}, "v": 1}}}}),
     "$in of a constant list, a document in four": lambda db, size: list(db.many.aggregate([
         {"$group": {"_id": {"$in": ["$n", list(range(0, size, 4))]}, "n": {"$sum": 1}}}])),
+    "$maxN of moving windows": moving({"$maxN": {"n": 3, "input": "$n"}}),
+    "$bottom of moving windows": moving({"$bottom": {"output": "$_id", "sortBy": {"n": 1}}}),
+    "$lastN of moving windows": moving({"$lastN": {"n": 3, "input": "$n"}}),
+    "$addToSet of few values in moving windows": moving({"$addToSet": {"$mod": ["$n", 7]}}),
     "$in of a list, without an index": lambda db, size: db.many.count_documents({"n": {"$in": list(range(0, size, 4))}}),
     "sum of products of decimals": lambda db, size: list(db.many.aggregate([
         {"$group": {"_id": None, "x": {"$sum": {"$multiply": ["$d", "$d"]}}}}])),

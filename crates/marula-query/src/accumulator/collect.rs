@@ -11,6 +11,7 @@ use crate::expression::set::ValueSet;
 use crate::expression::{Arena, Frame};
 use crate::feature_version::FeatureVersion;
 use crate::meter;
+use crate::spill::Limits;
 
 pub(super) static ROWS: &[AccumulatorRow] = &[
     AccumulatorRow {
@@ -42,6 +43,21 @@ errors! {
     merge_not_object(text: &str, kind: &str) = 40400, "$mergeObjects requires object inputs, but input {text} is of type {kind}";
 }
 
+/// The memory of a value in a list, besides its bytes.
+pub(super) const PUSHED_BYTES: usize = size_of::<ValueBuf>();
+
+/// Checks the size of a `$push`.
+pub(super) fn check_push(size: usize, limits: &Limits) -> Result<()> {
+    let limit = limits.push_bytes_max;
+    if size > limit { Err(push_too_large(limit)) } else { Ok(()) }
+}
+
+/// Checks the size of an `$addToSet`.
+pub(super) fn check_set(size: usize, limits: &Limits) -> Result<()> {
+    let limit = limits.add_to_set_bytes_max;
+    if size > limit { Err(add_to_set_too_large(limit)) } else { Ok(()) }
+}
+
 #[derive(Default)]
 struct Push {
     values: Vec<ValueBuf>,
@@ -54,12 +70,9 @@ impl State for Push {
             return Ok(0);
         };
         let value = value.to_buf();
-        let size = value.as_raw().bytes().len() + size_of::<ValueBuf>();
+        let size = value.as_raw().bytes().len() + PUSHED_BYTES;
         self.size += size;
-        let limit = frame.context.limits.push_bytes_max;
-        if self.size > limit {
-            return Err(push_too_large(limit));
-        }
+        check_push(self.size, &frame.context.limits)?;
         self.values.push(value);
         Ok(size)
     }
@@ -82,10 +95,7 @@ impl State for AddToSet {
         };
         let size = self.set.insert(value, frame.context.collator());
         self.size += size;
-        let limit = frame.context.limits.add_to_set_bytes_max;
-        if self.size > limit {
-            return Err(add_to_set_too_large(limit));
-        }
+        check_set(self.size, &frame.context.limits)?;
         Ok(size)
     }
 

@@ -23,9 +23,11 @@ use marula_error::{Result, errors};
 
 use crate::context::Context;
 use crate::expression::frame::size_of_value;
+use crate::expression::set;
 use crate::expression::{Arena, Expression, Frame, Scope};
 use crate::feature_version::FeatureVersion;
 use crate::meter;
+use crate::spill::Limits;
 use crate::stage::needs::Needs;
 use crate::usage;
 
@@ -34,6 +36,7 @@ pub(crate) use deviation::Deviation;
 pub(crate) use n::{Keep, parse_count, read_count};
 pub(crate) use percentile::{Percentiles, Spec};
 pub(crate) use quantile::{counted, percentile};
+pub(crate) use top::Top;
 
 errors! {
     /// `$bucketAuto` has no key while it reads the documents.
@@ -98,13 +101,16 @@ enum Settings {
     Script(Box<script::Functions>),
 }
 
-/// The choice among equal greatest or last values or documents when there are too many.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ties {
-    /// Keep the earliest, as in a group.
-    Earliest,
-    /// Keep the latest, as in a window whose start moves.
-    Latest,
+/// The values that an accumulator's result is made of.
+pub(crate) enum Listed<'a> {
+    /// All that are not missing: `$push`.
+    All,
+    /// Each distinct value once: `$addToSet`.
+    Distinct,
+    /// A number of values: `$firstN` and similar accumulators.
+    Kept(Keep, usize),
+    /// The values of a number of documents in an order: `$topN` and similar accumulators.
+    Top(&'a Top, usize),
 }
 
 /// The value of one group while documents are added.
@@ -245,27 +251,41 @@ impl Accumulator {
 
     /// Starts a group with this key.
     pub fn start(&self, key: Value<'_>, context: &Context) -> Result<Box<dyn State>> {
-        self.start_with(Ties::Earliest, key, context)
-    }
-
-    /// Starts a group with this rule for [ties](Ties).
-    pub(crate) fn start_with(
-        &self,
-        ties: Ties,
-        key: Value<'_>,
-        context: &Context,
-    ) -> Result<Box<dyn State>> {
         match &self.settings {
             Settings::None => Ok((self.row.start)()),
             Settings::Count { count, keep } => {
                 let count = group_count(count, key, context)?;
-                Ok(n::state(self.row.name, *keep, count, ties))
+                Ok(n::state(self.row.name, *keep, count))
             }
             Settings::Percentile(wanted) => Ok(percentile::start(wanted)),
             Settings::Script(functions) => functions.start(key, context),
-            Settings::Top(top) => {
-                top.start(self.row.name, group_count(top.count(), key, context)?, ties)
+            Settings::Top(top) => top.start(self.row.name, group_count(top.count(), key, context)?),
+        }
+    }
+
+    /// Returns the values of a window that are in its result, if the result is made of such values.
+    ///
+    /// Errors: those of the number of values.
+    pub(crate) fn listed(&self, context: &Context) -> Result<Option<Listed<'_>>> {
+        Ok(Some(match &self.settings {
+            Settings::Count { count, keep } => {
+                Listed::Kept(*keep, group_count(count, Value::Null, context)?)
             }
+            Settings::Top(top) => Listed::Top(top, group_count(top.count(), Value::Null, context)?),
+            _ if self.row.name == "$push" => Listed::All,
+            _ if self.row.name == "$addToSet" => Listed::Distinct,
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Checks the size of the values in a result.
+    ///
+    /// Errors: the list is too large.
+    pub(crate) fn check_listed(&self, count: usize, bytes: usize, limits: &Limits) -> Result<()> {
+        match self.row.name {
+            "$push" => collect::check_push(bytes + count * collect::PUSHED_BYTES, limits),
+            "$addToSet" => collect::check_set(bytes + count * set::VALUE_BYTES, limits),
+            name => n::check_list(name, bytes + count * n::VALUE_BYTES, limits),
         }
     }
 

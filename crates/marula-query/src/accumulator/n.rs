@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use marula_bson::{Value, ValueBuf, order};
 use marula_error::{Result, errors};
 
-use super::{Accumulator, AccumulatorRow, Settings, State, Ties};
+use super::{Accumulator, AccumulatorRow, Settings, State};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 use crate::meter;
+use crate::spill::Limits;
 
 pub(super) static ROWS: &[AccumulatorRow] = &[
     AccumulatorRow {
@@ -60,10 +61,10 @@ pub(crate) enum Keep {
 
 /// The overhead of a value in a list. It is greater than a group's overhead, so that the list
 /// reports the excess before the group does.
-const VALUE_BYTES: usize = 64;
+pub(super) const VALUE_BYTES: usize = 64;
 
 fn nothing() -> Box<dyn State> {
-    state("$firstN", Keep::First, 0, Ties::Earliest)
+    state("$firstN", Keep::First, 0)
 }
 
 /// Parses `{ n: <expression>, input: <expression> }`.
@@ -124,9 +125,15 @@ fn parse(
 }
 
 /// A state that keeps `count` values.
-pub(super) fn state(name: &'static str, keep: Keep, count: usize, ties: Ties) -> Box<dyn State> {
+pub(super) fn state(name: &'static str, keep: Keep, count: usize) -> Box<dyn State> {
     let memory = ListMemory::of(name);
-    Box::new(Kept { memory, keep, count, ties, values: VecDeque::new(), is_over: false })
+    Box::new(Kept { memory, keep, count, values: VecDeque::new(), is_over: false })
+}
+
+/// Checks the size of a list of the accumulator `name`.
+pub(super) fn check_list(name: &str, size: usize, limits: &Limits) -> Result<()> {
+    let limit = limits.list_bytes_max;
+    if size > limit { Err(list_too_large(name, limit)) } else { Ok(()) }
 }
 
 /// The memory of one group's list.
@@ -144,10 +151,7 @@ impl ListMemory {
     /// Reserves memory for a value. Returns an error if the list exceeds its limit.
     pub(super) fn take(&mut self, bytes: usize, frame: &Frame<'_>) -> Result<()> {
         self.taken += bytes + VALUE_BYTES;
-        let limit = frame.context.limits.list_bytes_max;
-        if self.taken > limit {
-            return Err(list_too_large(self.name, limit));
-        }
+        check_list(self.name, self.taken, &frame.context.limits)?;
         meter::spend_bytes(bytes)?;
         meter::check_room(bytes)
     }
@@ -167,7 +171,6 @@ struct Kept {
     memory: ListMemory,
     keep: Keep,
     count: usize,
-    ties: Ties,
     /// The values in the order of the result.
     values: VecDeque<ValueBuf>,
     /// Whether `First` has been offered more values than it keeps.
@@ -186,11 +189,8 @@ impl Kept {
         }
         let collator = frame.context.collator();
         let compare = |kept: &ValueBuf| order::compare(kept.get(), value, collator);
-        // Of equal values the earliest is the least and stays, except in a moving window.
-        let is_beyond = |least: &ValueBuf| match self.ties {
-            Ties::Earliest => compare(least).is_ge(),
-            Ties::Latest => compare(least).is_gt(),
-        };
+        // Of equal values the earliest is the least and stays.
+        let is_beyond = |least: &ValueBuf| compare(least).is_ge();
         if is_full && self.keep == Keep::Greatest && self.values.back().is_none_or(is_beyond) {
             return None;
         }

@@ -4,7 +4,7 @@ use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 use super::n::ListMemory;
-use super::{Accumulator, AccumulatorRow, Settings, State, Ties, document};
+use super::{Accumulator, AccumulatorRow, Settings, State, document};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 use crate::sort::by_value::ValuePattern;
@@ -28,7 +28,7 @@ errors! {
 
 /// The settings of these accumulators.
 #[derive(Debug)]
-pub(super) struct Top {
+pub(crate) struct Top {
     count: Expression,
     sort_by: ValuePattern,
     sort_doc: DocBuf,
@@ -39,7 +39,7 @@ pub(super) struct Top {
 }
 
 fn nothing() -> Box<dyn State> {
-    super::n::state("$top", super::Keep::First, 0, Ties::Earliest)
+    super::n::state("$top", super::Keep::First, 0)
 }
 
 fn parse(
@@ -95,23 +95,33 @@ impl Top {
         &mut self.count
     }
 
+    /// The order of the documents.
+    pub(crate) fn sort_by(&self) -> &ValuePattern {
+        &self.sort_by
+    }
+
+    /// Whether the last documents are kept.
+    pub(crate) fn is_bottom(&self) -> bool {
+        self.bottom
+    }
+
+    /// Whether the result is an array.
+    pub(crate) fn is_many(&self) -> bool {
+        self.many
+    }
+
     /// Adds the paths that the order reads from each document.
     pub(super) fn reads(&self, needs: &mut Needs) {
         needs.sort(self.sort_by.pattern());
     }
 
     /// Starts a group that keeps `count` documents.
-    pub(super) fn start(
-        &self,
-        name: &'static str,
-        count: usize,
-        ties: Ties,
-    ) -> Result<Box<dyn State>> {
+    pub(super) fn start(&self, name: &'static str, count: usize) -> Result<Box<dyn State>> {
         let room = ListMemory::of(name);
         let (bottom, many) = (self.bottom, self.many);
         let sort_by = self.sort_by.clone();
         let (kept, key) = (Vec::new(), Vec::new());
-        Ok(Box::new(TopState { room, sort_by, bottom, many, count, ties, kept, key }))
+        Ok(Box::new(TopState { room, sort_by, bottom, many, count, kept, key }))
     }
 
     /// The form of the argument in `explain`.
@@ -131,7 +141,6 @@ struct TopState {
     bottom: bool,
     many: bool,
     count: usize,
-    ties: Ties,
     /// Sort keys and values, sorted.
     kept: Vec<(Box<[u8]>, ValueBuf)>,
     key: Vec<u8>,
@@ -143,10 +152,7 @@ impl State for TopState {
         let at = self.kept.partition_point(|(key, _)| **key <= *self.key);
         let full = self.kept.len() >= self.count;
         let is_beyond = match (self.bottom, self.kept.first()) {
-            (true, Some((least, _))) => match self.ties {
-                Ties::Earliest => *self.key <= **least,
-                Ties::Latest => *self.key < **least,
-            },
+            (true, Some((least, _))) => *self.key <= **least,
             _ => at == self.kept.len(),
         };
         if full && is_beyond {

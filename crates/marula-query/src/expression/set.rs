@@ -8,6 +8,9 @@ use marula_error::Result;
 
 use crate::meter;
 
+/// The memory of a value in a set, besides its bytes.
+pub(crate) const VALUE_BYTES: usize = size_of::<ValueBuf>() + size_of::<usize>();
+
 /// Distinct values; 1, 1.0 and `NumberLong(1)` are one value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ValueSet {
@@ -67,7 +70,7 @@ impl ValueSet {
             return 0;
         }
         let kept = value.to_buf();
-        let size = kept.as_raw().bytes().len() + size_of::<ValueBuf>() + size_of::<usize>();
+        let size = kept.as_raw().bytes().len() + VALUE_BYTES;
         self.table.add(hash, self.values.len(), &self.values, collator);
         self.values.push(kept);
         size

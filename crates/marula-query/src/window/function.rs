@@ -1,13 +1,11 @@
 //! A window function: its row, its arguments, its bounds.
 
-use std::ops::Range;
-
 use marula_bson::{Doc, DocBuf, DocWriter, Value, ValueBuf};
 use marula_error::{Error, Result, errors};
 
 use super::kept;
-use super::{Bounds, Partition, SortBy, calculus, rank, removable, smooth, text};
-use crate::accumulator::{self, Accumulator, Ties};
+use super::{Bounds, Partition, SortBy, calculus, lists, rank, removable, smooth, text};
+use crate::accumulator::{self, Accumulator};
 use crate::context::Context;
 use crate::expression::{Arena, Frame, Scope, print};
 use crate::meter;
@@ -279,45 +277,35 @@ impl Function for Accumulated {
         let windows = self.bounds.windows(partition)?;
         let has_own_way = self.accumulator.percentiles().is_some()
             || matches!(self.accumulator.name(), "$first" | "$last");
-        if (self.bounds.start_moves() || has_own_way)
+        let moves = self.bounds.start_moves();
+        if (moves || has_own_way)
             && let Some(values) = removable::values(&self.accumulator, &windows, partition)?
         {
             return Ok(values);
         }
+        if moves {
+            let values = lists::values(&self.accumulator, &windows, partition)?;
+            return Ok(values.expect("values are removed from each accumulator or listed by it"));
+        }
+        // All windows start at the first document, so that no value is ever removed.
         let context = partition.context;
-        let ties = if self.bounds.start_moves() { Ties::Latest } else { Ties::Earliest };
-        let start = || self.accumulator.start_with(ties, Value::Null, context);
         let (mut arena, mut results) = (Arena::new(), Arena::new());
         let mut values: Vec<ValueBuf> = Vec::with_capacity(windows.len());
-        let mut state = start()?;
-        let mut held: Range<usize> = 0..0;
+        let mut state = self.accumulator.start(Value::Null, context)?;
+        let mut end = 0;
         for window in windows {
             meter::spend(meter::CALL)?;
-            // No value can be removed from the state: a window whose start moved is computed again.
-            if window.start != held.start {
-                // Those that the window skips are evaluated, because they may fail.
-                if !held.is_empty() && held.end < window.start && !window.is_empty() {
-                    for document in &partition.documents[held.end..window.start] {
-                        meter::spend(meter::DOCUMENT)?;
-                        self.add(&mut *state, document.as_doc(), &mut arena, context)?;
-                    }
-                }
-                state = start()?;
-                held = window.start..window.start;
-            } else if window == held
+            if window.end == end
                 && let Some(last) = values.last()
             {
-                meter::spend_bytes(last.as_raw().bytes().len())?;
-                meter::check_room(last.as_raw().bytes().len())?;
-                let same = last.clone();
-                values.push(same);
+                values.push(kept(last.get())?);
                 continue;
             }
-            for document in &partition.documents[held.end..window.end] {
+            for document in &partition.documents[end..window.end] {
                 meter::spend(meter::DOCUMENT)?;
                 self.add(&mut *state, document.as_doc(), &mut arena, context)?;
             }
-            held = window;
+            end = window.end;
             values.push(kept(state.result(&results)?)?);
             results.reset();
         }

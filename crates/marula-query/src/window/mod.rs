@@ -9,6 +9,7 @@
 pub(crate) mod bounds;
 mod calculus;
 pub(crate) mod function;
+mod lists;
 mod rank;
 mod removable;
 mod smooth;
@@ -99,7 +100,7 @@ impl Partition<'_> {
         {
             arena.reset();
             let frame = Frame::new(document.as_doc(), &arena, self.context);
-            *value = expression.eval(&frame)?.map(|value| value.to_buf());
+            *value = expression.eval(&frame)?.map(kept).transpose()?;
         }
         Ok(values)
     }
@@ -110,12 +111,17 @@ impl Partition<'_> {
         expression: &Expression,
         windows: &[Range<usize>],
     ) -> Result<Vec<Option<ValueBuf>>> {
+        let seen = Partition::seen(windows);
+        let wanted: Vec<bool> = (0..self.documents.len()).map(|at| seen.contains(&at)).collect();
+        self.values_of(expression, &wanted)
+    }
+
+    /// The documents from the first to the last that is in a window.
+    fn seen(windows: &[Range<usize>]) -> Range<usize> {
         let seen = windows.iter().filter(|window| !window.is_empty());
         let start = seen.clone().map(|window| window.start).min().unwrap_or(0);
         let end = seen.map(|window| window.end).max().unwrap_or(0);
-        let wanted: Vec<bool> =
-            (0..self.documents.len()).map(|at| (start..end).contains(&at)).collect();
-        self.values_of(expression, &wanted)
+        start..end
     }
 
     /// Returns the value at the path of `sortBy` for each document.

@@ -2,8 +2,8 @@
 //! window is.
 //!
 //! `$sum`, `$avg`, `$stdDevPop` and `$stdDevSamp` keep totals, `$min` and `$max` the values that
-//! may still become the extreme, `$first` and `$last` nothing. The others are computed again for
-//! each window.
+//! may still become the extreme, `$first` and `$last` nothing. [`lists`](super::lists) has those
+//! whose result is a list.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -33,8 +33,8 @@ trait Moving {
     fn value(&mut self, inputs: &[Option<ValueBuf>]) -> ValueBuf;
 }
 
-/// Returns one value per window, whose ends never move back; `None` for an accumulator from which
-/// no value can be removed.
+/// Returns one value per window, whose ends never move back; `None` for an accumulator whose result
+/// is a list.
 pub(super) fn values(
     accumulator: &Accumulator,
     windows: &[Range<usize>],
