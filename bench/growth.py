@@ -60,6 +60,11 @@ OPERATIONS = {
     "$arrayToObject": computed(lambda size: {"$arrayToObject": {"$map": {"input": "$a", "in": {"k": {"$toString": "$$this"}, "v": 1}}}}),
     "$in of a constant list, a document in four": lambda db, size: list(db.many.aggregate([
         {"$group": {"_id": {"$in": ["$n", list(range(0, size, 4))]}, "n": {"$sum": 1}}}])),
+    "$indexOfArray of a constant list, a document in four": lambda db, size: list(db.many.aggregate([
+        {"$group": {"_id": {"$gte": [{"$indexOfArray": [list(range(0, size, 4)), "$n"]}, 0]}, "n": {"$sum": 1}}}])),
+    "$addFields of new fields": lambda db, size: list(db.one.aggregate([{"$addFields": {"f%d" % n: n for n in range(size)}}])),
+    "$addFields of fields that are there": lambda db, size: list(db.one.aggregate([
+        {"$addFields": {"f%d" % n: n for n in range(size)}}, {"$addFields": {"f%d" % n: n + 1 for n in range(size)}}])),
     "$maxN of moving windows": moving({"$maxN": {"n": 3, "input": "$n"}}),
     "$bottom of moving windows": moving({"$bottom": {"output": "$_id", "sortBy": {"n": 1}}}),
     "$lastN of moving windows": moving({"$lastN": {"n": 3, "input": "$n"}}),

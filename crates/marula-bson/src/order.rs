@@ -70,7 +70,11 @@ pub fn compare_arrays(a: Doc<'_>, b: Doc<'_>, collator: Option<&dyn Collator>) -
 /// Returns whether `compare` finds two values equal.
 #[inline]
 pub fn equal(a: Value<'_>, b: Value<'_>, collator: Option<&dyn Collator>) -> bool {
-    compare_at(a, b, collator, 0).is_eq()
+    match (a, b) {
+        // Strings of different lengths are not read.
+        (Value::String(a), Value::String(b)) if collator.is_none() => a == b,
+        _ => compare_at(a, b, collator, 0).is_eq(),
+    }
 }
 
 /// Compares two raw values. Without a collator, equal bytes of one type need no decoding.

@@ -4,7 +4,8 @@
 //! finished; a nested writer borrows its parent, so that the compiler enforces their order. The
 //! [`doc!`](crate::doc!) macro writes a literal document.
 
-use crate::{Doc, DocBuf, RawValue, Type, Value};
+use crate::doc::Iter;
+use crate::{Doc, DocBuf, Element, RawValue, Type, Value};
 
 /// Appends the elements of one document to a buffer.
 ///
@@ -65,6 +66,31 @@ impl<'b> DocWriter<'b> {
         self
     }
 
+    /// Appends the fields of `doc`. If `change` returns a change for a field, `write` appends the
+    /// changed field or none. Unchanged neighbours are copied at once.
+    ///
+    /// Errors: those of `change` and `write`.
+    pub fn append_changed<T, E>(
+        &mut self,
+        doc: Doc<'_>,
+        mut change: impl FnMut(Element<'_>) -> Result<Option<T>, E>,
+        mut write: impl FnMut(T, Element<'_>, &mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut fields = doc.iter();
+        // The fields not yet copied, and the fields from the next one on.
+        let (mut copied, mut next) = (fields.rest(), fields.rest());
+        while let Some(field) = fields.next() {
+            if let Some(changed) = change(field)? {
+                self.append_elements(front(copied, next));
+                write(changed, field, self)?;
+                copied = fields.rest();
+            }
+            next = fields.rest();
+        }
+        self.append_elements(front(copied, next));
+        Ok(())
+    }
+
     /// Begins a field that is a document.
     pub fn begin_doc(&mut self, name: impl AsRef<[u8]>) -> DocWriter<'_> {
         self.name(Type::Document, name.as_ref());
@@ -112,20 +138,20 @@ impl Drop for DocWriter<'_> {
 /// Appends the elements of one array to a buffer; the names are the indexes.
 pub struct ArrayWriter<'b> {
     doc: DocWriter<'b>,
-    count: usize,
+    next: ElementName,
 }
 
 impl<'b> ArrayWriter<'b> {
     /// Begins an array at the end of `out`.
     pub fn new(out: &'b mut Vec<u8>) -> Self {
-        ArrayWriter { doc: DocWriter::new(out), count: 0 }
+        ArrayWriter { doc: DocWriter::new(out), next: ElementName::of(0) }
     }
 
     /// Begins an array at the end of `out` with a copy of the elements of `array`.
     pub fn continued(out: &'b mut Vec<u8>, array: Doc<'_>) -> Self {
         let mut doc = DocWriter::new(out);
         doc.append_elements(array.elements_bytes());
-        ArrayWriter { doc, count: array.iter().count() }
+        ArrayWriter { doc, next: ElementName::of(array.iter().count()) }
     }
 
     /// Appends an element.
@@ -141,6 +167,28 @@ impl<'b> ArrayWriter<'b> {
         self.next_name(value.kind());
         self.doc.out.extend_from_slice(value.bytes());
         self
+    }
+
+    /// Appends up to `max` elements of another array. Returns their number.
+    ///
+    /// Neighbours whose names are those that they get here are copied at once.
+    pub fn push_elements(&mut self, elements: &mut Iter<'_>, max: usize) -> usize {
+        let start = self.next.count;
+        // The elements not yet copied, and the elements from the next one on.
+        let (mut copied, mut next) = (elements.rest(), elements.rest());
+        while self.next.count - start < max
+            && let Some(element) = elements.next()
+        {
+            if **element.name != *self.next.digits() {
+                self.doc.append_elements(front(copied, next));
+                self.doc.append_raw(self.next.digits(), element.value);
+                copied = elements.rest();
+            }
+            next = elements.rest();
+            self.next.advance();
+        }
+        self.doc.append_elements(front(copied, next));
+        self.next.count - start
     }
 
     /// Appends an element that `write` encodes: it must append exactly one value of type `kind`.
@@ -163,7 +211,7 @@ impl<'b> ArrayWriter<'b> {
 
     /// The number of elements so far.
     pub fn count(&self) -> usize {
-        self.count
+        self.next.count
     }
 
     /// The number of bytes written so far by this array, its length field included.
@@ -175,11 +223,61 @@ impl<'b> ArrayWriter<'b> {
     pub fn finish(self) {}
 
     fn next_name(&mut self, kind: Type) {
-        self.doc.out.push(kind.tag());
-        write_decimal(self.count, self.doc.out);
-        self.doc.out.push(0);
-        self.count += 1;
+        self.doc.name(kind, self.next.digits());
+        self.next.advance();
     }
+}
+
+/// The name of an array's element: its index in decimal.
+#[derive(Clone, Copy)]
+struct ElementName {
+    count: usize,
+    /// The digits, at the end.
+    digits: [u8; ElementName::DIGITS_MAX],
+    start: usize,
+}
+
+impl ElementName {
+    /// The digits of the greatest index.
+    const DIGITS_MAX: usize = 20;
+
+    fn of(count: usize) -> ElementName {
+        let mut digits = [b'0'; Self::DIGITS_MAX];
+        let (mut start, mut rest) = (Self::DIGITS_MAX, count);
+        for digit in digits.iter_mut().rev() {
+            // A single digit.
+            #[allow(clippy::cast_possible_truncation)]
+            let last = (rest % 10) as u8;
+            *digit += last;
+            start -= 1;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        ElementName { count, digits, start }
+    }
+
+    fn digits(&self) -> &[u8] {
+        self.digits.get(self.start..).unwrap_or_default()
+    }
+
+    fn advance(&mut self) {
+        self.count += 1;
+        for (at, digit) in self.digits.iter_mut().enumerate().rev() {
+            self.start = self.start.min(at);
+            if *digit < b'9' {
+                *digit += 1;
+                return;
+            }
+            *digit = b'0';
+        }
+    }
+}
+
+/// The bytes of `all` before its end `rest`.
+fn front<'a>(all: &'a [u8], rest: &[u8]) -> &'a [u8] {
+    all.get(..all.len().saturating_sub(rest.len())).unwrap_or_default()
 }
 
 /// Appends `number` in decimal, the form of array element names.
@@ -270,7 +368,9 @@ macro_rules! array_items {
 
 #[cfg(test)]
 mod tests {
-    use crate::Value;
+    use std::convert::Infallible;
+
+    use super::*;
 
     #[test]
     fn a_literal_document_reads_back() {
@@ -291,5 +391,59 @@ mod tests {
         let mut built = doc! { "a": 1 };
         built.push("b", true);
         assert_eq!(built, doc! { "a": 1, "b": true });
+    }
+
+    #[test]
+    fn fields_are_copied_except_those_that_change() {
+        let doc = doc! { "a": 1, "b": "x", "c": { "d": 2 }, "b": null, "e": [] };
+        let change = |names: &[&str]| {
+            DocBuf::build(|out| {
+                let Ok(()) = out.append_changed::<_, Infallible>(
+                    doc.as_doc(),
+                    |field| Ok(names.iter().position(|name| field.name == *name)),
+                    |at, field, out| {
+                        if at == 0 {
+                            out.append(field.name, 7);
+                        }
+                        Ok(())
+                    },
+                );
+            })
+        };
+        assert_eq!(change(&[]), doc);
+        assert_eq!(change(&["b"]), doc! { "a": 1, "b": 7, "c": { "d": 2 }, "b": 7, "e": [] });
+        assert_eq!(change(&["e", "a"]), doc! { "b": "x", "c": { "d": 2 }, "b": null, "e": 7 });
+        assert_eq!(change(&["x", "a", "b", "c", "e"]), doc! {});
+    }
+
+    #[test]
+    fn elements_of_other_arrays_get_new_names() {
+        let odd = doc! { "0": 0, "x": 1, "2": 2, "02": 3, "4": 4 };
+        for (before, max) in [(0, 100), (1, 100), (9, 100), (99, 1), (998, 3), (9_999, 2)] {
+            let (mut found, mut expected) = (Vec::new(), Vec::new());
+            let mut pushed = 0;
+            let mut one_by_one = ArrayWriter::new(&mut expected);
+            let mut at_once = ArrayWriter::new(&mut found);
+            for number in 0..before {
+                one_by_one.push(number);
+                at_once.push(number);
+            }
+            let mut elements = odd.as_doc().iter();
+            while pushed < 5 {
+                pushed += at_once.push_elements(&mut elements, max);
+            }
+            odd.as_doc().values().for_each(|value| {
+                one_by_one.push(value);
+            });
+            assert_eq!(at_once.count(), one_by_one.count());
+            one_by_one.finish();
+            at_once.finish();
+            assert_eq!(found, expected, "{before} {max}");
+            let continued = Doc::trusted(&found);
+            let mut again = Vec::new();
+            ArrayWriter::continued(&mut again, continued).push(true);
+            let last = Doc::trusted(&again).iter().last().unwrap();
+            assert_eq!(last.name, (before + 5).to_string().as_str());
+        }
     }
 }

@@ -5,7 +5,9 @@
 //! memory. Many names, which only unusual clients send, are looked up by hashing.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// The maximum number of names for a linear search.
 const LINEAR_MAX: usize = 64;
@@ -16,12 +18,18 @@ pub(crate) struct FieldMap<T> {
     words: Vec<u64>,
     entries: Vec<(Box<[u8]>, T)>,
     /// The positions of all names, if there are more than [`LINEAR_MAX`].
-    places: HashMap<Box<[u8]>, usize>,
+    places: HashTable<usize>,
+    hashing: DefaultHashBuilder,
 }
 
 impl<T> Default for FieldMap<T> {
     fn default() -> Self {
-        FieldMap { words: Vec::new(), entries: Vec::new(), places: HashMap::new() }
+        FieldMap {
+            words: Vec::new(),
+            entries: Vec::new(),
+            places: HashTable::new(),
+            hashing: DefaultHashBuilder::default(),
+        }
     }
 }
 
@@ -30,7 +38,8 @@ impl<T> FieldMap<T> {
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
         if self.entries.len() > LINEAR_MAX {
-            return self.places.get(name).copied();
+            let is_same = |&at: &usize| *self.entries[at].0 == *name;
+            return self.places.find(self.hashing.hash_one(name), is_same).copied();
         }
         let word = word(name);
         let mut from = 0;
@@ -53,9 +62,7 @@ impl<T> FieldMap<T> {
         self.words.push(word(name));
         self.entries.push((name.into(), item));
         match self.entries.len() {
-            count if count > LINEAR_MAX + 1 => {
-                self.places.insert(name.into(), count - 1);
-            }
+            count if count > LINEAR_MAX + 1 => self.note_place(count - 1),
             count if count > LINEAR_MAX => self.note_places(),
             _ => {}
         }
@@ -75,6 +82,11 @@ impl<T> FieldMap<T> {
         &self.entries
     }
 
+    /// The items in order.
+    pub(crate) fn items_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().map(|(_, item)| item)
+    }
+
     /// The item at a position.
     pub(crate) fn item_mut(&mut self, at: usize) -> &mut T {
         &mut self.entries[at].1
@@ -86,8 +98,13 @@ impl<T> FieldMap<T> {
     }
 
     fn note_places(&mut self) {
-        let names = self.entries.iter().enumerate();
-        self.places = names.map(|(place, (name, _))| (name.clone(), place)).collect();
+        self.places.clear();
+        (0..self.entries.len()).for_each(|at| self.note_place(at));
+    }
+
+    fn note_place(&mut self, at: usize) {
+        let hash = |&at: &usize| self.hashing.hash_one(&*self.entries[at].0);
+        self.places.insert_unique(hash(&at), at, hash);
     }
 }
 

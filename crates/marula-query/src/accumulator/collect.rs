@@ -1,7 +1,6 @@
 //! `$push`, `$addToSet`, `$mergeObjects`: accumulators that keep values.
 
-use std::collections::{HashMap, HashSet};
-
+use hashbrown::{HashMap, HashSet};
 use marula_bson::{BStr, Doc, DocBuf, DocWriter, RawValue, Value, ValueBuf};
 use marula_error::{Result, errors};
 
@@ -36,6 +35,9 @@ pub(super) static ROWS: &[AccumulatorRow] = &[
 
 /// The size of a document up to which its fields are searched for by their names.
 const SEARCHED_BYTES_MAX: usize = 512;
+
+/// The number of names up to which they are searched for in a document of any size.
+const SEARCHED_FIELDS_MAX: usize = 4;
 
 errors! {
     push_too_large(limit: usize) = ExceededMemoryLimit, "$push used too much memory and cannot spill to disk. Memory limit: {limit} bytes";
@@ -164,11 +166,21 @@ pub(crate) fn merged(base: Doc<'_>, over: Doc<'_>) -> Result<DocBuf> {
     check_merged(size)?;
     let mut bytes = Vec::with_capacity(size);
     let mut out = DocWriter::new(&mut bytes);
-    let (old, newer) = (FirstFields::of(base), FirstFields::of(over));
-    for field in base {
-        meter::spend(meter::ELEMENT)?;
-        out.append_raw(field.name, newer.get(field.name).unwrap_or(field.value));
-    }
+    let newer = FirstFields::of(over);
+    out.append_changed(
+        base,
+        |field| {
+            meter::spend(meter::ELEMENT)?;
+            Ok(newer.get(field.name))
+        },
+        |newer, field, out| {
+            out.append_raw(field.name, newer);
+            Ok(())
+        },
+    )?;
+    // A few names are searched for in `base`, however long it is.
+    let is_few = over.iter().nth(SEARCHED_FIELDS_MAX).is_none();
+    let old = if is_few { FirstFields::Few(base) } else { FirstFields::of(base) };
     for field in over {
         meter::spend(meter::ELEMENT)?;
         let is_first = newer.get(field.name).is_some_and(|first| {

@@ -159,12 +159,33 @@ impl Arena {
         self.array_of(|out| values.into_iter().try_for_each(|value| out.push(value)))
     }
 
-    /// An array value with these undecoded elements.
-    pub fn array_of_raw<'v>(
-        &self,
-        values: impl IntoIterator<Item = RawValue<'v>>,
-    ) -> Result<Value<'_>> {
-        self.array_of(|out| values.into_iter().try_for_each(|value| out.push_raw(value)))
+    /// An array value with the elements of these arrays.
+    pub fn array_of_arrays(&self, arrays: &[Doc<'_>]) -> Result<Value<'_>> {
+        let bytes = self.filled(|out| {
+            let (mut writer, mut size) = (ArrayWriter::new(out), 0);
+            for array in arrays {
+                meter::check_room(array.elements_bytes().len())?;
+                let mut elements = array.iter();
+                loop {
+                    let written = writer.size();
+                    let pushed = writer.push_elements(&mut elements, ELEMENTS_AT_ONCE);
+                    let bytes = writer.size() - written;
+                    meter::spend(pushed * meter::ELEMENT)?;
+                    meter::spend_bytes(bytes)?;
+                    // The limit does not count the names, except for one digit of each.
+                    let more_digits = writer.count().checked_ilog10().unwrap_or(0) as usize;
+                    size += bytes - bytes.min(pushed * more_digits);
+                    if size > ARENA_BYTES_MAX {
+                        return Err(value_too_large(size));
+                    }
+                    if pushed < ELEMENTS_AT_ONCE {
+                        break;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Value::Array(Doc::trusted(bytes)))
     }
 
     /// Checks the limits before a value of `size` bytes grows by an element of `bytes`.
@@ -296,6 +317,9 @@ impl<'a> Growing<'a> {
 
 /// The minimum size of an element in addition to its value: a type, a name, a NUL.
 const ELEMENT_BYTES: usize = 3;
+
+/// The number of elements that are copied between two checks for an interruption.
+const ELEMENTS_AT_ONCE: usize = 1024;
 
 /// The maximum size of a document while a stage writes it.
 const DOCUMENT_BYTES_MAX: usize = 128 * 1024 * 1024;

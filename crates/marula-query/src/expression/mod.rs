@@ -17,7 +17,7 @@ pub(crate) mod decimal_power;
 mod decimal_series;
 mod decimal_steps;
 pub mod frame;
-mod membership;
+mod list_search;
 pub(crate) mod number;
 pub mod operator;
 pub(crate) mod operators;
@@ -34,7 +34,7 @@ use marula_bson::{RawValue, Value, ValueBuf};
 use marula_error::{Result, errors};
 
 pub use frame::{Arena, Frame};
-pub use membership::Membership;
+pub use list_search::ListSearch;
 pub use number::{saturated_long, short_double_text};
 pub use operator::{Call, Operator};
 pub use path::Path;
@@ -73,8 +73,8 @@ pub enum Expression {
     Call(Call),
     /// A `$switch` over ranges of a value.
     Ranges(Box<Ranges>),
-    /// An `$in` of a constant list.
-    Membership(Box<Membership>),
+    /// An `$in` or `$indexOfArray` of a constant list.
+    ListSearch(Box<ListSearch>),
 }
 
 /// The meaning of a `$$` name.
@@ -111,7 +111,7 @@ impl Expression {
                 (call.operator.eval)(&call.args, frame)?
             }
             Expression::Ranges(ranges) => ranges.eval(frame)?,
-            Expression::Membership(membership) => Some(membership.eval(frame)?.into()),
+            Expression::ListSearch(search) => Some(search.eval(frame)?),
             Expression::Missing => None,
             Expression::Variable(variable, path) => match variable.eval(frame)? {
                 Some(value) if !path.is_empty() => path.eval_value(value, frame.arena)?,
@@ -156,7 +156,7 @@ impl Expression {
             | Expression::Field(_)
             | Expression::Variable(..)
             | Expression::Ranges(_)
-            | Expression::Membership(_) => return Ok(()),
+            | Expression::ListSearch(_) => return Ok(()),
             Expression::Object(fields) => {
                 fields.iter_mut().try_for_each(|(_, field)| field.optimize(context))?;
             }
@@ -206,11 +206,10 @@ impl Expression {
             }
         }
         if let Expression::Call(call) = self
-            && call.operator.name == "$in"
             && !context.keeps_calls
         {
-            *self = match Membership::of(call.take(), context) {
-                Ok(membership) => Expression::Membership(Box::new(membership)),
+            *self = match ListSearch::of(call.take(), context) {
+                Ok(search) => Expression::ListSearch(Box::new(search)),
                 Err(call) => Expression::Call(call),
             };
         }
@@ -252,7 +251,7 @@ impl Expression {
             Expression::Array(items) => items.iter().for_each(visit),
             Expression::Call(call) => call.args.iter().for_each(visit),
             Expression::Ranges(ranges) => ranges.call().args.iter().for_each(visit),
-            Expression::Membership(membership) => membership.call().args.iter().for_each(visit),
+            Expression::ListSearch(search) => search.call().args.iter().for_each(visit),
         }
     }
 

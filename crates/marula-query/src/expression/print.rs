@@ -32,7 +32,7 @@ impl Expression {
             Expression::Array(items) => list(items),
             Expression::Call(call) => print_call(call),
             Expression::Ranges(ranges) => print_call(ranges.call()),
-            Expression::Membership(membership) => print_call(membership.call()),
+            Expression::ListSearch(search) => print_call(search.call()),
         }
     }
 }

@@ -42,18 +42,18 @@ impl Table {
         value: Value<'_>,
         collator: Option<&dyn Collator>,
     ) -> bool {
-        self.has(hash(&self.hashing, value, collator), values, value, collator)
+        self.find(hash(&self.hashing, value, collator), values, value, collator).is_some()
     }
 
-    fn has(
+    fn find(
         &self,
         hash: u64,
         values: &[ValueBuf],
         value: Value<'_>,
         collator: Option<&dyn Collator>,
-    ) -> bool {
+    ) -> Option<usize> {
         let same = |&at: &usize| order::equal(values[at].get(), value, collator);
-        self.positions.find(hash, same).is_some()
+        self.positions.find(hash, same).copied()
     }
 
     fn add(&mut self, hash: u64, at: usize, values: &[ValueBuf], collator: Option<&dyn Collator>) {
@@ -66,7 +66,7 @@ impl ValueSet {
     /// Adds a value. Returns the bytes that it takes, zero if it exists already.
     pub(crate) fn insert(&mut self, value: Value<'_>, collator: Option<&dyn Collator>) -> usize {
         let hash = hash(&self.table.hashing, value, collator);
-        if self.table.has(hash, &self.values, value, collator) {
+        if self.table.find(hash, &self.values, value, collator).is_some() {
             return 0;
         }
         let kept = value.to_buf();
@@ -76,9 +76,14 @@ impl ValueSet {
         size
     }
 
-    /// Returns whether the value is in the set.
-    pub(crate) fn contains(&self, value: Value<'_>, collator: Option<&dyn Collator>) -> bool {
-        self.table.contains(&self.values, value, collator)
+    /// The place of the value in insertion order.
+    pub(crate) fn position(
+        &self,
+        value: Value<'_>,
+        collator: Option<&dyn Collator>,
+    ) -> Option<usize> {
+        let hash = hash(&self.table.hashing, value, collator);
+        self.table.find(hash, &self.values, value, collator)
     }
 
     /// The values in insertion order.

@@ -5,6 +5,8 @@
 //! array on the path, the fields are written into each of its elements; a scalar on the path is
 //! replaced by a document.
 
+use std::convert::Infallible;
+
 use bstr::ByteSlice;
 use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
@@ -15,6 +17,7 @@ use crate::context::Context;
 use crate::expression::frame::check_room;
 use crate::expression::path::check_field_name;
 use crate::expression::{Expression, Frame, Path, Scope, print};
+use crate::field_map::{FieldMap, Met};
 use crate::meter;
 
 errors! {
@@ -27,7 +30,7 @@ errors! {
 /// Fields to write, by the parts of their paths.
 #[derive(Debug, Default)]
 pub(crate) struct FieldTree {
-    fields: Vec<(Box<[u8]>, FieldNode)>,
+    fields: FieldMap<FieldNode>,
 }
 
 #[derive(Debug)]
@@ -61,7 +64,9 @@ impl FieldTree {
 
     /// Creates a tree of one top-level field.
     pub(crate) fn of_one(name: &str, value: Expression) -> FieldTree {
-        FieldTree { fields: vec![(name.as_bytes().into(), FieldNode::Leaf(value))] }
+        let mut tree = FieldTree::default();
+        tree.fields.push(name.as_bytes(), FieldNode::Leaf(value));
+        tree
     }
 
     fn parse_with(spec: Doc<'_>, scope: &mut Scope<'_>, leaf: Leaf) -> Result<FieldTree> {
@@ -127,21 +132,21 @@ impl FieldTree {
         let Some((first, rest)) = parts.split_first() else {
             return Ok(());
         };
-        let at = self.fields.iter().position(|(name, _)| name == first);
+        let at = self.fields.find(first);
         if rest.is_empty() {
             if let Some(at) = at {
                 let mut earlier = text.to_owned();
-                self.fields[at].1.first_path(&mut earlier);
+                self.fields.entries()[at].1.first_path(&mut earlier);
                 return Err(conflict(text, &earlier, &print::document(spec)));
             }
-            self.fields.push((first.clone(), FieldNode::Leaf(leaf)));
+            self.fields.push(first, FieldNode::Leaf(leaf));
             return Ok(());
         }
         let at = at.unwrap_or_else(|| {
-            self.fields.push((first.clone(), FieldNode::Inner(FieldTree::default())));
+            self.fields.push(first, FieldNode::Inner(FieldTree::default()));
             self.fields.len() - 1
         });
-        match &mut self.fields[at].1 {
+        match self.fields.item_mut(at) {
             FieldNode::Inner(tree) => tree.insert(rest, text, leaf, spec),
             FieldNode::Leaf(_) => {
                 let shorter = &text[..text.len() - rest.join(&b'.').len() - 1];
@@ -153,12 +158,12 @@ impl FieldTree {
     /// Computes the parts that need no document.
     pub(crate) fn optimize(&mut self, context: &Context) -> Result<()> {
         // Of several failures, one of this level is reported before those of inner levels.
-        for (_, node) in &mut self.fields {
+        for node in self.fields.items_mut() {
             if let FieldNode::Leaf(leaf) = node {
                 leaf.optimize(context)?;
             }
         }
-        self.fields.iter_mut().try_for_each(|(_, node)| match node {
+        self.fields.items_mut().try_for_each(|node| match node {
             FieldNode::Leaf(_) => Ok(()),
             FieldNode::Inner(tree) => tree.optimize(context),
         })
@@ -166,7 +171,7 @@ impl FieldTree {
 
     /// Records the fields that the expressions read, and those that others are written into.
     pub(crate) fn reads(&self, needs: &mut Needs) {
-        for (name, node) in &self.fields {
+        for (name, node) in self.fields.entries() {
             match node {
                 FieldNode::Leaf(leaf) => needs.expression(leaf),
                 FieldNode::Inner(tree) => {
@@ -178,7 +183,7 @@ impl FieldTree {
     }
 
     fn reads_below(&self, needs: &mut Needs) {
-        for (_, node) in &self.fields {
+        for (_, node) in self.fields.entries() {
             match node {
                 FieldNode::Leaf(leaf) => needs.expression(leaf),
                 FieldNode::Inner(tree) => tree.reads_below(needs),
@@ -189,7 +194,7 @@ impl FieldTree {
     /// Returns which fields of a document are unchanged, and which are copies of others.
     pub(crate) fn passage(&self) -> Passage {
         let mut passage = Passage::all_but_named();
-        for (name, node) in &self.fields {
+        for (name, node) in self.fields.entries() {
             passage.name(name);
             if let FieldNode::Leaf(leaf) = node {
                 passage.renames_to(name, leaf);
@@ -212,6 +217,7 @@ impl FieldTree {
     /// before the change.
     fn compute<'a>(&'a self, frame: &Frame<'a>) -> Vec<Computed<'a>> {
         self.fields
+            .entries()
             .iter()
             .map(|(_, node)| match node {
                 FieldNode::Leaf(leaf) => Computed::Leaf(leaf.eval(frame)),
@@ -227,7 +233,7 @@ impl FieldTree {
             let item = items.find(|item| takes_fields(*item));
             return item.map_or(Ok(()), |item| self.first_failure(item, computed));
         }
-        self.fields.iter().zip(computed).try_for_each(|((name, node), computed)| {
+        self.fields.entries().iter().zip(computed).try_for_each(|((name, node), computed)| {
             match (node, computed) {
                 (_, Computed::Leaf(Err(error))) => Err(error.clone()),
                 (FieldNode::Inner(tree), Computed::Inner(inner)) => {
@@ -245,24 +251,20 @@ impl FieldTree {
         computed: &[Computed<'_>],
         out: &mut DocWriter<'_>,
     ) -> Result<()> {
-        let mut seen = 0u64;
-        for element in base {
-            meter::spend(meter::ELEMENT)?;
-            let at = self.fields.iter().position(|(name, _)| **name == **element.name);
-            let Some(at) = at else {
-                out.append_raw(element.name, element.value);
-                continue;
-            };
-            seen |= 1 << (at % 64);
-            self.write_field(at, Some(element.value), &computed[at], out)?;
-        }
-        for (at, value) in computed.iter().enumerate() {
-            // A bit may represent several fields, so a set bit is looked up again.
-            let is_there = seen & 1 << (at % 64) != 0
-                && (self.fields.len() <= 64 || base.get_raw(&self.fields[at].0).is_some());
-            if !is_there {
-                self.write_field(at, None, value, out)?;
-            }
+        let mut met = Met::none_of(self.fields.len());
+        out.append_changed(
+            base,
+            |field| {
+                meter::spend(meter::ELEMENT)?;
+                Ok(self.fields.find(field.name))
+            },
+            |at, field, out| {
+                met.note(at);
+                self.write_field(at, Some(field.value), &computed[at], out)
+            },
+        )?;
+        for (at, value) in computed.iter().enumerate().filter(|(at, _)| !met.has(*at)) {
+            self.write_field(at, None, value, out)?;
         }
         Ok(())
     }
@@ -274,7 +276,7 @@ impl FieldTree {
         computed: &Computed<'_>,
         out: &mut DocWriter<'_>,
     ) -> Result<()> {
-        let (name, node) = &self.fields[at];
+        let (name, node) = &self.fields.entries()[at];
         match (node, computed) {
             (_, Computed::Leaf(Ok(None))) => {}
             (_, Computed::Leaf(Ok(Some(value)))) => {
@@ -316,7 +318,7 @@ impl FieldTree {
     /// Returns the fields in the form that `explain` shows.
     pub(crate) fn print(&self) -> ValueBuf {
         super::pipeline::printed(|out| {
-            for (name, node) in &self.fields {
+            for (name, node) in self.fields.entries() {
                 match node {
                     FieldNode::Leaf(leaf) => out.append(name, &leaf.print()),
                     FieldNode::Inner(tree) => out.append(name, &tree.print()),
@@ -331,7 +333,8 @@ impl FieldNode {
     /// text.
     fn first_path(&self, out: &mut String) {
         if let FieldNode::Inner(tree) = self
-            && let Some((name, node)) = tree.fields.iter().min_by(|one, other| one.0.cmp(&other.0))
+            && let Some((name, node)) =
+                tree.fields.entries().iter().min_by(|one, other| one.0.cmp(&other.0))
         {
             out.push('.');
             out.push_str(&name.to_str_lossy());
@@ -367,15 +370,16 @@ pub(crate) fn write_with(
         }
     };
     let mut found = false;
-    for element in doc {
-        if **element.name != **first {
-            out.append_raw(element.name, element.value);
-            continue;
-        }
-        found = true;
-        let is_doc = element.value.kind() == Type::Document;
-        write(if is_doc { Doc::trusted(element.value.bytes()) } else { Doc::EMPTY }, out);
-    }
+    let Ok(()) = out.append_changed::<_, Infallible>(
+        doc,
+        |field| Ok((**field.name == **first).then_some(())),
+        |(), field, out| {
+            found = true;
+            let is_doc = field.value.kind() == Type::Document;
+            write(if is_doc { Doc::trusted(field.value.bytes()) } else { Doc::EMPTY }, out);
+            Ok(())
+        },
+    );
     if !found {
         write(Doc::EMPTY, out);
     }
@@ -396,21 +400,24 @@ pub(crate) fn write_through(
     };
     check_room(out.buffered(), value)?;
     let mut found = false;
-    for element in doc {
-        if **element.name != **first {
-            out.append_raw(element.name, element.value);
-            continue;
-        }
-        found = true;
-        match element.value.get() {
-            _ if rest.is_empty() => {
-                out.append(first, value);
+    out.append_changed(
+        doc,
+        |field| Ok((**field.name == **first).then_some(())),
+        |(), field, out| {
+            found = true;
+            match field.value.get() {
+                _ if rest.is_empty() => {
+                    out.append(first, value);
+                    Ok(())
+                }
+                Value::Array(items) => write_items(items, rest, value, &mut out.begin_array(first)),
+                Value::Document(inner) => {
+                    write_through(inner, rest, value, &mut out.begin_doc(first))
+                }
+                _ => write_through(Doc::EMPTY, rest, value, &mut out.begin_doc(first)),
             }
-            Value::Array(items) => write_items(items, rest, value, &mut out.begin_array(first))?,
-            Value::Document(inner) => write_through(inner, rest, value, &mut out.begin_doc(first))?,
-            _ => write_through(Doc::EMPTY, rest, value, &mut out.begin_doc(first))?,
-        }
-    }
+        },
+    )?;
     if !found && rest.is_empty() {
         out.append(first, value);
     } else if !found {

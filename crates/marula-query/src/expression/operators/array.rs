@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use marula_bson::{Collator, Doc, Value, long, order};
+use marula_bson::{Collator, Doc, Element, Value, long, order};
 use marula_error::{Result, errors};
 
 use super::{kind, known};
@@ -148,8 +148,7 @@ fn concat_arrays<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
             Some(value) => return Err(concat_not_array(value.kind().alias())),
         }
     }
-    let items = arrays.into_iter().flatten().map(|item| item.value);
-    frame.arena.array_of_raw(items).map(Some)
+    frame.arena.array_of_arrays(&arrays).map(Some)
 }
 
 fn parse_n(
@@ -243,22 +242,25 @@ fn is_in<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     let Some(Value::Array(items)) = list else {
         return Err(in_not_array(kind(list)));
     };
-    let collator = frame.context.collator();
-    for item in items.values() {
-        meter::spend(meter::ELEMENT)?;
-        if is_same(item, wanted, collator) {
-            return Ok(Some(true.into()));
-        }
-    }
-    Ok(Some(false.into()))
+    let found = position_of(wanted, items.iter().enumerate(), frame)?;
+    Ok(Some(found.is_some().into()))
 }
 
-/// Returns whether an item equals the wanted value; undefined equals missing.
-fn is_same(item: Value<'_>, wanted: Option<Value<'_>>, collator: Option<&dyn Collator>) -> bool {
-    match wanted {
-        Some(wanted) => order::equal(item, wanted, collator),
-        None => matches!(item, Value::Undefined),
+/// The position of the first item that equals the wanted value; undefined equals missing.
+fn position_of<'i>(
+    wanted: Option<Value<'_>>,
+    items: impl Iterator<Item = (usize, Element<'i>)>,
+    frame: &Frame<'_>,
+) -> Result<Option<usize>> {
+    let collator = frame.context.collator();
+    let wanted = wanted.unwrap_or(Value::Undefined);
+    for (at, item) in items {
+        meter::spend(meter::ELEMENT)?;
+        if order::equal(item.value.get(), wanted, collator) {
+            return Ok(Some(at));
+        }
     }
+    Ok(None)
 }
 
 /// The start or end index of a search; `None` if it is not given.
@@ -299,17 +301,32 @@ fn index_of_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Optio
     let Value::Array(items) = list else {
         return Err(index_of_not_array(list.kind().alias()));
     };
-    let start = search_index("$indexOfArray", "starting", args.get(2), frame)?.unwrap_or(0);
-    let end = search_index("$indexOfArray", "ending", args.get(3), frame)?.unwrap_or(usize::MAX);
+    let part = Part::of(args, frame)?;
     let wanted = args[1].eval(frame)?;
-    let collator = frame.context.collator();
-    for (at, item) in items.values().enumerate().take(end).skip(start) {
-        meter::spend(meter::ELEMENT)?;
-        if is_same(item, wanted, collator) {
-            return Ok(Some(i32::try_from(at).unwrap_or(-1).into()));
-        }
+    let items = items.iter().enumerate().take(part.end).skip(part.start);
+    Ok(Some(index_of(position_of(wanted, items, frame)?)))
+}
+
+/// The part of the list that `$indexOfArray` searches.
+pub(in crate::expression) struct Part {
+    /// The first position.
+    pub(in crate::expression) start: usize,
+    /// The position after the last.
+    pub(in crate::expression) end: usize,
+}
+
+impl Part {
+    /// The part that the arguments of an `$indexOfArray` give.
+    pub(in crate::expression) fn of<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Part> {
+        let start = search_index("$indexOfArray", "starting", args.get(2), frame)?;
+        let end = search_index("$indexOfArray", "ending", args.get(3), frame)?;
+        Ok(Part { start: start.unwrap_or(0), end: end.unwrap_or(usize::MAX) })
     }
-    Ok(Some((-1).into()))
+}
+
+/// The result of `$indexOfArray` for the position that it has found.
+pub(in crate::expression) fn index_of(position: Option<usize>) -> Value<'static> {
+    Value::Int32(position.and_then(|at| i32::try_from(at).ok()).unwrap_or(-1))
 }
 
 fn is_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

@@ -40,6 +40,7 @@ use marula_error::Result;
 
 use super::{Expression, Frame, Operator};
 
+pub(super) use array::{Part, index_of};
 pub(super) use comparison::compare_optional;
 pub(super) use conditional::{optimize_switch, switch_no_match};
 pub(super) use date::iso_text;

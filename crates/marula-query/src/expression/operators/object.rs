@@ -1,5 +1,7 @@
 //! Object operators, and conversions between objects and arrays.
 
+use std::convert::Infallible;
+
 use bstr::ByteSlice;
 use bumpalo::collections::Vec as ArenaVec;
 use hashbrown::HashMap;
@@ -355,16 +357,17 @@ fn set_field<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
     };
     let mut found = false;
     let doc = frame.arena.build(|out| {
-        for field in doc {
-            if field.name != name {
-                out.append_raw(field.name, field.value);
-                continue;
-            }
-            found = true;
-            if let Some(new) = new {
-                out.append(name, new);
-            }
-        }
+        let Ok(()) = out.append_changed::<_, Infallible>(
+            doc,
+            |field| Ok((field.name == name).then_some(())),
+            |(), _, out| {
+                found = true;
+                if let Some(new) = new {
+                    out.append(name, new);
+                }
+                Ok(())
+            },
+        );
         if let Some(new) = new
             && !found
         {
