@@ -1,6 +1,7 @@
 //! Functions of 80-digit numbers, by series and libdecnumber; their results are rounded to
 //! binary128.
 
+pub(super) use super::decimal_logarithm::ln;
 use super::number::Big;
 
 /// π with more digits than the computations.
@@ -50,13 +51,6 @@ pub(super) fn sqrt(context: &mut Context, a: &Big) -> Big {
     let mut root = *a;
     context.sqrt(&mut root);
     root
-}
-
-/// The natural logarithm.
-pub(super) fn ln(context: &mut Context, a: &Big) -> Big {
-    let mut logarithm = *a;
-    context.ln(&mut logarithm);
-    logarithm
 }
 
 /// The logarithm to base two.

@@ -12,6 +12,7 @@
 mod angle;
 pub(crate) mod calendar;
 mod decimal_exact;
+mod decimal_logarithm;
 mod decimal_math;
 pub(crate) mod decimal_power;
 mod decimal_series;

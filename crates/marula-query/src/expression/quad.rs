@@ -5,6 +5,8 @@
 //! the method: each step here is computed with 80 digits and rounded to 113 bits, like in
 //! binary128.
 
+use std::sync::OnceLock;
+
 use dec::Rounding;
 use marula_bson::Decimal128;
 use marula_bson::decimal128::{COEFFICIENT_MAX, Parts};
@@ -15,6 +17,9 @@ use super::number::{Big, big_context, from_big, reduce, to_big};
 const BITS: i32 = 113;
 /// The power of two of the last bit of the smallest numbers.
 const EXPONENT_MIN: i32 = -16_494;
+
+/// The powers of two that numbers of usual size are scaled by.
+static POWERS: [OnceLock<Big>; 512] = [const { OnceLock::new() }; 512];
 
 /// A function of one number, to 80 digits.
 pub(super) type Function = fn(&mut dec::Context<Big>, &Big) -> Big;
@@ -132,9 +137,11 @@ impl Quad {
 
     /// `x` times a power of two: exact if 80 digits suffice.
     fn times_power(&mut self, x: &Big, exponent: i32) -> Big {
-        let mut power = self.context.from_i32(2);
-        let size = self.context.from_i32(exponent.abs());
-        self.context.pow(&mut power, &size);
+        let size = exponent.unsigned_abs() as usize;
+        let power = match POWERS.get(size) {
+            Some(power) => *power.get_or_init(|| self.power(size)),
+            None => self.power(size),
+        };
         let mut result = *x;
         if exponent < 0 {
             self.context.div(&mut result, &power);
@@ -142,6 +149,14 @@ impl Quad {
             self.context.mul(&mut result, &power);
         }
         result
+    }
+
+    /// A power of two.
+    fn power(&mut self, exponent: usize) -> Big {
+        let mut power = self.context.from_i32(2);
+        let exponent = self.context.from_u128(exponent as u128);
+        self.context.pow(&mut power, &exponent);
+        power
     }
 
     /// The approximate number of bits of the integer part.
