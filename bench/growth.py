@@ -50,11 +50,19 @@ def moving(function):
         {"$group": {"_id": None, "x": {"$max": "$x"}}}]))
 
 
+def queue(db, size):
+    start = size * next(NUMBERS)
+    db.queue.insert_many([{"_id": start + n} for n in range(size)])
+    for _ in range(size):
+        db.queue.find_one_and_delete({}, sort=[("_id", 1)])
+
+
 EACH = {"$range": [0, {"$size": "$a"}]}
 OPERATIONS = {
     "bulkWrite of updates": updates,
     "bulkWrite of upserts": upserts,
     "insertMany into a full capped collection": lambda db, size: db.capped.insert_many([{"n": n, "s": "x" * 50} for n in range(size)]),
+    "a queue, filled and taken": queue,
     "$map with $arrayElemAt": computed(lambda size: {"$map": {"input": EACH, "in": {"$arrayElemAt": ["$a", "$$this"]}}}),
     "$map with $slice": computed(lambda size: {"$map": {"input": EACH, "in": {"$slice": ["$a", "$$this", 2]}}}),
     "$arrayToObject": computed(lambda size: {"$arrayToObject": {"$map": {"input": "$a", "in": {"k": {"$toString": "$$this"}, "v": 1}}}}),
