@@ -2,9 +2,9 @@
 //!
 //! A deleted key stays in the memtable and the tables as a tombstone until a compaction removes it,
 //! and a scan that begins among tombstones walks over each of them. The head of a queue consists of
-//! them: whoever takes the first of ten thousand jobs, one after another, would walk over a hundred
-//! million. So a scan whose first step took long reports the range in which it found no key, and
-//! the next scan begins at its end.
+//! them: ten thousand jobs, each taken from there, would cost fifty million steps over tombstones.
+//! So a scan whose first step took long reports the range in which it found no key, and the next
+//! scan begins at its end.
 //!
 //! ```text
 //!   scan     slow first step over [a, b) ─► candidate ─► all writers since have looked ─► gap

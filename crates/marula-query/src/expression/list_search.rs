@@ -1,5 +1,5 @@
-//! A search for a value in a constant list, by `$in` or `$indexOfArray`: the list is hashed once, and
-//! the value looked up for each document.
+//! A search for a value in a constant list, by `$in` or `$indexOfArray`: the list is hashed once,
+//! and the value looked up for each document.
 
 use marula_bson::{Type, Value};
 use marula_error::Result;

@@ -348,9 +348,9 @@ pub fn reads_never_go_back(open: Open) {
     });
 }
 
-/// Whoever takes the first or the last key of a range again and again gets each, whatever has been
-/// deleted there, and wherever others put new ones in the meantime. Views opened on the way still
-/// show the keys of their moment.
+/// A reader that takes the first or the last key of a range again and again gets each, whatever has
+/// been deleted there, and wherever others put new ones in the meantime. Views opened on the way
+/// still show the keys of their moment.
 pub fn queues_lose_no_key(open: Open) {
     const PRODUCERS: u8 = 2;
     const KEYS: usize = 1_000;
@@ -364,7 +364,7 @@ pub fn queues_lose_no_key(open: Open) {
                 let key = [b"queue", &place[..], &[producer]].concat();
                 let mut txn = store.begin();
                 txn.put(Space::Indexes, &key, b"");
-                if random.next() % 8 == 0 {
+                if random.next().is_multiple_of(8) {
                     thread::sleep(Duration::from_micros(200));
                 }
                 txn.commit().expect("a commit succeeds");
@@ -389,7 +389,7 @@ pub fn queues_lose_no_key(open: Open) {
                 }
                 txn.commit().expect("a commit succeeds");
                 taken += 1;
-                if taken % 200 == 0 {
+                if taken.is_multiple_of(200) {
                     let view = store.view();
                     let shown = scan(&*view, Space::Indexes, &queue, Direction::Forward);
                     views.push((view, shown));
