@@ -113,8 +113,8 @@ const COUNTER_MERGES_MAX: usize = 16;
 const UNCACHE_AGGRESSIVENESS: u32 = 300;
 
 /// A file is compacted soon if among a number of consecutive entries at least this number are
-/// tombstones, over which every scan walks. An update of an indexed field writes one tombstone and one entry, fewer than
-/// that.
+/// tombstones, over which every scan walks. An update of an indexed field writes one tombstone and
+/// one entry, fewer than that.
 const TOMBSTONES_MANY: usize = 3072;
 const TOMBSTONES_AMONG: usize = 4096;
 
