@@ -25,6 +25,10 @@ use parking_lot::RwLock;
 /// The maximum number of gaps and candidates of a space. The oldest are forgotten.
 const GAPS_MAX: usize = 32;
 
+/// The maximum length of the ends of a gap: longer keys take long to compare, with or without
+/// tombstones, and would fill memory.
+const KEY_BYTES_MAX: usize = 1024;
+
 /// The gaps of all spaces.
 #[derive(Default)]
 pub(crate) struct Gaps {
@@ -137,6 +141,9 @@ impl Gaps {
         moment: u64,
         newest: impl Fn() -> u64,
     ) {
+        if range.start.len().max(range.end.len()) > KEY_BYTES_MAX {
+            return;
+        }
         let gaps = &self.spaces[space as usize];
         let mut list = gaps.list.write();
         if !list.iter().any(|gap| gap.range == range) {
@@ -332,6 +339,11 @@ mod tests {
     #[test]
     fn the_list_is_bounded() {
         let gaps = Gaps::default();
+        let long = "b".repeat(KEY_BYTES_MAX);
+        gaps.note_empty(SPACE, range("a", &format!("{long}b")), 5, || 5);
+        assert_eq!(around(&gaps, "a"), None);
+        gaps.note_empty(SPACE, range("a", &long), 5, || 5);
+        assert_eq!(around(&gaps, "a"), Some(range("a", &long)));
         let name = |number: usize| format!("{number:04}");
         for number in 0..2 * GAPS_MAX {
             gaps.note_empty(SPACE, range(&name(2 * number), &name(2 * number + 1)), 5, || 5);

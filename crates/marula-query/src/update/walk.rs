@@ -19,6 +19,7 @@ use super::trail::Trail;
 use super::tree::{Elements, Fields, UpdateNode, merge};
 use crate::context::Context;
 use crate::field_map::Met;
+use crate::meter;
 
 /// The maximum number of nulls that an update may put between the end of an array and a new
 /// element. Source: mongod 6.0.
@@ -252,6 +253,7 @@ impl Walk<'_> {
         let start = begin(out);
         let mut changed = false;
         for element in array {
+            meter::spend(meter::ELEMENT)?;
             let trail = Trail::below(Some(at), element.name);
             let mark = out.len();
             let fate = match self.chosen(elements, element.value, &trail)? {
