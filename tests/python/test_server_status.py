@@ -304,6 +304,8 @@ def test_transactions_have_latencies(client):
     ({"find": "c", "maxTimeMS": -1}, "reads"),
     ({"find": "c", "readConcern": {"level": "unknown"}}, "reads"),
     ({"insert": "c", "documents": [{}], "unknown": 1}, "writes"),
+    ({"findAndModify": "c", "unknown": 1}, "writes"),
+    ({"distinct": "c", "key": "a", "unknown": 1}, "reads"),
     ({"getParameter": 1, "logLevel": 1}, "commands"),
     ({"commitTransaction": 1}, "commands"),
     ({"ping": 1, "unknown": 1}, "commands"),

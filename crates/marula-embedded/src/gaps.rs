@@ -98,38 +98,43 @@ impl Gaps {
     /// The gap around `key` in a view of the sequence number `moment`, with those that continue it.
     #[inline]
     pub(crate) fn around(&self, space: Space, key: &[u8], moment: u64) -> Option<KeyRange> {
-        let gaps = &self.spaces[space as usize];
-        if gaps.count.load(Ordering::SeqCst) == 0 {
-            return None;
-        }
-        let mut found: Option<KeyRange> = None;
-        let list = gaps.list.read();
-        loop {
-            let from = found.as_ref().map_or(key, |found| &found.end);
-            let next = list.iter().find(|gap| gap.serves(moment) && gap.contains(from));
-            let Some(KeyRange { start, end }) = next.map(|gap| &gap.range) else { return found };
-            let start = found.map_or_else(|| start.clone(), |found| found.start);
-            found = Some(KeyRange { start, end: end.clone() });
-        }
+        self.joined(space, moment, |gap, found| gap.contains(found.map_or(key, |found| &found.end)))
     }
 
     /// The gap just before `key` in a view of the sequence number `moment`, with those that it
     /// continues.
     #[inline]
     pub(crate) fn before(&self, space: Space, key: &[u8], moment: u64) -> Option<KeyRange> {
+        self.joined(space, moment, |gap, found| {
+            gap.contains_before(found.map_or(key, |found| &found.start))
+        })
+    }
+
+    /// The range of the gaps that `is_next` accepts one after another; it gets the range of those
+    /// before.
+    #[inline]
+    fn joined(
+        &self,
+        space: Space,
+        moment: u64,
+        is_next: impl Fn(&Gap, Option<&KeyRange>) -> bool,
+    ) -> Option<KeyRange> {
         let gaps = &self.spaces[space as usize];
         if gaps.count.load(Ordering::SeqCst) == 0 {
             return None;
         }
-        let mut found: Option<KeyRange> = None;
         let list = gaps.list.read();
-        loop {
-            let to = found.as_ref().map_or(key, |found| &found.start);
-            let next = list.iter().find(|gap| gap.serves(moment) && gap.contains_before(to));
-            let Some(KeyRange { start, end }) = next.map(|gap| &gap.range) else { return found };
-            let end = found.map_or_else(|| end.clone(), |found| found.end);
-            found = Some(KeyRange { start: start.clone(), end });
+        let mut found: Option<KeyRange> = None;
+        while let Some(gap) =
+            list.iter().find(|gap| gap.serves(moment) && is_next(gap, found.as_ref()))
+        {
+            let KeyRange { start, end } = gap.range.clone();
+            found = Some(match found {
+                None => KeyRange { start, end },
+                Some(found) => KeyRange { start: found.start.min(start), end: found.end.max(end) },
+            });
         }
+        found
     }
 
     /// Notes that a view of the sequence number `moment` shows no key in `range`. `newest` returns

@@ -219,11 +219,9 @@ impl EmbeddedOptions {
         options.set_uncache_aggressiveness(UNCACHE_AGGRESSIVENESS);
         // After many documents were deleted, scans would cost as much as before until four such
         // files have come together.
-        let ratio_unused = 0.0;
-        options.add_compact_on_deletion_collector_factory(
+        options.add_compact_on_deletion_collector_factory_count_only(
             TOMBSTONES_AMONG,
             TOMBSTONES_MANY,
-            ratio_unused,
         );
         options.set_block_based_table_factory(&self.table(space, cache));
         options

@@ -79,6 +79,14 @@ mod tests {
     use super::*;
     use crate::{Embedded, EmbeddedOptions};
 
+    fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "not yet: {what}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     #[test]
     fn what_was_loaded_lies_in_files_soon_after() {
         let folder = Folder::new();
@@ -94,11 +102,7 @@ mod tests {
             let property = properties::NUM_ENTRIES_ACTIVE_MEM_TABLE;
             store.engine.db.property_int_value_cf(column, property).expect("it is known")
         };
-        let begin = Instant::now();
-        while in_memory(Space::Indexes) != Some(0) {
-            assert!(begin.elapsed() < Duration::from_secs(60), "the memtable is never flushed");
-            thread::sleep(Duration::from_millis(50));
-        }
+        wait_until("the memtable is flushed", || in_memory(Space::Indexes) == Some(0));
         assert_eq!(in_memory(Space::Records), Some(1));
         let is_there = |key: u64| store.get(Space::Indexes, &key.to_be_bytes(), &mut |_| {});
         assert!((0..2 * KEYS_MIN).all(|key| is_there(key).expect("it is read")));
@@ -112,24 +116,16 @@ mod tests {
         let mut txn = store.begin();
         keys().for_each(|key| txn.put(Space::Indexes, &key, b"entry"));
         txn.commit().expect("it is written");
-        let wait_until = |entries: u64| {
-            let begin = Instant::now();
-            loop {
-                let files = store.engine.db.live_files().expect("the files are known");
-                let files = files.iter().filter(|file| file.column_family_name == "indexes");
-                let found: u64 = files.map(|file| file.num_entries).sum();
-                if found == entries {
-                    break;
-                }
-                assert!(begin.elapsed() < Duration::from_secs(60), "{found} entries stay");
-                thread::sleep(Duration::from_millis(50));
-            }
+        let entries = || {
+            let files = store.engine.db.live_files().expect("the files are known");
+            let files = files.iter().filter(|file| file.column_family_name == "indexes");
+            files.map(|file| file.num_entries).sum::<u64>()
         };
-        wait_until(2 * KEYS_MIN);
+        wait_until("the memtable is flushed", || entries() == 2 * KEYS_MIN);
         let mut txn = store.begin();
         keys().for_each(|key| txn.delete(Space::Indexes, &key));
         txn.commit().expect("it is written");
-        wait_until(0);
+        wait_until("no tombstone is left", || entries() == 0);
     }
 
     #[test]

@@ -214,11 +214,9 @@ impl Writer {
         targets::check_not_view(collection)?;
         let parsed = ParsedUpdate { statement, update, filter, context: &self.context };
         let updated = parsed.run(&self.env(), collection, &mut self.op());
-        let matched = updated.as_ref().map_or(0, |updated| {
-            updated.as_ref().map_or(0, |updated| u64::from(updated.upserted.is_none()))
-        });
-        let writes = StageWrites { updates: 1, updated: matched, ..StageWrites::default() };
-        self.host.count_writes(writes);
+        let has_matched = matches!(&updated, Ok(Some(updated)) if updated.upserted.is_none());
+        let updates = StageWrites { updates: 1, updated: has_matched.into(), ..Default::default() };
+        self.host.count_writes(updates);
         Ok(updated?.is_some())
     }
 

@@ -97,12 +97,7 @@ impl Server {
 
     /// Counts a command that is refused before it runs.
     pub(super) fn count_not_run(&self, index: usize, took: Duration) {
-        let class = match COMMANDS[index].kind {
-            Kind::Query | Kind::GetMore => Class::Reads,
-            Kind::Insert | Kind::Update | Kind::Delete => Class::Writes,
-            Kind::Command => Class::Commands,
-        };
-        self.counters.latencies.add(class, Took::new(took));
+        self.counters.latencies.add(COMMANDS[index].class(), Took::new(took));
         self.counters.of(index).rejected.add(1);
         self.counters.of(index).failed.add(1);
     }
