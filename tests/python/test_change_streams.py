@@ -213,6 +213,56 @@ def test_images_of_documents_before_and_after(rs):
         assert error.value.code == 47
 
 
+@pytest.mark.parametrize("wanted", [
+    {"documentKey._id": 1}, {"operationType": "insert"}, {"documentKey._id": {"$nin": [2]}}, {"none": 1},
+    {"$or": [{"documentKey._id": 1}, {"ns.coll": "other"}]}, {"$expr": {"$eq": ["$documentKey._id", 1]}},
+    {"$expr": False}, {"documentKey._id": 1, "fullDocument.a": 1}])
+@pytest.mark.parametrize("before", [[], [{"$project": {"wallTime": 0}}], [{"$match": {}}, {"$addFields": {"x": 1}}]])
+def test_an_event_that_a_pipeline_rejects_requires_no_documents(rs, wanted, before):
+    c = rs.cs.c
+    c.insert_many([{"_id": 1}, {"_id": 2}])
+    with c.watch([*before, {"$match": wanted}], full_document="required", full_document_before_change="required",
+                 max_await_time_ms=50) as stream:
+        c.update_one({"_id": 2}, {"$set": {"a": 1}})
+        c.replace_one({"_id": 2}, {"a": 2})
+        c.delete_one({"_id": 2})
+        assert stream.try_next() is None
+        token = stream.resume_token
+        c.insert_one({"_id": 3})
+        rest = [] if stream.try_next() is None else [3]
+        assert rest == ([3] if "insert" in str(wanted) or "$nin" in str(wanted) else [])
+        assert stream.resume_token["_data"] > token["_data"]
+
+
+@pytest.mark.parametrize("required, wanted, code", [
+    ("full_document", {"fullDocument.a": 9}, 47),
+    ("full_document", {"$or": [{"documentKey._id": 1}, {"fullDocument.a": 9}]}, 47),
+    ("full_document", {"updateDescription.updatedFields.a": 1}, 47),
+    ("full_document", {"fullDocumentBeforeChange": {"$ne": None}}, None),
+    ("full_document_before_change", {"fullDocumentBeforeChange.a": 9}, 47),
+    ("full_document_before_change", {"fullDocument.a": 9}, None)])
+def test_a_condition_on_a_document_requires_that_document(rs, required, wanted, code):
+    c = rs.cs.c
+    c.insert_one({"_id": 2})
+    with c.watch([{"$match": wanted}], max_await_time_ms=50, **{required: "required"}) as stream:
+        c.update_one({"_id": 2}, {"$set": {"a": 1}})
+        if code is None:
+            assert stream.try_next() is None
+            return
+        with pytest.raises(OperationFailure) as error:
+            take(stream, 1)
+        assert error.value.code == code
+
+
+def test_the_document_before_a_change_is_looked_up_first(rs):
+    c = rs.cs.c
+    c.insert_one({"_id": 2})
+    with c.watch(full_document="required", full_document_before_change="required", max_await_time_ms=50) as stream:
+        c.update_one({"_id": 2}, {"$set": {"a": 1}})
+        with pytest.raises(OperationFailure, match="require a pre-image"):
+            take(stream, 1)
+
+
 def value(rng, depth=0):
     if depth < 2 and rng.random() < 0.3:
         names = rng.sample("abc", rng.randrange(3))

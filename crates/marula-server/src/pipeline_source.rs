@@ -10,7 +10,7 @@ use marula_error::Result;
 use marula_operation::aggregate::Prepared;
 use marula_operation::documents::Tail;
 use marula_operation::pipeline::{self, PipelineDocuments, PipelineHost, StageWrites};
-use marula_query::context::Interrupt;
+use marula_query::context::Context as QueryContext;
 use marula_query::stage::{ChangeStream, Pipeline, Report};
 use parking_lot::Mutex;
 
@@ -129,12 +129,12 @@ impl PipelineHost for ServerHost {
         ns: &Namespace,
         stream: &ChangeStream,
         pipeline: &Pipeline,
-        interrupt: Option<Interrupt>,
+        context: &QueryContext,
     ) -> Result<pipeline::Followed> {
         let server = &self.server;
         server.oplog_keeper.note_use(server.now_ms());
         let db = server.db.clone();
-        let events = Events::start(db, ns, stream, pipeline, &server.feeds, interrupt)?;
+        let events = Events::start(db, ns, stream, pipeline, &server.feeds, context)?;
         let position = Box::new(Followed::of(&events));
         Ok(pipeline::Followed { events: Box::new(events), position })
     }

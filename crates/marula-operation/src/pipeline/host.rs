@@ -8,7 +8,7 @@ use marula_bson::{Doc, DocBuf};
 use marula_db::write::UserWrites;
 use marula_db::{CollectionOptions, Db, Namespace, Unit};
 use marula_error::Result;
-use marula_query::context::Interrupt;
+use marula_query::context::Context;
 use marula_query::stage::{ChangeStream, Pipeline, Report, Source};
 
 /// The services of the server for a pipeline.
@@ -38,7 +38,7 @@ pub trait PipelineHost: Send + Sync {
         ns: &Namespace,
         stream: &ChangeStream,
         pipeline: &Pipeline,
-        interrupt: Option<Interrupt>,
+        context: &Context,
     ) -> Result<Followed>;
 
     /// Returns the options of the buckets of a time-series collection that `$out` creates with the

@@ -92,8 +92,7 @@ fn start_resolved(
         return pipeline.run(Box::new(input), &env).map(Started::from);
     }
     if let Some(Kind::ChangeStream(stream)) = pipeline.stages().first().map(|it| it.kind()) {
-        let interrupt = surroundings.context.interrupt.clone();
-        let followed = surroundings.host.follow(ns, stream, &pipeline, interrupt)?;
+        let followed = surroundings.host.follow(ns, stream, &pipeline, &surroundings.context)?;
         let Followed { events, position } = followed;
         let source = pipeline.run(events, &env)?;
         return Ok(Started { source, reads: None, position: Some(position) });

@@ -6,7 +6,7 @@ use marula_bson::{Binary, ByteSlice, Doc, DocBuf, DocWriter, Value, doc};
 use marula_db::oplog::{PreImage, Scope};
 use marula_error::{Result, errors};
 use marula_query::context::Context as QueryContext;
-use marula_query::stage::{ChangeStream, Shows};
+use marula_query::stage::{ChangeStream, EventConditions, Shows};
 use marula_query::update::{Matched, Origin, Update, UpdateOptions};
 
 use super::description;
@@ -34,8 +34,18 @@ pub(super) struct Operation<'e> {
 pub(super) struct Event {
     pub(super) token: Token,
     pub(super) document: DocBuf,
+    /// Whether the conditions of the stream's pipeline reject it, so that it has no looked-up
+    /// documents and only its token counts.
+    pub(super) is_rejected: bool,
     /// Whether the stream ends with it, because its collection or database no longer exists.
     pub(super) ends: bool,
+}
+
+/// The states of the changed document that an event shows; `Some(None)` is shown as null.
+#[derive(Default)]
+struct States {
+    before: Option<Option<DocBuf>>,
+    after: Option<Option<DocBuf>>,
 }
 
 /// The settings for making events.
@@ -43,6 +53,7 @@ pub(super) struct Maker<'m> {
     pub(super) stream: &'m ChangeStream,
     pub(super) scope: &'m Scope,
     pub(super) version: Version,
+    pub(super) conditions: Option<&'m EventConditions>,
     /// Returns the current document of this collection with this `_id`.
     pub(super) look_up: &'m dyn Fn(&[u8; 16], Value<'_>) -> Result<Option<DocBuf>>,
     /// Returns the document before a change.
@@ -218,64 +229,99 @@ impl Maker<'_> {
                 Value::Timestamp(operation.time)
             )
         };
-        // The shown document; `Some(None)` is null.
-        let full = match (kind, self.stream.full_document) {
-            ("insert" | "replace", _) => Some(Some(o.to_buf())),
-            ("delete", _) | (_, Shows::Nothing) => None,
-            (_, Shows::Present) => {
-                Some((self.look_up)(&uuid, key.get("_id").unwrap_or(Value::Null))?)
-            }
-            (_, shows) => {
-                let after = match before()? {
-                    Some(before) => updated(before.as_doc(), o)?,
-                    None => None,
-                };
-                if after.is_none() && shows == Shows::Required {
-                    return Err(no_post_image(&shown(kind)));
-                }
-                Some(after)
-            }
-        };
-        let image = match (kind, self.stream.before_change) {
-            ("insert", _) | (_, Shows::Nothing) => None,
-            (_, shows) => {
-                let before = before()?;
-                if before.is_none() && shows == Shows::Required {
-                    return Err(no_pre_image(&shown(kind)));
-                }
-                Some(before)
-            }
-        };
         let what = key.to_buf();
         let token =
             Token::of_event(Self::position(operation), self.version, Some(&uuid), Some(&what));
-        let document = self.build(operation, &token, kind, Some(&uuid), |out| {
-            if let Some(full) = &full {
-                append_or_null("fullDocument", full.as_ref(), out);
-            }
-            write_ns("ns", db, Some(collection), out);
-            out.append("documentKey", Value::Document(key));
-            match kind {
-                "update" if self.stream.is_raw => {
-                    let diff = o.get("diff").unwrap_or(Value::Document(Doc::EMPTY));
-                    out.append("rawUpdateDescription", diff);
+        let build = |states: &States| {
+            self.build(operation, &token, kind, Some(&uuid), |out| {
+                if let Some(after) = &states.after {
+                    append_or_null("fullDocument", after.as_ref(), out);
                 }
-                "update" => {
-                    let diff = o.get("diff").and_then(|diff| diff.as_doc()).unwrap_or(Doc::EMPTY);
-                    let disambiguates = self.stream.disambiguates_paths;
-                    description::write(
-                        diff,
-                        disambiguates,
-                        &mut out.begin_doc("updateDescription"),
-                    );
+                write_ns("ns", db, Some(collection), out);
+                out.append("documentKey", Value::Document(key));
+                self.describe(kind, o, out);
+                if let Some(before) = &states.before {
+                    append_or_null("fullDocumentBeforeChange", before.as_ref(), out);
                 }
-                _ => {}
+            })
+        };
+        let event = |document, is_rejected| Event {
+            token: token.clone(),
+            document,
+            is_rejected,
+            ends: false,
+        };
+        let (shows_after, shows_before) = match kind {
+            "insert" => (Shows::Nothing, Shows::Nothing),
+            "update" => (self.stream.full_document, self.stream.before_change),
+            _ => (Shows::Nothing, self.stream.before_change),
+        };
+        let mut states = States::default();
+        if matches!(kind, "insert" | "replace") {
+            states.after = Some(Some(o.to_buf()));
+        }
+        let conditions = self
+            .conditions
+            .filter(|_| (shows_after, shows_before) != (Shows::Nothing, Shows::Nothing));
+        if let Some(conditions) = conditions {
+            let bare = build(&states);
+            if !conditions.accept_change(bare.as_doc())? {
+                return Ok(Some(event(bare, true)));
             }
-            if let Some(image) = &image {
-                append_or_null("fullDocumentBeforeChange", image.as_ref(), out);
+        }
+        if shows_before != Shows::Nothing {
+            let image = before()?;
+            if image.is_none() && shows_before == Shows::Required {
+                return Err(no_pre_image(&shown(kind)));
             }
-        });
-        Ok(Some(Event { token, document, ends: false }))
+            states.before = Some(image);
+            if let Some(conditions) = conditions.filter(|_| shows_after != Shows::Nothing) {
+                let incomplete = build(&states);
+                if !conditions.accept_before(incomplete.as_doc())? {
+                    return Ok(Some(event(incomplete, true)));
+                }
+            }
+        }
+        match shows_after {
+            Shows::Nothing => {}
+            Shows::Present => {
+                let id = key.get("_id").unwrap_or(Value::Null);
+                states.after = Some((self.look_up)(&uuid, id)?);
+            }
+            Shows::WhenAvailable | Shows::Required => {
+                let looked_up;
+                let image = match &states.before {
+                    Some(image) => image,
+                    None => {
+                        looked_up = before()?;
+                        &looked_up
+                    }
+                };
+                let after = match image {
+                    Some(image) => updated(image.as_doc(), o)?,
+                    None => None,
+                };
+                if after.is_none() && shows_after == Shows::Required {
+                    return Err(no_post_image(&shown(kind)));
+                }
+                states.after = Some(after);
+            }
+        }
+        Ok(Some(event(build(&states), false)))
+    }
+
+    /// Appends the description of an update.
+    fn describe(&self, kind: &str, o: Doc<'_>, out: &mut DocWriter<'_>) {
+        if kind != "update" {
+            return;
+        }
+        let diff = o.get("diff").and_then(|diff| diff.as_doc()).unwrap_or(Doc::EMPTY);
+        if self.stream.is_raw {
+            out.append("rawUpdateDescription", Value::Document(diff));
+            return;
+        }
+        let disambiguates = self.stream.disambiguates_paths;
+        description::write(diff, disambiguates, &mut out.begin_doc("updateDescription"));
     }
 
     fn of_command(&self, operation: &Operation<'_>, db: &str) -> Option<Event> {
@@ -314,7 +360,7 @@ impl Maker<'_> {
             Scope::Database(_) => command.kind == "dropDatabase",
             Scope::Collection(..) => matches!(command.kind, "drop" | "rename"),
         };
-        Some(Event { token, document, ends })
+        Some(Event { token, document, is_rejected: false, ends })
     }
 
     fn view_defined(
@@ -358,7 +404,7 @@ impl Maker<'_> {
                 out.append("operationDescription", Value::Document(description.as_doc()));
             }
         });
-        Some(Event { token, document, ends: false })
+        Some(Event { token, document, is_rejected: false, ends: false })
     }
 
     /// Returns the invalidate event that follows an event.
@@ -371,7 +417,7 @@ impl Maker<'_> {
             out.append("clusterTime", Value::Timestamp(operation.time));
             out.append("wallTime", operation.wall);
         });
-        Event { token, document, ends: true }
+        Event { token, document, is_rejected: false, ends: true }
     }
 
     fn build(

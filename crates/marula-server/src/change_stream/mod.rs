@@ -25,8 +25,8 @@ use marula_db::oplog::Scope;
 use marula_db::{Db, Namespace};
 use marula_error::{Result, errors};
 use marula_operation::pipeline::StreamPosition;
-use marula_query::context::Interrupt;
-use marula_query::stage::{ChangeStream, Pipeline, Source, Start, Step};
+use marula_query::context::{Context as QueryContext, Interrupt};
+use marula_query::stage::{ChangeStream, EventConditions, Pipeline, Source, Start, Step};
 use parking_lot::Mutex;
 
 use event::Event;
@@ -147,7 +147,7 @@ impl Events {
         stream: &ChangeStream,
         pipeline: &Pipeline,
         feeds: &Feeds,
-        interrupt: Option<Interrupt>,
+        context: &QueryContext,
     ) -> Result<Events> {
         db.start_oplog()?;
         db.renew_oplog()?;
@@ -173,12 +173,13 @@ impl Events {
             _ => Token::high_water(position.time, version).data,
         };
         let scope = scope_of(stream, ns);
-        let reading = Reading::new(db, stream.clone(), scope, version, position, awaited);
+        let mut reading = Reading::new(db, stream.clone(), scope, version, position, awaited);
+        reading.conditions = EventConditions::of(stream, pipeline, context);
         reading.check_history()?;
         Ok(Events {
             feed: feeds.join(&reading),
             reading,
-            interrupt,
+            interrupt: context.interrupt.clone(),
             ahead: Batch::new(),
             current: None,
             is_over: false,
@@ -205,6 +206,9 @@ impl Source for Events {
             if let Some(event) = self.ahead.pop_front() {
                 self.advance_to(&event.token);
                 self.is_over = event.token.position.is_end;
+                if event.is_rejected {
+                    continue;
+                }
                 self.current = Some(event);
                 return Ok(Step::Document);
             }

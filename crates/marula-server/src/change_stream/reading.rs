@@ -7,7 +7,7 @@ use marula_bson::{Doc, DocBuf, Value};
 use marula_db::oplog::Scope;
 use marula_db::{Db, Namespace};
 use marula_error::{Result, errors};
-use marula_query::stage::ChangeStream;
+use marula_query::stage::{ChangeStream, EventConditions};
 use marula_storage::{Direction, KeyRange, View};
 
 use super::LABEL;
@@ -39,6 +39,8 @@ pub(super) struct Reading {
     read_to: u64,
     /// The event after which the stream continues, until it has been found.
     awaited: Option<Token>,
+    /// The conditions that decide whether documents are looked up for an event.
+    pub(super) conditions: Option<EventConditions>,
     /// The events of the current step.
     events: Batch,
     events_bytes: usize,
@@ -54,8 +56,19 @@ impl Reading {
         position: Position,
         awaited: Option<Token>,
     ) -> Reading {
-        let (events, events_bytes) = (Batch::new(), 0);
-        Reading { db, stream, scope, version, position, read_to: 0, awaited, events, events_bytes }
+        let (read_to, conditions, events, events_bytes) = (0, None, Batch::new(), 0);
+        Reading {
+            db,
+            stream,
+            scope,
+            version,
+            position,
+            read_to,
+            awaited,
+            conditions,
+            events,
+            events_bytes,
+        }
     }
 
     /// Returns a reader that makes the same events, from the same position on.
@@ -209,6 +222,7 @@ impl Reading {
             stream: &self.stream,
             scope: &self.scope,
             version: self.version,
+            conditions: self.conditions.as_ref(),
             look_up: &|uuid, id| look_up(&db, uuid, operation.fields, id),
             image: &|image| image.find(&db, view),
         };
