@@ -111,7 +111,18 @@ fn is_temporary(options: &CollectionOptions) -> bool {
 impl CollectionOptions {
     /// Marks a collection that the next start drops, unless it has been renamed by then.
     pub fn temporary(mut self) -> Self {
-        self.document.push(TEMPORARY, true);
+        // mongod lists it after the bounds of a capped collection.
+        let is_bound = |name: &[u8]| matches!(name, b"capped" | b"size" | b"max");
+        self.document = DocBuf::build(|out| {
+            let options = self.document.as_doc();
+            for bound in options.iter().filter(|option| is_bound(option.name)) {
+                out.append_raw(bound.name, bound.value);
+            }
+            out.append(TEMPORARY, true);
+            for option in options.iter().filter(|option| !is_bound(option.name)) {
+                out.append_raw(option.name, option.value);
+            }
+        });
         self
     }
 

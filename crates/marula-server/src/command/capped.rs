@@ -2,12 +2,12 @@
 //! capped collection.
 //!
 //! The documents are copied in natural order into a new capped collection, which removes the oldest
-//! ones when it is full. `convertToCapped` then renames it to the name of the source, in one change
+//! ones when it is full; those that are certain to be removed are not copied. `convertToCapped` then renames it to the name of the source, in one change
 //! of the catalogue.
 
 use std::sync::Arc;
 
-use marula_bson::{ByteSlice, DocBuf, DocWriter, Value};
+use marula_bson::{ByteSlice, DocBuf, DocWriter, Value, long};
 use marula_db::write::InsertReport;
 use marula_db::{Collection, CollectionOptions, Namespace};
 use marula_error::{Result, errors};
@@ -51,6 +51,11 @@ pub(super) static CLONE: Command = Command {
     ..Command::DEFAULT
 };
 
+/// The minimum size of a capped collection, in bytes.
+const SIZE_MIN: i64 = 4096;
+/// As in mongod, the oldest documents are not copied, up to this part of those that do not fit into
+/// twice the size.
+const SURPLUS_SHARE: i64 = 4;
 /// The size of the documents that are copied in one txn, in bytes.
 const COPY_BYTES: usize = 1024 * 1024;
 
@@ -67,7 +72,7 @@ fn convert(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     )?;
     // After a crash the source is unchanged, and the next start removes the temporary copy.
     let options = capped_options(&source, size)?.temporary();
-    let target = copy(ctx, &source, &temporary, options);
+    let target = copy(ctx, &source, &temporary, options, size);
     let renamed = target.and_then(|_| ctx.server.db.rename_collection(&temporary, &ns, true));
     if let Err(error) = renamed {
         // The temporary collection is useless now. It may not exist, so that an error of the drop
@@ -106,7 +111,7 @@ fn clone(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) ->
     }
     // A size between zero and one byte is rounded up.
     let size = size(request)?.unwrap_or(1);
-    copy(ctx, &source, &to, capped_options(&source, size)?)?;
+    copy(ctx, &source, &to, capped_options(&source, size)?, size)?;
     Ok(Outcome::Done)
 }
 
@@ -135,7 +140,10 @@ fn capped_options(source: &Collection, size: i64) -> Result<CollectionOptions> {
     let options = DocBuf::build(|out| {
         out.append("capped", true);
         out.append("size", Value::whole(size));
-        let is_kept = |name: &[u8]| !matches!(name, b"capped" | b"size" | b"clusteredIndex");
+        // The time to live is that of the clustered index.
+        let is_kept = |name: &[u8]| {
+            !matches!(name, b"capped" | b"size" | b"clusteredIndex" | b"expireAfterSeconds")
+        };
         for element in old.as_doc().iter().filter(|element| is_kept(element.name)) {
             out.append_raw(element.name, element.value);
         }
@@ -143,12 +151,13 @@ fn capped_options(source: &Collection, size: i64) -> Result<CollectionOptions> {
     CollectionOptions::parse(options.as_doc())
 }
 
-/// Creates `to` and copies the source's documents into it.
+/// Creates `to`, which holds `size` bytes, and copies the source's documents into it.
 fn copy(
     ctx: &Context<'_>,
     source: &Arc<Collection>,
     to: &Namespace,
     options: CollectionOptions,
+    size: i64,
 ) -> Result<Arc<Collection>> {
     let target = ctx.server.db.create_collection(to, options)?;
     let context = QueryContext::default();
@@ -157,11 +166,17 @@ fn copy(
     let mut execution = Execution::new(source.clone(), plan, query);
     let mut op = marula_db::WriteOp::new(ctx.unit, ctx.now_ms);
     (op.bypass_validation, op.is_copy) = (true, true);
+    let mut surplus = source.size_bytes() - size.max(SIZE_MIN).saturating_mul(2);
     loop {
         let mut documents: Vec<DocBuf> = Vec::new();
         let mut bytes = 0;
         let end = execution.run(ctx.unit, &mut || ctx.check_interrupt(), &mut |found| {
-            bytes += found.doc.as_bytes().len();
+            let length = found.doc.as_bytes().len();
+            if surplus > 0 {
+                surplus -= SURPLUS_SHARE * long(length);
+                return Ok(Emit::Taken);
+            }
+            bytes += length;
             documents.push(found.doc.to_buf());
             Ok(if bytes < COPY_BYTES { Emit::Taken } else { Emit::Enough })
         })?;
