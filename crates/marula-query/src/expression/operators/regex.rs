@@ -1,9 +1,11 @@
 //! Regular expression operators: `$regexMatch`, `$regexFind`, `$regexFindAll`.
 
 use std::cell::RefCell;
+use std::hash::BuildHasher;
 use std::rc::Rc;
 
 use bstr::ByteSlice;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use marula_bson::{BStr, Value};
 use marula_error::{Error, Result, errors};
 
@@ -25,8 +27,11 @@ pub(super) static OPERATORS: &[Operator] = &[
 
 const NAMES: &[&str] = &["input", "regex", "options"];
 
-/// The maximum number of compiled expressions that a thread caches.
-const KEPT_MAX: usize = 16;
+/// The maximum number of compiled expressions that a thread caches: a `$switch` may have a pattern
+/// in each of its branches, and tries all of them for each document.
+const KEPT_MAX: usize = 256;
+/// The maximum length of their patterns in total, which bounds the memory of their compiled forms.
+const KEPT_PATTERN_BYTES_MAX: usize = 256 * 1024;
 
 errors! {
     no_input(name: &str) = 31022, "{name} requires 'input' parameter";
@@ -121,26 +126,50 @@ struct Compiled {
     finder: Pcre,
 }
 
+/// Compiled expressions by pattern and options.
+#[derive(Default)]
+struct Kept {
+    compiled: HashTable<Rc<Compiled>>,
+    hashing: DefaultHashBuilder,
+    pattern_bytes: usize,
+}
+
+impl Kept {
+    fn find(&self, pattern: &BStr, options: &BStr) -> Option<Rc<Compiled>> {
+        let hash = self.hashing.hash_one((pattern, options));
+        let is_same = |kept: &Rc<Compiled>| {
+            kept.matcher.pattern() == pattern && kept.matcher.options() == options
+        };
+        self.compiled.find(hash, is_same).cloned()
+    }
+
+    fn insert(&mut self, new: Rc<Compiled>) {
+        self.pattern_bytes += new.matcher.pattern().len();
+        if self.compiled.len() >= KEPT_MAX || self.pattern_bytes > KEPT_PATTERN_BYTES_MAX {
+            self.compiled.clear();
+            self.pattern_bytes = new.matcher.pattern().len();
+        }
+        let hashing = self.hashing.clone();
+        let hash = move |kept: &Rc<Compiled>| {
+            hashing.hash_one((kept.matcher.pattern().as_bstr(), kept.matcher.options().as_bstr()))
+        };
+        self.compiled.insert_unique(hash(&new), new, hash);
+    }
+}
+
 thread_local! {
     /// Patterns are values, so they cannot be compiled when the operator is parsed.
-    static KEPT: RefCell<Vec<Rc<Compiled>>> = const { RefCell::new(Vec::new()) };
+    static KEPT: RefCell<Kept> = RefCell::default();
 }
 
 fn compiled(name: &str, pattern: &BStr, options: &BStr) -> Result<Rc<Compiled>> {
-    let is_same = |kept: &&Rc<Compiled>| {
-        kept.matcher.pattern() == pattern && kept.matcher.options() == options
-    };
-    let kept = KEPT.with_borrow(|kept| kept.iter().find(is_same).cloned());
-    if let Some(kept) = kept {
+    if let Some(kept) = KEPT.with_borrow(|kept| kept.find(pattern, options)) {
         return Ok(kept);
     }
     let matcher = Regex::new(pattern, options).map_err(|error| reason(name, &error))?;
     let finder = regex::compile(pattern, options).map_err(|error| reason(name, &error))?;
     let new = Rc::new(Compiled { matcher, finder });
-    KEPT.with_borrow_mut(|kept| {
-        kept.truncate(KEPT_MAX - 1);
-        kept.insert(0, Rc::clone(&new));
-    });
+    KEPT.with_borrow_mut(|kept| kept.insert(Rc::clone(&new)));
     Ok(new)
 }
 
@@ -279,4 +308,31 @@ fn description<'a>(
         }
     })?;
     Ok(Value::Document(doc))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_stay_compiled_up_to_a_bound() {
+        let pattern = |n: usize| format!("^x{n}$");
+        let get = |n| compiled("$regexMatch", pattern(n).as_str().into(), "".into()).unwrap();
+        let first = get(0);
+        for n in 1..KEPT_MAX {
+            assert_eq!(get(n).matcher.pattern(), pattern(n).as_bytes());
+        }
+        assert!(Rc::ptr_eq(&first, &get(0)));
+        assert!(!Rc::ptr_eq(&first, &compiled("", "^x0$".into(), "i".into()).unwrap()));
+        assert!(!Rc::ptr_eq(&first, &get(0)));
+        for n in 0..40 {
+            let long = format!("{n}{}", "x".repeat(20_000));
+            compiled("$regexMatch", long.as_str().into(), "".into()).unwrap();
+            KEPT.with_borrow(|kept| {
+                let bytes = kept.compiled.iter().map(|kept| kept.matcher.pattern().len());
+                assert_eq!(kept.pattern_bytes, bytes.sum::<usize>());
+                assert!(kept.pattern_bytes <= KEPT_PATTERN_BYTES_MAX);
+            });
+        }
+    }
 }
