@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use bumpalo::Bump;
 use bumpalo::collections::Vec as ArenaVec;
-use marula_bson::{ArrayWriter, Doc, DocWriter, RawValue, Value};
+use marula_bson::{ArrayWriter, Collator, Doc, DocWriter, RawValue, Value};
 use marula_error::{Error, Result, errors};
 
 use super::positions::Positions;
@@ -211,6 +211,19 @@ impl Arena {
         at: usize,
     ) -> Result<impl Iterator<Item = Value<'v>> + use<'v>> {
         self.positions.values_from(items, at)
+    }
+
+    /// The position of an array's first element that equals a value, if the evaluation has searched
+    /// the array so often that its values are noted.
+    ///
+    /// Errors: the server is short of memory.
+    pub(super) fn noted_position(
+        &self,
+        items: Doc<'_>,
+        wanted: Value<'_>,
+        collator: Option<&dyn Collator>,
+    ) -> Result<Option<Option<usize>>> {
+        self.positions.first(items, wanted, collator)
     }
 
     /// A list of values without a fixed length.

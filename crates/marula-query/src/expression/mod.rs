@@ -19,6 +19,7 @@ mod decimal_series;
 mod decimal_steps;
 pub mod frame;
 mod list_search;
+mod notes;
 pub(crate) mod number;
 pub mod operator;
 pub(crate) mod operators;

@@ -1,45 +1,37 @@
 //! Where the elements of arrays begin. An array is bytes, so that its elements are found one after
-//! the other; an expression that reads an array by position for each of its elements would read it
+//! the other; an expression that reads or searches an array for each of its elements would read it
 //! as often as it has elements.
 
 use std::cell::{Cell, RefCell};
 
-use marula_bson::{Doc, Value, doc::Iter};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use marula_bson::{Collator, Doc, Value, doc::Iter, order};
 use marula_error::Result;
 
+use super::notes::Notes;
+use super::set;
 use crate::meter;
 
 /// The position up to which an array is read from its start.
 const NEAR: usize = 16;
-/// The number of arrays whose elements are noted at the same time.
-const ARRAYS_MAX: usize = 4;
+/// The number of reads by position from which on the starts of an array's elements are noted.
+const READS_MIN: u32 = 2;
+/// The size of an array up to which it is searched from its start.
+const SHORT_BYTES: usize = 128;
+/// The number of searches from which on the values of an array are noted: noting them costs as much
+/// as a few searches.
+const SEARCHES_MIN: u32 = 8;
 /// The size of an array up to which its elements are noted.
 const ARRAY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The arrays that an evaluation has read by position.
-///
-/// An array is known by its address, which is its own during one evaluation, because its bytes are
-/// borrowed for all of it. The next evaluation forgets all.
+/// The arrays that an evaluation has read by position, and those that it has searched.
 #[derive(Default)]
 pub(super) struct Positions {
     /// The number of the evaluation.
     evaluation: Cell<u64>,
-    noted: RefCell<Noted>,
-}
-
-#[derive(Default)]
-struct Noted {
-    evaluation: u64,
-    arrays: Vec<Array>,
-    /// The entry that the next array replaces.
-    next: usize,
-}
-
-struct Array {
-    address: usize,
-    length: usize,
-    /// The start of each element; empty until the array is read for the second time.
-    starts: Vec<u32>,
+    /// The start of each element.
+    starts: RefCell<Notes<Vec<u32>>>,
+    firsts: RefCell<Notes<Firsts>>,
 }
 
 impl Positions {
@@ -76,45 +68,113 @@ impl Positions {
         if at < NEAR || bytes.len() > ARRAY_BYTES_MAX {
             return Ok(None);
         }
-        let noted = &mut *self.noted.borrow_mut();
-        if noted.evaluation != self.evaluation.get() {
-            noted.evaluation = self.evaluation.get();
-            noted.arrays.clear();
+        let mut starts = self.starts.borrow_mut();
+        let starts = starts.of(self.evaluation.get(), bytes, READS_MIN, starts_of)?;
+        Ok(starts.map(|starts| starts.get(at).map_or(bytes.len(), |&start| start as usize)))
+    }
+
+    /// Returns the position of the first element that equals the wanted value, if that is noted.
+    ///
+    /// Errors: the server is short of memory.
+    pub(super) fn first(
+        &self,
+        items: Doc<'_>,
+        wanted: Value<'_>,
+        collator: Option<&dyn Collator>,
+    ) -> Result<Option<Option<usize>>> {
+        let bytes = items.elements_bytes();
+        if bytes.len() <= SHORT_BYTES || bytes.len() > ARRAY_BYTES_MAX {
+            return Ok(None);
         }
-        let (address, length) = (bytes.as_ptr().addr(), bytes.len());
-        let is_same = |array: &&mut Array| array.address == address && array.length == length;
-        if let Some(array) = noted.arrays.iter_mut().find(is_same) {
-            if array.starts.is_empty() {
-                array.starts = starts(bytes)?;
-            }
-            let start = array.starts.get(at).map(|&start| start as usize);
-            return Ok(Some(start.unwrap_or(bytes.len())));
-        }
-        let array = Array { address, length, starts: Vec::new() };
-        if noted.arrays.len() < ARRAYS_MAX {
-            noted.arrays.push(array);
-        } else {
-            noted.next = (noted.next + 1) % ARRAYS_MAX;
-            noted.arrays[noted.next] = array;
-        }
-        Ok(None)
+        let mut firsts = self.firsts.borrow_mut();
+        let note = |bytes: &[u8]| Firsts::of(bytes, collator);
+        let firsts = firsts.of(self.evaluation.get(), bytes, SEARCHES_MIN, note)?;
+        Ok(firsts.map(|firsts| firsts.position(bytes, wanted, collator)))
     }
 }
 
 /// Returns where each element begins.
-fn starts(bytes: &[u8]) -> Result<Vec<u32>> {
+fn starts_of(bytes: &[u8]) -> Result<Vec<u32>> {
     let mut starts = Vec::new();
-    let mut elements = Iter::over(bytes);
-    loop {
-        let start = bytes.len() - elements.rest().len();
-        if elements.next().is_none() {
-            return Ok(starts);
-        }
-        meter::spend(meter::ELEMENT)?;
+    for_each_start(bytes, |start, _| {
         if starts.len() == starts.capacity() {
             meter::check_room(2 * starts.len() * size_of::<u32>())?;
         }
-        starts.push(u32::try_from(start).expect("the array is at most 32 MB"));
+        starts.push(start);
+        Ok(())
+    })?;
+    Ok(starts)
+}
+
+/// Visits the elements with their starts.
+fn for_each_start<'a>(
+    bytes: &'a [u8],
+    mut visit: impl FnMut(u32, Value<'a>) -> Result<()>,
+) -> Result<()> {
+    let mut elements = Iter::over(bytes);
+    loop {
+        let start = bytes.len() - elements.rest().len();
+        let Some(element) = elements.next() else { return Ok(()) };
+        meter::spend(meter::ELEMENT)?;
+        let start = u32::try_from(start).expect("the array is at most 32 MB");
+        visit(start, element.value.get())?;
+    }
+}
+
+/// The first position of each distinct value of an array.
+#[derive(Default)]
+struct Firsts {
+    values: HashTable<First>,
+    hashing: DefaultHashBuilder,
+}
+
+struct First {
+    hash: u64,
+    position: u32,
+    start: u32,
+}
+
+impl First {
+    fn value<'a>(&self, bytes: &'a [u8]) -> Option<Value<'a>> {
+        let mut elements = Iter::over(bytes.get(self.start as usize..)?);
+        elements.next().map(|element| element.value.get())
+    }
+
+    fn has(&self, wanted: Value<'_>, bytes: &[u8], collator: Option<&dyn Collator>) -> bool {
+        self.value(bytes).is_some_and(|value| order::equal(value, wanted, collator))
+    }
+}
+
+impl Firsts {
+    fn of(bytes: &[u8], collator: Option<&dyn Collator>) -> Result<Firsts> {
+        let mut firsts = Firsts::default();
+        let mut position = 0;
+        for_each_start(bytes, |start, value| {
+            meter::spend(meter::CALL)?;
+            meter::spend_bytes(set::size(value))?;
+            let Firsts { values, hashing } = &mut firsts;
+            let hash = set::hash(hashing, value, collator);
+            if values.find(hash, |first| first.has(value, bytes, collator)).is_none() {
+                if values.len() == values.capacity() {
+                    meter::check_room(2 * values.len() * size_of::<First>())?;
+                }
+                values.insert_unique(hash, First { hash, position, start }, |first| first.hash);
+            }
+            position += 1;
+            Ok(())
+        })?;
+        Ok(firsts)
+    }
+
+    fn position(
+        &self,
+        bytes: &[u8],
+        wanted: Value<'_>,
+        collator: Option<&dyn Collator>,
+    ) -> Option<usize> {
+        let hash = set::hash(&self.hashing, wanted, collator);
+        let first = self.values.find(hash, |first| first.has(wanted, bytes, collator));
+        first.map(|first| first.position as usize)
     }
 }
 
@@ -147,6 +207,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn noted_values_are_found_where_comparisons_find_them() {
+        let positions = Positions::default();
+        let doc = array((0..100).map(|n| n % 40));
+        let items = doc.as_doc().get("a").and_then(|items| items.as_array()).unwrap();
+        let mut are_noted = false;
+        for round in 0..SEARCHES_MIN {
+            are_noted |= positions.first(items, Value::Int32(0), None).unwrap().is_some();
+            assert_eq!(are_noted, round + 1 == SEARCHES_MIN);
+        }
+        let wanted = (-1..41).map(Value::Int32).chain([Value::Double(7.0), Value::Null]);
+        for wanted in wanted.chain([Value::Int64(39), Value::Double(0.5), Value::Undefined]) {
+            let expected = items.values().position(|item| order::equal(item, wanted, None));
+            assert_eq!(positions.first(items, wanted, None).unwrap(), Some(expected), "{wanted:?}");
+        }
+        positions.forget();
+        assert_eq!(positions.first(items, Value::Int32(0), None).unwrap(), None);
     }
 
     #[test]

@@ -156,11 +156,7 @@ impl<'a, 'c> BorrowedSet<'a, 'c> {
 
     fn hash(&self, value: Value<'_>) -> Result<u64> {
         meter::spend(meter::CALL)?;
-        match value {
-            Value::String(text) => meter::spend_bytes(text.len())?,
-            Value::Document(doc) | Value::Array(doc) => meter::spend_bytes(doc.as_bytes().len())?,
-            _ => {}
-        }
+        meter::spend_bytes(size(value))?;
         Ok(hash(&self.hashing, value, self.collator))
     }
 
@@ -182,6 +178,15 @@ fn hash_of(
     collator: Option<&dyn Collator>,
 ) -> u64 {
     hash(hashing, values[at].get(), collator)
+}
+
+/// The bytes of a value that may be long.
+pub(super) fn size(value: Value<'_>) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Document(doc) | Value::Array(doc) => doc.as_bytes().len(),
+        _ => 0,
+    }
 }
 
 /// A hash that is equal for equal values.

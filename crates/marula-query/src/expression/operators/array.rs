@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use marula_bson::{Collator, Doc, Element, Value, long, order};
+use marula_bson::{Collator, Doc, Value, long, order};
 use marula_error::{Result, errors};
 
 use super::{kind, known};
@@ -142,13 +142,21 @@ fn first_or_last<'a>(
 fn concat_arrays<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let mut arrays = frame.arena.list();
     for arg in args {
-        match known(arg, frame)? {
+        match concatenated(arg, frame)? {
             None => return Ok(Some(Value::Null)),
-            Some(Value::Array(items)) => arrays.push(items),
-            Some(value) => return Err(concat_not_array(value.kind().alias())),
+            Some(items) => arrays.push(items),
         }
     }
     frame.arena.array_of_arrays(&arrays).map(Some)
+}
+
+/// An argument of `$concatArrays`; `None` if it is null.
+pub(super) fn concatenated<'a>(arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<Doc<'a>>> {
+    match known(arg, frame)? {
+        None => Ok(None),
+        Some(Value::Array(items)) => Ok(Some(items)),
+        Some(value) => Err(concat_not_array(value.kind().alias())),
+    }
 }
 
 fn parse_n(
@@ -242,21 +250,29 @@ fn is_in<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     let Some(Value::Array(items)) = list else {
         return Err(in_not_array(kind(list)));
     };
-    let found = position_of(wanted, items.iter().enumerate(), frame)?;
-    Ok(Some(found.is_some().into()))
+    Ok(Some(position_of(wanted, items, &Part::ALL, frame)?.is_some().into()))
 }
 
-/// The position of the first item that equals the wanted value; undefined equals missing.
-fn position_of<'i>(
+/// The position of the first item of a part that equals the wanted value; undefined equals missing.
+fn position_of(
     wanted: Option<Value<'_>>,
-    items: impl Iterator<Item = (usize, Element<'i>)>,
+    items: Doc<'_>,
+    part: &Part,
     frame: &Frame<'_>,
 ) -> Result<Option<usize>> {
     let collator = frame.context.collator();
     let wanted = wanted.unwrap_or(Value::Undefined);
-    for (at, item) in items {
+    match frame.arena.noted_position(items, wanted, collator)? {
+        // An equal item before the part says nothing about those in it.
+        Some(Some(first)) if first < part.start => {}
+        Some(first) => return Ok(first.filter(|&at| at < part.end)),
+        None => {}
+    }
+    let count = part.end.saturating_sub(part.start);
+    let items = frame.arena.values_from(items, part.start)?.take(count);
+    for (at, item) in (part.start..).zip(items) {
         meter::spend(meter::ELEMENT)?;
-        if order::equal(item.value.get(), wanted, collator) {
+        if order::equal(item, wanted, collator) {
             return Ok(Some(at));
         }
     }
@@ -303,8 +319,7 @@ fn index_of_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Optio
     };
     let part = Part::of(args, frame)?;
     let wanted = args[1].eval(frame)?;
-    let items = items.iter().enumerate().take(part.end).skip(part.start);
-    Ok(Some(index_of(position_of(wanted, items, frame)?)))
+    Ok(Some(index_of(position_of(wanted, items, &part, frame)?)))
 }
 
 /// The part of the list that `$indexOfArray` searches.
@@ -316,6 +331,8 @@ pub(in crate::expression) struct Part {
 }
 
 impl Part {
+    const ALL: Part = Part { start: 0, end: usize::MAX };
+
     /// The part that the arguments of an `$indexOfArray` give.
     pub(in crate::expression) fn of<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Part> {
         let start = search_index("$indexOfArray", "starting", args.get(2), frame)?;
