@@ -66,6 +66,13 @@ OPERATIONS = {
     "$map with $arrayElemAt": computed(lambda size: {"$map": {"input": EACH, "in": {"$arrayElemAt": ["$a", "$$this"]}}}),
     "$map with $slice": computed(lambda size: {"$map": {"input": EACH, "in": {"$slice": ["$a", "$$this", 2]}}}),
     "$arrayToObject": computed(lambda size: {"$arrayToObject": {"$map": {"input": "$a", "in": {"k": {"$toString": "$$this"}, "v": 1}}}}),
+    "$map with $in of the document's list": computed(lambda size: {"$map": {"input": "$a", "in": {"$in": ["$$this", "$a"]}}}),
+    "$map with $indexOfArray of the document's list": computed(lambda size: {
+        "$map": {"input": "$a", "in": {"$indexOfArray": ["$a", "$$this"]}}}),
+    "$reduce that appends": computed(lambda size: {
+        "$reduce": {"input": "$a", "initialValue": [], "in": {"$concatArrays": ["$$value", ["$$this"]]}}}),
+    "$reduce that prepends": computed(lambda size: {
+        "$reduce": {"input": "$a", "initialValue": [], "in": {"$concatArrays": [["$$this"], "$$value"]}}}),
     "$in of a constant list, a document in four": lambda db, size: list(db.many.aggregate([
         {"$group": {"_id": {"$in": ["$n", list(range(0, size, 4))]}, "n": {"$sum": 1}}}])),
     "$indexOfArray of a constant list, a document in four": lambda db, size: list(db.many.aggregate([

@@ -1,23 +1,21 @@
-//! Array operators that visit elements: `$map`, `$filter`, `$reduce`, `$sortArray`, `$zip`.
+//! Array operators that visit elements: `$map`, `$filter`, `$sortArray`, `$zip`.
 
 use std::cmp::Ordering;
 
 use bstr::{BStr, ByteSlice};
-use marula_bson::{Collator, Value, ValueBuf, order};
+use marula_bson::{Collator, Value, order};
 use marula_error::{Result, errors};
 
 use super::known;
 use crate::expression::number::whole_number;
 use crate::expression::scope::check_user_variable;
-use crate::expression::{Arena, Expression, Frame, Operator, Path, Scope, print};
+use crate::expression::{Expression, Frame, Operator, Path, Scope, print};
 use crate::meter;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::named("$filter", &["input", "as", "cond", "limit"], parse_filter, filter)
         .not_foldable(),
     Operator::named("$map", &["input", "as", "in"], parse_map, map).not_foldable(),
-    Operator::named("$reduce", &["input", "initialValue", "in"], parse_reduce, reduce)
-        .not_foldable(),
     Operator::named("$sortArray", &["input", "sortBy"], parse_sort_array, sort_array)
         .not_foldable(),
     Operator::named("$zip", &["inputs", "defaults", "useLongestLength"], parse_zip, zip)
@@ -37,12 +35,6 @@ errors! {
     filter_not_array(kind: &str) = 28651, "input to $filter must be an array not {kind}";
     filter_limit_not_int(text: &str) = 327391, "$filter: limit must be represented as a 32-bit integral value: {text}";
     filter_limit_not_positive(limit: &str) = 327392, "$filter: limit must be greater than 0: {limit}";
-    reduce_not_object(kind: &str) = 40075, "$reduce requires an object as an argument, found: {kind}";
-    reduce_unknown(name: &str) = 40076, "$reduce found an unknown argument: {name}";
-    reduce_missing_input() = 40077, "$reduce requires 'input' to be specified";
-    reduce_missing_initial() = 40078, "$reduce requires 'initialValue' to be specified";
-    reduce_missing_in() = 40079, "$reduce requires 'in' to be specified";
-    reduce_not_array(text: &str) = 40080, "$reduce requires that 'input' be an array, found: {text}";
     sort_not_object(kind: &str) = 2942500, "$sortArray requires an object as an argument, found: {kind}";
     sort_unknown(name: &str) = 2942501, "$sortArray found an unknown argument: {name}";
     sort_missing_input() = 2942502, "$sortArray requires 'input' to be specified";
@@ -183,78 +175,6 @@ fn filter<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<
         Ok(())
     });
     kept.map(Some)
-}
-
-fn parse_reduce(
-    operator: &'static Operator,
-    value: Value<'_>,
-    scope: &mut Scope<'_>,
-) -> Result<Expression> {
-    let Value::Document(doc) = value else {
-        return Err(reduce_not_object(value.kind().alias()));
-    };
-    let (mut input, mut initial, mut body) = (None, None, None);
-    for element in doc {
-        match &**element.name {
-            b"input" => input = Some(Expression::parse(element.value.get(), scope)?),
-            b"initialValue" => initial = Some(Expression::parse(element.value.get(), scope)?),
-            b"in" => {
-                scope.bind("this");
-                scope.bind("value");
-                let parsed = Expression::parse(element.value.get(), scope);
-                scope.unbind(2);
-                body = Some(parsed?);
-            }
-            _ => return Err(reduce_unknown(&element.name.to_string())),
-        }
-    }
-    let input = input.ok_or_else(reduce_missing_input)?;
-    let initial = initial.ok_or_else(reduce_missing_initial)?;
-    Ok(operator.call([input, initial, body.ok_or_else(reduce_missing_in)?]))
-}
-
-/// The size of a `$reduce`'s values from which on those of its steps are not kept.
-const REDUCE_BYTES_MAX: usize = 1024 * 1024;
-
-fn reduce<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
-    let items = match known(&args[0], frame)? {
-        None => return Ok(Some(Value::Null)),
-        Some(Value::Array(items)) => items,
-        Some(value) => return Err(reduce_not_array(&print::value(value))),
-    };
-    let this = frame.bind(None);
-    let both = this.bind(args[1].eval(frame)?);
-    let mut value = args[1].eval(frame)?;
-    let mut items = items.values();
-    let begun_bytes = frame.arena.size();
-    while frame.arena.size() - begun_bytes < REDUCE_BYTES_MAX {
-        let Some(item) = items.next() else { return Ok(value) };
-        meter::spend(meter::ELEMENT)?;
-        this.rebind(Some(item));
-        both.rebind(value);
-        value = args[2].eval(&both)?;
-    }
-    reduce_stepwise(value, items, &args[2], frame)
-}
-
-/// Computes the rest of a `$reduce` whose values are large: nothing of a step is kept but its
-/// result.
-fn reduce_stepwise<'a>(
-    begun: Option<Value<'a>>,
-    items: impl Iterator<Item = Value<'a>>,
-    step: &'a Expression,
-    frame: &Frame<'a>,
-) -> Result<Option<Value<'a>>> {
-    let mut value = begun.map(|value| value.to_buf());
-    let mut arena = Arena::new();
-    for item in items {
-        meter::spend(meter::ELEMENT)?;
-        arena.reset();
-        let both = frame.moved_to(&arena).bind(Some(item)).bind(value.as_ref().map(ValueBuf::get));
-        let next = step.eval(&both)?.map(|value| value.to_buf());
-        value = next;
-    }
-    value.map(|value| frame.arena.keep(value.get())).transpose()
 }
 
 fn parse_sort_array(

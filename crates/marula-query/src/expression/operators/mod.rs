@@ -22,6 +22,7 @@ pub(crate) mod meta;
 mod object;
 mod percentile;
 mod random;
+mod reduce;
 mod regex;
 mod set;
 mod size;
@@ -67,6 +68,7 @@ pub(super) static FAMILIES: &[&[Operator]] = &[
     object::OPERATORS,
     percentile::OPERATORS,
     random::OPERATORS,
+    reduce::OPERATORS,
     regex::OPERATORS,
     set::OPERATORS,
     size::OPERATORS,
