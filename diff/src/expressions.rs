@@ -238,7 +238,7 @@ const TARGETS: [&str; 14] = [
     "double", "string", "objectId", "bool", "date", "int", "long", "decimal", "int", "array",
     "null", "regex", "missing", "x",
 ];
-const DATED: [&str; 17] = [
+const DATED: [&str; 26] = [
     "2020-02-29",
     "2021-03-04T05:06:07",
     "2021-03-04T05:06:07.8Z",
@@ -255,6 +255,15 @@ const DATED: [&str; 17] = [
     "2021-13-01",
     "05:06",
     "1969-12-31T23:59:59.999Z",
+    "Mon, 15 Aug 2005 15:52:01 +0000",
+    "Tue Mar  3 05:06:07 2020",
+    "05/10/2020 11:27:26 PM",
+    "10/Oct/2000:13:55:36 -0700",
+    "@1234567890.5",
+    "2020:02:29 11:22:33",
+    "2020-02-29 +1 week 2 days ago",
+    "last friday of feb 2020 noon",
+    "29.02.20 1122",
     "yesterday noon x",
 ];
 const DAYS: [&str; 6] = ["mon", "monday", "Sun", "fri", "sunday", "x"];

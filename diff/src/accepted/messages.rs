@@ -148,7 +148,7 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A text with digits that is not a date is rejected in other words",
+        words: "A text that does not fit the format of its date may be rejected in other words",
         applies: |_, difference| {
             let is_of_date = |text: &String| {
                 ["date/time string", "Error parsing date string"]

@@ -55,7 +55,7 @@ errors! {
     add_amount_not_integer(name: &str) = 5166405, "{name} expects integer amount of time units";
     add_amount_too_large(amount: i64, unit: &str) = 5976500, "invalid dateAdd 'amount' parameter value: {amount} {unit}";
     subtract_too_large(name: &str, amount: i64) = 6045000, "invalid {name} 'amount' parameter value: {amount}";
-    parts_too_long() = DurationOverflow, "Overflow casting from a lower-precision duration to a higher-precision duration";
+    pub(super) parts_too_long() = DurationOverflow, "Overflow casting from a lower-precision duration to a higher-precision duration";
     duration_overflow(amount: i64, sum: i64) = DurationOverflow, "Overflow while adding {amount}ms to {sum}ms";
     date_overflow() = 5166406, "dateAdd overflowed";
     unknown_unit(name: &str) = FailedToParse, "unknown time unit value: {name}";

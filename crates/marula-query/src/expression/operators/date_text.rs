@@ -1,15 +1,16 @@
-//! `$dateFromString`: parses dates by a format or in the usual spellings.
+//! `$dateFromString`: parses dates by a format. Those without one are read in `date_scan`.
 
 use bstr::ByteSlice;
 use marula_bson::Value;
 use marula_bson::calendar::{
-    Civil, DAY_MS, MINUTE_MS, MONTH_NAMES, SECOND_MS, days_of_iso_week, month_length,
+    Civil, DAY_MS, MINUTE_MS, MONTH_NAMES, days_of_iso_week, month_length,
 };
 use marula_error::codes::ConversionFailure;
 use marula_error::{Error, Result, errors};
 
 use super::date::{bad_format_character, given_or_missing, unmatched_percent, zone};
-use super::date_words::{Refusal, refusal, without_blanks, zone_seconds};
+use super::date_arithmetic::parts_too_long;
+use super::date_scan::{self, Local, OwnZone};
 use crate::expression::calendar::Zone;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 use crate::feature_version::FeatureVersion;
@@ -31,8 +32,8 @@ errors! {
     no_date_string() = 40542, "Missing 'dateString' parameter to $dateFromString";
     format_not_string(kind: &str, text: &str) = 40684, "$dateFromString requires that 'format' be a string, found: {kind} with value {text}";
     text_not_string(kind: &str, text: &str) = ConversionFailure, "$dateFromString requires that 'dateString' be a string, found: {kind} with value {text}";
-    unreadable(text: &str, why: &str) = ConversionFailure, "Error parsing date string '{text}'; {why}";
-    incomplete(text: &str) = ConversionFailure, "an incomplete date/time string has been found, with elements missing: \"{text}\"";
+    pub(super) unreadable(text: &str, why: &str) = ConversionFailure, "Error parsing date string '{text}'; {why}";
+    pub(super) incomplete(text: &str) = ConversionFailure, "an incomplete date/time string has been found, with elements missing: \"{text}\"";
     zone_twice(zone: &str) = ConversionFailure, "you cannot pass in a date/time string with time zone information ('{zone}') together with a timezone argument";
     offset_twice() = ConversionFailure, "you cannot pass in a date/time string with GMT offset together with a timezone argument";
 }
@@ -121,16 +122,31 @@ fn read(value: Value<'_>, format: Option<&[u8]>, zone: Option<&Zone>) -> Result<
         return Err(text_not_string(value.kind().alias(), &print::value(value)));
     };
     let text = text.to_string();
-    let read = match format {
-        Some(format) => Reader::new(&text).read_by(format)?,
-        None => Reader::new(&text).read_free()?,
+    let (local, own) = match format {
+        Some(format) => Reader::new(&text).read_by(format)?.moment(&text)?,
+        None => date_scan::read(&text)?,
     };
-    read.moment(&text, zone)
+    in_zone(&local, own, zone)
 }
 
 /// Parses a date for a conversion to a date.
 pub(super) fn parse(text: &str) -> Result<i64> {
-    Reader::new(text).read_free()?.moment(text, None)
+    let (local, own) = date_scan::read(text)?;
+    in_zone(&local, own, None)
+}
+
+/// The moment of a local time in the zone of its text, in another one, or in UTC.
+fn in_zone(local: &Local, own: OwnZone, zone: Option<&Zone>) -> Result<i64> {
+    let ms = match (own, zone) {
+        (Some((_, Some(name))), Some(_)) => return Err(zone_twice(&name)),
+        (Some((_, None)), Some(_)) => return Err(offset_twice()),
+        (Some((offset, _)), None) => local.ms.checked_sub(offset),
+        (None, Some(zone)) => Some(zone.moment(local.ms)),
+        (None, None) => Some(local.ms),
+    };
+    // mongod counts microseconds: a date that they cannot hold is out of range.
+    let micros = ms.and_then(|ms| ms.checked_mul(1000)?.checked_add(local.micros));
+    Ok(micros.ok_or_else(parts_too_long)? / 1000)
 }
 
 /// Checks a format. `%b` and `%B`, the names of months, were introduced in 7.0.
@@ -166,12 +182,12 @@ struct Parts {
     millisecond: i64,
     /// The end of the text in messages. With a format, mongod counts positions differently.
     end: usize,
-    /// The offset from UTC, and the zone's name if it was named.
-    zone: Option<(i64, Option<String>)>,
+    zone: OwnZone,
 }
 
 impl Parts {
-    fn moment(self, text: &str, zone: Option<&Zone>) -> Result<i64> {
+    /// The local time, and the zone.
+    fn moment(self, text: &str) -> Result<(Local, OwnZone)> {
         let at = self.end;
         let invalid = || unreadable(text, &format!("{at}: The parsed date was invalid '\0'"));
         let time = Civil {
@@ -197,37 +213,11 @@ impl Parts {
             }
             _ => return Err(incomplete(text)),
         };
-        match (self.zone, zone) {
-            (Some((_, Some(name))), Some(_)) => Err(zone_twice(&name)),
-            (Some((_, None)), Some(_)) => Err(offset_twice()),
-            (Some((offset, _)), None) => Ok(local - offset),
-            (None, Some(zone)) => Ok(zone.moment(local)),
-            (None, None) => Ok(local),
-        }
+        Ok((Local { ms: local, micros: 0 }, self.zone))
     }
-}
-
-/// The number of digits of each of the three numbers at the start of a text, which are separated by
-/// one of `separators`.
-fn groups(text: &[u8], separators: &[u8]) -> Option<[usize; 3]> {
-    let count = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let mut rest = text;
-    let mut counts = [0; 3];
-    for (at, found) in counts.iter_mut().enumerate() {
-        if at > 0 {
-            let (first, behind) = rest.split_first()?;
-            rest = separators.contains(first).then_some(behind)?;
-        }
-        *found = count(rest);
-        rest = &rest[*found..];
-    }
-    counts.iter().all(|count| *count > 0).then_some(counts)
 }
 
 struct Reader<'t> {
-    /// The text in messages.
-    whole: &'t str,
-    /// The text to parse.
     text: &'t str,
     at: usize,
     parts: Parts,
@@ -235,7 +225,7 @@ struct Reader<'t> {
 
 impl<'t> Reader<'t> {
     fn new(text: &'t str) -> Self {
-        Reader { whole: text, text, at: 0, parts: Parts::default() }
+        Reader { text, at: 0, parts: Parts::default() }
     }
 
     fn rest(&self) -> &'t [u8] {
@@ -251,7 +241,7 @@ impl<'t> Reader<'t> {
     /// An error at the current position.
     fn fail(&self, what: &str) -> Error {
         let shown = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or('\0');
-        unreadable(self.whole, &format!("{}: {what} '{shown}'", self.at))
+        unreadable(self.text, &format!("{}: {what} '{shown}'", self.at))
     }
 
     /// Parses `min` to `max` digits.
@@ -361,169 +351,6 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Parses the usual spellings: ISO 8601, `2024/02/29`, `02/29/2024`, `Feb 29, 2024`, `29
-    /// February 2024`.
-    fn read_free(mut self) -> Result<Parts> {
-        if self.text.is_empty() {
-            return Err(self.fail("Empty string"));
-        }
-        self.text = without_blanks(self.text);
-        self.parts.end = self.text.len() + 1;
-        match refusal(self.text) {
-            Some(Refusal::Incomplete) => return Err(incomplete(self.whole)),
-            Some(Refusal::Wrong(why)) => return Err(unreadable(self.whole, &why)),
-            None => {}
-        }
-        self.read_zone_in_front();
-        self.read_date()?;
-        let behind_date = self.rest().len();
-        while self.take(b" ") {}
-        let has_time = matches!(self.rest(), [b'T' | b't', b'0'..=b'9', ..]) && self.take(b"Tt");
-        let is_at_zone = match self.rest().first() {
-            None | Some(b'+' | b'-') => true,
-            Some(byte) => byte.is_ascii_alphabetic(),
-        };
-        if has_time || !is_at_zone && self.rest().len() < behind_date {
-            self.read_time()?;
-        }
-        while self.take(b" ") {}
-        self.read_zone()?;
-        if !self.rest().is_empty() {
-            return Err(self.fail("Unexpected character"));
-        }
-        Ok(self.parts)
-    }
-
-    fn read_date(&mut self) -> Result<()> {
-        let rest = self.rest();
-        let leading = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        if leading == 8 {
-            self.parts.year = self.digits(4, 4);
-            self.parts.month = self.digits(2, 2);
-            self.parts.day = self.digits(2, 2);
-            return Ok(());
-        }
-        if leading == 7 {
-            // mongod takes a day of the year for a day of January.
-            self.parts.year = self.digits(4, 4);
-            self.parts.month = Some(1);
-            self.parts.day = self.digits(3, 3);
-            return Ok(());
-        }
-        if self.read_iso_week() {
-            return Ok(());
-        }
-        match groups(rest, b"-.") {
-            Some([1 | 2, 1 | 2, 4]) => return self.read_day_first(),
-            Some([1..=3, 1 | 2, _]) if rest[leading] == b'-' => return self.read_year_first(),
-            _ => {}
-        }
-        if leading == 4 && matches!(rest.get(4), Some(b'-' | b'/')) {
-            return self.read_year_first();
-        }
-        if (leading == 1 || leading == 2) && rest.get(leading) == Some(&b'/') {
-            self.parts.month = self.digits(1, 2);
-            self.take(b"/");
-            self.parts.day = self.digits(1, 2);
-            if !self.take(b"/") {
-                let is_end = self.rest().is_empty();
-                let unexpected = || self.fail("Unexpected character");
-                return Err(if is_end { incomplete(self.whole) } else { unexpected() });
-            }
-            self.parts.year = self.year();
-            return Ok(());
-        }
-        let leading_day = if leading == 1 || leading == 2 { self.digits(1, 2) } else { None };
-        while self.take(b" -.") {}
-        if let Some(month) = self.month_name() {
-            self.parts.month = Some(month);
-            while self.take(b" -.") {}
-            let is_year = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count() == 4;
-            self.parts.day = match leading_day {
-                None if is_year => Some(1),
-                None => self.digits(1, 2),
-                day => day,
-            };
-            while self.take(b" ,-.") {}
-            self.parts.year = self.year();
-            return Ok(());
-        }
-        let is_word = rest.iter().all(u8::is_ascii_alphanumeric);
-        Err(if is_word { incomplete(self.whole) } else { self.fail("Unexpected character") })
-    }
-
-    /// Parses `2021-W09-4` and `2021W09` if the text continues like that: a day of a week, or its
-    /// Monday. Day 0 is the Sunday before.
-    fn read_iso_week(&mut self) -> bool {
-        let start = self.at;
-        let year = self.digits(4, 4);
-        self.take(b"-");
-        let is_week = self.take(b"W");
-        let week = self.digits(2, 2).filter(|week| is_week && (1..=53).contains(week));
-        if week.is_none() {
-            self.at = start;
-            return false;
-        }
-        let behind_week = self.at;
-        self.take(b"-");
-        let day = self.digits(1, 1).filter(|&day| day <= 7);
-        if day.is_none() {
-            self.at = behind_week;
-        }
-        (self.parts.iso_year, self.parts.iso_week, self.parts.iso_day) = (year, week, day);
-        true
-    }
-
-    /// Parses a year of up to four digits; years of one or two digits are near the year 2000.
-    fn year(&mut self) -> Option<i64> {
-        let start = self.at;
-        let year = self.digits(1, 4)?;
-        Some(match year {
-            _ if self.at - start == 4 => year,
-            0..70 => 2000 + year,
-            70..100 => 1900 + year,
-            _ => year,
-        })
-    }
-
-    /// Parses `31-12-2020` and `31.12.2020`.
-    fn read_day_first(&mut self) -> Result<()> {
-        self.parts.day = self.digits(1, 2);
-        self.take(b"-.");
-        self.parts.month = self.digits(1, 2);
-        if self.parts.day > Some(31) || self.parts.month > Some(12) {
-            self.at -= 1;
-            return Err(self.fail("Unexpected character"));
-        }
-        self.take(b"-.");
-        self.parts.year = self.year();
-        Ok(())
-    }
-
-    /// Parses `2020-12-31`, `20-12-31`, `2020/12/31` and `2020-12`.
-    fn read_year_first(&mut self) -> Result<()> {
-        self.parts.year = self.year();
-        self.take(b"-/");
-        let month = self.digits(1, 2).ok_or_else(|| self.fail("Unexpected character"))?;
-        if month > 12 {
-            self.at -= 1;
-            return Err(self.fail("Unexpected character"));
-        }
-        self.parts.month = Some(month);
-        self.parts.day = Some(1);
-        if self.take(b"-/") {
-            let day = self.digits(1, 2).ok_or_else(|| self.fail("Unexpected character"))?;
-            if day > 31 {
-                self.at -= 1;
-                return Err(self.fail("Unexpected character"));
-            }
-            self.parts.day = Some(day);
-        } else if self.text[..self.at].contains('/') {
-            return Err(self.fail("Unexpected character"));
-        }
-        Ok(())
-    }
-
     fn month_name(&mut self) -> Option<i64> {
         let word = self.word();
         let is_name =
@@ -531,49 +358,6 @@ impl<'t> Reader<'t> {
         let at = MONTH_NAMES.iter().position(is_name)?;
         self.at += word.len();
         i64::try_from(at + 1).ok()
-    }
-
-    fn read_time(&mut self) -> Result<()> {
-        let is_compact =
-            self.rest().iter().take(4).filter(|byte| byte.is_ascii_digit()).count() == 4;
-        let hour = self.digits(1, 2).ok_or_else(|| self.fail("Unexpected character"))?;
-        if hour > 24 {
-            self.at -= 1;
-            return Err(self.fail("Double time specification"));
-        }
-        self.parts.hour = hour;
-        if !is_compact && !self.take(b":") {
-            return Ok(());
-        }
-        let minute = self.digits(2, 2).filter(|minute| *minute < 60);
-        self.parts.minute = minute.ok_or_else(|| self.fail("Unexpected character"))?;
-        let has_second = if is_compact {
-            self.rest().first().is_some_and(u8::is_ascii_digit)
-        } else {
-            self.take(b":")
-        };
-        if has_second {
-            let second = self.digits(2, 2).filter(|second| *second < 60);
-            self.parts.second = second.ok_or_else(|| self.fail("Unexpected character"))?;
-            if self.take(b".,:") {
-                self.read_fraction()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Parses digits after the decimal point, of which three count.
-    fn read_fraction(&mut self) -> Result<()> {
-        let start = self.at;
-        let Some(number) = self.digits(1, 3) else {
-            return Err(self.fail("Unexpected character"));
-        };
-        let places = u32::try_from(self.at - start).unwrap_or(3);
-        self.parts.millisecond = number * 10_i64.pow(3 - places);
-        while self.rest().first().is_some_and(u8::is_ascii_digit) {
-            self.at += 1;
-        }
-        Ok(())
     }
 
     /// Parses `Z`, `+5`, `+05`, `+530`, `+0530`, `+5:30` or `+05:30` to milliseconds ahead of UTC.
@@ -604,44 +388,5 @@ impl<'t> Reader<'t> {
         }
         let offset = (hours * 60 + minutes) * MINUTE_MS;
         Some(if is_behind { -offset } else { offset })
-    }
-
-    /// Parses the abbreviation of a zone before a date that begins with a digit: `UTC 2024-02-29`,
-    /// `(b)2024-02-29`. A `t` is that of a time.
-    fn read_zone_in_front(&mut self) {
-        let start = self.at;
-        self.take(b"(");
-        let word = self.word();
-        let seconds = zone_seconds(word).filter(|_| !word.eq_ignore_ascii_case("t"));
-        self.at += word.len();
-        self.take(b")");
-        while self.take(b" ") {}
-        match seconds.filter(|_| self.rest().first().is_some_and(u8::is_ascii_digit)) {
-            Some(seconds) => {
-                self.parts.zone = Some((seconds * SECOND_MS, Some(word.to_ascii_uppercase())));
-            }
-            None => self.at = start,
-        }
-    }
-
-    fn read_zone(&mut self) -> Result<()> {
-        let is_second = self.parts.zone.is_some() && !self.rest().is_empty();
-        if is_second {
-            return Err(self.fail("Double timezone specification"));
-        }
-        let word = self.word();
-        if !word.is_empty() {
-            let Some(seconds) = zone_seconds(word) else {
-                return Err(self
-                    .fail("passing a time zone identifier as part of the string is not allowed"));
-            };
-            self.parts.zone = Some((seconds * SECOND_MS, Some(word.to_ascii_uppercase())));
-            self.at += word.len();
-            return Ok(());
-        }
-        if let Some(offset) = self.offset() {
-            self.parts.zone = Some((offset, None));
-        }
-        Ok(())
     }
 }

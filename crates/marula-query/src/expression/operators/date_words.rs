@@ -1,8 +1,6 @@
-//! The words of dates: abbreviations of time zones, and errors for texts without digits.
-//!
-//! No date is written without digits. mongod's parser splits such a text into words and reports an
-//! error or warning for each: errors come first, then warnings. The first surplus zone is a
-//! warning, later ones are errors.
+//! The words of dates: abbreviations of time zones, months, days of the week, units and numbers.
+
+use super::date_scan::Unit;
 
 /// The offset of a time zone abbreviation from UTC in seconds; case is ignored.
 ///
@@ -23,251 +21,150 @@ pub(super) fn without_blanks(text: &str) -> &str {
     }
 }
 
-/// Why a text is not a date.
-pub(super) enum Refusal {
-    /// It has no errors, but is incomplete.
-    Incomplete,
-    /// The errors, by position.
-    Wrong(String),
+/// The month of a name or Roman number, from 1.
+pub(super) fn month(word: &[u8]) -> Option<i64> {
+    let roman = MONTHS_ROMAN.iter().position(|name| name.as_bytes() == word);
+    let at = roman.or_else(|| place(word, &MONTHS_LONG)).or_else(|| place(word, &MONTHS_SHORT))?;
+    // `sept` is the last of the short names.
+    Some(if at == 12 { 9 } else { i64::try_from(at).ok()? + 1 })
 }
 
-/// Why a text without digits is not a date; `None` if it has digits.
-pub(super) fn refusal(text: &str) -> Option<Refusal> {
-    if text.bytes().any(|byte| byte.is_ascii_digit()) {
-        return None;
+/// The amount of a word such as `first`.
+pub(super) fn ordinal(word: &[u8]) -> Option<i64> {
+    i64::try_from(place(word, &ORDINALS)? + 1).ok()
+}
+
+/// The amount of a word such as `next`.
+pub(super) fn direction(word: &[u8]) -> Option<i64> {
+    Some([1, -1, -1, 0][place(word, &DIRECTIONS)?])
+}
+
+/// The unit of a word in the singular or plural.
+pub(super) fn unit(word: &[u8]) -> Option<Unit> {
+    if let Some(at) = place(word, &WEEKDAYS) {
+        return Some(Unit::Weekday(i64::try_from(at % 7).ok()?));
     }
-    let mut scan = Scan { text: text.as_bytes(), ..Scan::default() };
-    scan.run();
-    let mut wrong = scan.errors;
-    wrong.append(&mut scan.warnings);
-    Some(match wrong.is_empty() {
-        true => Refusal::Incomplete,
-        false => Refusal::Wrong(wrong.join("; ")),
+    let singular = word.strip_suffix(b"s").or_else(|| word.strip_suffix(b"S")).unwrap_or(word);
+    let is = |names: &[&str]| place(word, names).is_some() || place(singular, names).is_some();
+    Some(if is(&["weekday"]) {
+        Unit::Workdays
+    } else if is(&["ms", "msec", "millisecond"]) {
+        Unit::Micros(1000)
+    } else if is(&["µs", "usec", "microsecond"]) {
+        Unit::Micros(1)
+    } else if is(&["sec", "second"]) {
+        Unit::Seconds
+    } else if is(&["min", "minute"]) {
+        Unit::Minutes
+    } else if is(&["hour"]) {
+        Unit::Hours
+    } else if is(&["day"]) {
+        Unit::Days(1)
+    } else if is(&["week"]) {
+        Unit::Days(7)
+    } else if is(&["fortnight", "forthnight"]) {
+        Unit::Days(14)
+    } else if is(&["month"]) {
+        Unit::Months
+    } else if is(&["year"]) {
+        Unit::Years
+    } else {
+        return None;
     })
 }
 
-#[derive(Default)]
-struct Scan<'t> {
-    text: &'t [u8],
-    errors: Vec<String>,
-    warnings: Vec<String>,
-    zones: usize,
-    months: usize,
+fn place(word: &[u8], words: &[&str]) -> Option<usize> {
+    words.iter().position(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-impl Scan<'_> {
-    fn run(&mut self) {
-        let mut at = 0;
-        while at < self.text.len() {
-            at += match self.text[at] {
-                b' ' | b'.' | b',' | b'\t' | b'\n' | 0 => 1,
-                _ => self.word(at),
-            };
-        }
-        if self.months > 0 {
-            // A month alone makes an invalid date.
-            let end = self.text.len() + 1;
-            self.warnings.push(format!("{end}: The parsed date was invalid '\0'"));
-        }
-    }
+pub(super) const MONTHS_LONG: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
 
-    /// Consumes the word at a position, or one byte if there is no word. Returns its length.
-    fn word(&mut self, at: usize) -> usize {
-        let rest = &self.text[at..];
-        let zone = zone_length(rest);
-        if let Some(length) = relative_length(rest).filter(|length| *length >= zone) {
-            return length;
-        }
-        if let Some(length) = longest(rest, &MONTHS).filter(|length| *length >= zone) {
-            self.months += 1;
-            if self.months > 1 {
-                self.errors.push(self.note(at, "Double date specification"));
-            }
-            return length;
-        }
-        if zone == 0 {
-            self.errors.push(self.note(at, "Unexpected character"));
-            return 1;
-        }
-        self.zones += 1;
-        match self.zones {
-            1 => {
-                let name = rest[..zone].trim_ascii_start();
-                let name = name.strip_prefix(b"(").unwrap_or(name);
-                let name = name.strip_suffix(b")").unwrap_or(name);
-                if !std::str::from_utf8(name).is_ok_and(|name| zone_seconds(name).is_some()) {
-                    let what =
-                        "passing a time zone identifier as part of the string is not allowed";
-                    self.errors.push(self.note(at, what));
-                }
-            }
-            2 => self.warnings.push(self.note(at, "Double timezone specification")),
-            _ => self.errors.push(self.note(at, "Double timezone specification")),
-        }
-        zone
-    }
+pub(super) const MONTHS_SHORT: [&str; 13] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "sept"];
 
-    fn note(&self, at: usize, what: &str) -> String {
-        let byte = self.text[at];
-        let shown = if byte.is_ascii() { char::from(byte) } else { char::REPLACEMENT_CHARACTER };
-        format!("{at}: {what} '{shown}'")
-    }
-}
+pub(super) const MONTHS_ROMAN: [&str; 12] =
+    ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
 
-fn letters(text: &[u8], max: usize) -> usize {
-    text.iter().take(max).take_while(|byte| byte.is_ascii_alphabetic()).count()
-}
+pub(super) const ORDINALS: [&str; 12] = [
+    "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
+    "eleventh", "twelfth",
+];
 
-/// The length of the zone at the front of a text: up to six letters, optionally in parentheses, or
-/// a region such as `Europe/Paris`; zero if there is none.
-fn zone_length(text: &[u8]) -> usize {
-    let open = usize::from(text.first() == Some(&b'('));
-    let word = letters(&text[open..], 6);
-    if word == 0 {
-        return 0;
-    }
-    let close = usize::from(text.get(open + word) == Some(&b')'));
-    (open + word + close).max(region_length(text))
-}
+pub(super) const DIRECTIONS: [&str; 4] = ["next", "last", "previous", "this"];
 
-fn region_length(text: &[u8]) -> usize {
-    let small = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_lowercase()).count();
-    let first = usize::from(text.first().is_some_and(u8::is_ascii_uppercase));
-    let mut length = first + small(&text[first..]);
-    if first == 0 || length < 2 {
-        return 0;
-    }
-    let mut parts = 1;
-    while let [b'/' | b'_' | b'-', letter, ..] = &text[length..]
-        && letter.is_ascii_alphabetic()
-    {
-        length += 1 + letters(&text[length + 1..], usize::MAX);
-        parts += 1;
-    }
-    if parts > 1 { length } else { 0 }
-}
-
-/// The length of the words at the front of a text that modify a date, such as `monday`, `noon` or
-/// `next day`.
-fn relative_length(text: &[u8]) -> Option<usize> {
-    let alone = longest(text, &RELATIVE);
-    let ordinal = longest(text, &ORDINALS).and_then(|ordinal| {
-        let blank = |byte: &&u8| matches!(byte, b' ' | b'\t');
-        let gap = text[ordinal..].iter().take_while(blank).count();
-        let unit = longest(&text[ordinal + gap..], &UNITS)?;
-        (gap > 0).then_some(ordinal + gap + unit)
-    });
-    alone.max(ordinal)
-}
-
-/// The length of the longest of these words at the front of a text.
-fn longest(text: &[u8], words: &[&str]) -> Option<usize> {
-    let begins = |word: &&&str| {
-        text.get(..word.len()).is_some_and(|front| front.eq_ignore_ascii_case(word.as_bytes()))
-    };
-    words.iter().filter(begins).map(|word| word.len()).max()
-}
-
-const RELATIVE: [&str; 30] = [
-    "ago",
-    "fri",
-    "friday",
-    "fridays",
-    "midnight",
-    "mon",
+/// The days of the week from Sunday: long, plural and short.
+pub(super) const WEEKDAYS: [&str; 21] = [
+    "sunday",
     "monday",
-    "mondays",
-    "noon",
-    "now",
-    "sat",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
     "saturday",
+    "sundays",
+    "mondays",
+    "tuesdays",
+    "wednesdays",
+    "thursdays",
+    "fridays",
     "saturdays",
     "sun",
-    "sunday",
-    "sundays",
-    "thu",
-    "thursday",
-    "thursdays",
-    "today",
-    "tomorrow",
+    "mon",
     "tue",
-    "tuesday",
-    "tuesdays",
     "wed",
-    "wednesday",
-    "wednesdays",
-    "weekday",
-    "weekdays",
-    "yesterday",
+    "thu",
+    "fri",
+    "sat",
 ];
 
-const ORDINALS: [&str; 16] = [
-    "eighth", "eleventh", "fifth", "first", "fourth", "last", "next", "ninth", "previous",
-    "second", "seventh", "sixth", "tenth", "third", "this", "twelfth",
-];
+pub(super) const WORKDAYS: [&str; 2] = ["weekday", "weekdays"];
 
-const UNITS: [&str; 34] = [
+/// The other units. A week has a form of its own, but for its plural.
+pub(super) const UNITS: [&str; 31] = [
+    "ms",
+    "µs",
+    "msec",
+    "msecs",
+    "millisecond",
+    "milliseconds",
+    "microsecond",
+    "microseconds",
+    "usec",
+    "usecs",
+    "sec",
+    "secs",
+    "second",
+    "seconds",
+    "min",
+    "mins",
+    "minute",
+    "minutes",
+    "hour",
+    "hours",
     "day",
     "days",
     "fortnight",
     "fortnights",
-    "fri",
-    "friday",
-    "hour",
-    "hours",
-    "min",
-    "minute",
-    "minutes",
-    "mon",
-    "monday",
+    "forthnight",
+    "forthnights",
     "month",
     "months",
-    "sat",
-    "saturday",
-    "sec",
-    "second",
-    "seconds",
-    "sun",
-    "sunday",
-    "thu",
-    "thursday",
-    "tue",
-    "tuesday",
-    "wed",
-    "wednesday",
-    "week",
-    "weekday",
-    "weekdays",
-    "weeks",
     "year",
     "years",
-];
-
-const MONTHS: [&str; 24] = [
-    "apr",
-    "april",
-    "aug",
-    "august",
-    "dec",
-    "december",
-    "feb",
-    "february",
-    "jan",
-    "january",
-    "jul",
-    "july",
-    "jun",
-    "june",
-    "mar",
-    "march",
-    "may",
-    "nov",
-    "november",
-    "oct",
-    "october",
-    "sep",
-    "sept",
-    "september",
+    "weeks",
 ];
 
 /// The abbreviations, sorted, with their offsets in seconds.

@@ -11,6 +11,8 @@ mod conditional;
 mod convert;
 mod date;
 mod date_arithmetic;
+mod date_patterns;
+mod date_scan;
 mod date_text;
 mod date_words;
 mod function;

@@ -1,0 +1,780 @@
+//! Dates without a format: the parts that the tokens of a text name, and the moment that they make.
+//!
+//! A text names a date and a time at most once, and any number of shifts, such as `+2 days`. They
+//! are applied when the whole text is read. Errors and warnings are collected; both refuse the text.
+
+use marula_bson::calendar::{Civil, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, month_length};
+use marula_error::Result;
+
+use super::date_arithmetic::parts_too_long;
+use super::date_patterns::{BLANKS, Form, token};
+use super::date_text::{incomplete, unreadable};
+use super::date_words::{direction, month, ordinal, unit, without_blanks, zone_seconds};
+
+/// The fraction of a time that was given without colons, `1122`, in microseconds: mongod's library
+/// leaves its mark for "not given" in it.
+const NO_FRACTION: i64 = -99_999;
+
+/// The year of a date without one, when its day is checked; it is no leap year.
+const NO_YEAR: i64 = -99_999;
+
+/// The number of bytes of messages after which a text is not read further.
+const LONGEST_MESSAGES: usize = 1 << 20;
+
+/// The number of tokens after which a text is not read further, but refused: nothing interrupts it.
+const MOST_TOKENS: usize = 50_000;
+
+/// The offset of a date from UTC in milliseconds, and the zone's name if it was named.
+pub(super) type OwnZone = Option<(i64, Option<String>)>;
+
+/// A time before its zone counts.
+pub(super) struct Local {
+    /// The milliseconds of whole seconds since 1970.
+    pub(super) ms: i64,
+    /// What is added to them. Both together are cut to milliseconds, towards 1970.
+    pub(super) micros: i64,
+}
+
+/// Reads a text: its local time, and its zone.
+pub(super) fn read(whole: &str) -> Result<(Local, OwnZone)> {
+    if whole.is_empty() {
+        return Err(unreadable(whole, "0: Empty string '\0'"));
+    }
+    let text = without_blanks(whole).as_bytes();
+    let mut scan = Scan { text, ..Scan::default() };
+    scan.run();
+    scan.check();
+    scan.errors.append(&mut scan.warnings);
+    if !scan.errors.is_empty() {
+        return Err(unreadable(whole, &scan.errors.join("; ")));
+    }
+    let (Some(year), Some(month), Some(day)) = (scan.year, scan.month, scan.day) else {
+        return Err(incomplete(whole));
+    };
+    let local = scan.moment(year, month, day).ok_or_else(parts_too_long)?;
+    Ok((local, scan.zone))
+}
+
+/// Amounts to add.
+#[derive(Default)]
+struct Shift {
+    years: i64,
+    months: i64,
+    days: i64,
+    hours: i64,
+    minutes: i64,
+    seconds: i64,
+    micros: i64,
+    special: Option<Special>,
+}
+
+/// A shift that does not only add. A text has one: the last.
+#[derive(Clone, Copy)]
+enum Special {
+    /// Days from Monday to Friday.
+    Workdays(i64),
+    /// `first monday of`: the weeks are those of this month, or of the next one.
+    WeeksOf(End),
+}
+
+impl Shift {
+    /// Turns the amounts; in mongod not the microseconds.
+    fn turn(&mut self) {
+        let parts = [
+            &mut self.years,
+            &mut self.months,
+            &mut self.days,
+            &mut self.hours,
+            &mut self.minutes,
+            &mut self.seconds,
+        ];
+        for part in parts {
+            *part = -*part;
+        }
+        if let Some(Special::Workdays(days)) = &mut self.special {
+            *days = -*days;
+        }
+    }
+}
+
+/// A unit of a shift.
+#[derive(Clone, Copy)]
+pub(super) enum Unit {
+    Years,
+    Months,
+    /// So many days.
+    Days(i64),
+    Hours,
+    Minutes,
+    Seconds,
+    /// So many microseconds.
+    Micros(i64),
+    /// A day of the week, from Sunday.
+    Weekday(i64),
+    Workdays,
+}
+
+/// How a day of the week is found from a date.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Search {
+    /// The next one after the date.
+    #[default]
+    After,
+    /// The date itself, or the next one.
+    From,
+    /// The one in the week of the date.
+    Within,
+}
+
+/// One of two ends of a month.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    First,
+    Last,
+}
+
+#[derive(Default)]
+struct Scan<'t> {
+    text: &'t [u8],
+    /// Where the current token begins.
+    at: usize,
+    errors: Vec<String>,
+    warnings: Vec<String>,
+    /// The length of all messages.
+    length: usize,
+    year: Option<i64>,
+    month: Option<i64>,
+    day: Option<i64>,
+    hour: i64,
+    minute: i64,
+    second: i64,
+    micros: Option<i64>,
+    has_date: bool,
+    times: usize,
+    zones: usize,
+    zone: OwnZone,
+    shift: Shift,
+    weekday: Option<i64>,
+    search: Search,
+    day_of: Option<End>,
+}
+
+impl<'t> Scan<'t> {
+    fn run(&mut self) {
+        let mut tokens = 0;
+        while self.at < self.text.len() && self.length < LONGEST_MESSAGES {
+            tokens += 1;
+            if tokens > MOST_TOKENS {
+                return self.fail("Unexpected character");
+            }
+            let blanks = self.text[self.at..].iter().take_while(|byte| BLANKS.contains(byte));
+            let blanks = blanks.count();
+            match token(self.text, self.at) {
+                Some((form, end)) => {
+                    let words = &self.text[self.at..end.min(self.text.len())];
+                    self.act(form, Words { text: words, at: 0 });
+                    self.at = end;
+                }
+                None if blanks > 0 => self.at += blanks,
+                None => {
+                    if !matches!(self.text[self.at], b'.' | b',' | b'\n' | 0) {
+                        self.fail("Unexpected character");
+                    }
+                    self.at += 1;
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, what: &str) -> String {
+        let byte = self.text.get(self.at).copied().unwrap_or(0);
+        let shown = if byte.is_ascii() { char::from(byte) } else { char::REPLACEMENT_CHARACTER };
+        let message = format!("{}: {what} '{shown}'", self.at);
+        self.length += message.len();
+        message
+    }
+
+    fn fail(&mut self, what: &str) {
+        let message = self.message(what);
+        self.errors.push(message);
+    }
+
+    fn warn(&mut self, what: &str) {
+        let message = self.message(what);
+        self.warnings.push(message);
+    }
+
+    /// Checks the time and the date at the end of the text.
+    fn check(&mut self) {
+        self.at = self.text.len() + 1;
+        let is_time = (0..24).contains(&self.hour) && self.minute < 60 && self.second < 60;
+        if self.times > 0 && !is_time {
+            self.warn("The parsed time was invalid");
+        }
+        let is_date = match (self.year.unwrap_or(NO_YEAR), self.month, self.day) {
+            (year, Some(month), Some(day)) => {
+                (1..=12).contains(&month) && (1..=month_length(year, month)).contains(&day)
+            }
+            _ => false,
+        };
+        if self.has_date && !is_date {
+            self.warn("The parsed date was invalid");
+        }
+    }
+
+    fn forget_time(&mut self) {
+        self.times = 0;
+        (self.hour, self.minute, self.second, self.micros) = (0, 0, 0, Some(0));
+    }
+
+    /// Begins a time; false if there is one already.
+    fn begin_time(&mut self) -> bool {
+        if self.times > 0 {
+            self.fail("Double time specification");
+            return false;
+        }
+        self.forget_time();
+        self.times = 1;
+        true
+    }
+
+    /// Begins a date; false if there is one already.
+    fn begin_date(&mut self) -> bool {
+        if self.has_date {
+            self.fail("Double date specification");
+            return false;
+        }
+        self.has_date = true;
+        true
+    }
+
+    /// Begins a zone; false if there is one already.
+    fn begin_zone(&mut self) -> bool {
+        self.zones += 1;
+        match self.zones {
+            1 => {}
+            2 => self.warn("Double timezone specification"),
+            _ => self.fail("Double timezone specification"),
+        }
+        self.zones == 1
+    }
+
+    fn act(&mut self, form: Form, mut words: Words<'t>) {
+        match form {
+            Form::Now => {}
+            Form::Midnight => self.forget_time(),
+            Form::Noon => {
+                self.forget_time();
+                self.times = 1;
+                self.hour = 12;
+            }
+            Form::Yesterday | Form::Tomorrow => {
+                self.forget_time();
+                self.shift.days = if form == Form::Yesterday { -1 } else { 1 };
+            }
+            Form::Timestamp => self.timestamp(words),
+            Form::DayOf => {
+                self.forget_time();
+                let is_first = matches!(words.text.first(), Some(b'f' | b'F'));
+                self.day_of = Some(if is_first { End::First } else { End::Last });
+            }
+            Form::Around => {
+                let is_after = matches!(words.text.first(), Some(b'b' | b'B'));
+                self.forget_time();
+                self.times = 1;
+                let hour = words.number(2);
+                let hour = words.meridian(hour);
+                (self.hour, self.minute) = if is_after { (hour, 15) } else { (hour - 1, 45) };
+            }
+            Form::WeekdayOf => {
+                self.forget_time();
+                let (amount, search) = words.relative();
+                let is_first = amount > 0;
+                let month = if is_first { End::First } else { End::Last };
+                self.shift.special = Some(Special::WeeksOf(month));
+                let search = if is_first { Search::From } else { search };
+                self.add(amount, search, &mut words, true);
+            }
+            Form::Time12 | Form::Time24 => {
+                if self.begin_time() {
+                    self.time(&mut words);
+                }
+            }
+            Form::TimeOrYear => {
+                match self.times {
+                    0 => {
+                        (self.hour, self.minute) = (words.number(2), words.number(2));
+                        self.second = 0;
+                    }
+                    1 => self.year = Some(words.number(4)),
+                    _ => return self.fail("Double time specification"),
+                }
+                self.times += 1;
+            }
+            Form::TimeWithoutColons => {
+                if self.begin_time() {
+                    self.three_numbers(&mut words);
+                }
+            }
+            Form::Year => self.year = Some(words.number(4)),
+            Form::Ago => {
+                self.shift.turn();
+                self.weekday = self.weekday.map(|day| if day == 0 { -7 } else { -day });
+            }
+            Form::Weekday => {
+                self.forget_time();
+                self.weekday = Some(match words.unit() {
+                    Unit::Weekday(day) => day,
+                    // `weekday` alone is a Monday in mongod.
+                    _ => 1,
+                });
+                if self.search != Search::Within {
+                    self.search = Search::From;
+                }
+            }
+            Form::RelativeWeek => {
+                let (amount, search) = words.relative();
+                self.add(amount, search, &mut words, true);
+                self.search = Search::Within;
+                self.weekday = self.weekday.or(Some(1));
+            }
+            Form::RelativeText => {
+                let (amount, search) = words.relative();
+                self.add(amount, search, &mut words, true);
+            }
+            Form::Relative => {
+                let amount = words.signed();
+                self.add(amount, Search::From, &mut words, false);
+            }
+            Form::Zone => {
+                if self.begin_zone() {
+                    self.read_zone(words);
+                }
+            }
+            _ => self.date(form, words),
+        }
+    }
+
+    /// Reads the tokens that name a date, some of them with a time.
+    fn date(&mut self, form: Form, mut words: Words<'t>) {
+        let is_time_first = matches!(form, Form::YearMonthDayTime | Form::DayNameYearTime);
+        let is_time_after = matches!(form, Form::NameDayTime12 | Form::NameDayTime24);
+        if is_time_first && !self.begin_time() || !self.begin_date() {
+            return;
+        }
+        let (year, month, day) = match form {
+            Form::MonthDayYear => {
+                let (month, day) = (words.number(2), words.number(2));
+                // mongod does not find the year after an ending such as `th`.
+                let has_year = words.rest().first() == Some(&b'/');
+                (words.year().filter(|_| has_year), Some(month), day)
+            }
+            Form::YearMonthDay | Form::YearMonthDayTime => {
+                let is_signed = matches!(words.text.first(), Some(b'+' | b'-'));
+                let year = if is_signed { Some(words.signed()) } else { words.year() };
+                (year, Some(words.number(2).abs()), words.number(2))
+            }
+            Form::YearMonth => (words.year(), Some(words.number(2)), 1),
+            Form::DayMonthYear => {
+                let (day, month) = (words.number(2), words.number(2));
+                (words.year(), Some(month), day)
+            }
+            Form::DayNameYear | Form::DayName | Form::DayNameYearTime => {
+                let (day, month) = (words.number(2), words.month());
+                (words.year(), month, day)
+            }
+            Form::NameYear => {
+                let month = words.month();
+                (words.year(), month, 1)
+            }
+            Form::YearName => (words.year(), words.month(), 1),
+            Form::NameDayYear => {
+                let (month, day) = (words.month(), words.number(2));
+                (words.year(), month, day)
+            }
+            Form::NameDayTime12 | Form::NameDayTime24 => (None, words.month(), words.number(2)),
+            Form::YearNameDay => (words.year(), words.month(), words.number(2)),
+            // mongod takes the day of the year for one of January.
+            Form::YearDay => (words.year(), Some(1), words.number(3)),
+            Form::IsoWeek => {
+                let (year, week) = (words.year(), words.number(2));
+                let day = words.maybe_number(1).unwrap_or(1);
+                self.shift.days = days_to_week(year, week, day);
+                (year, Some(1), 1)
+            }
+            _ => {
+                self.month = words.month();
+                return;
+            }
+        };
+        self.year = year.or(self.year);
+        (self.month, self.day) = (month, Some(day));
+        if !is_time_first && !(is_time_after && self.begin_time()) {
+            return;
+        }
+        match form {
+            Form::NameDayTime12 => self.time(&mut words),
+            Form::NameDayTime24 => {
+                (self.hour, self.minute) = (words.number(2), words.number(2));
+                // After a point mongod looks for a zone.
+                if words.take(b":") {
+                    self.second = words.number(2);
+                }
+            }
+            _ => self.three_numbers(&mut words),
+        }
+        if words.rest().iter().any(|byte| !BLANKS.contains(byte)) {
+            self.read_zone(words);
+        }
+    }
+
+    /// Reads a time with colons or points, perhaps of twelve hours.
+    fn time(&mut self, words: &mut Words<'t>) {
+        let hour = words.number(2);
+        if words.take(b":.") {
+            self.minute = words.number(2);
+            if words.take(b":.") {
+                self.second = words.number(2);
+                if matches!(words.rest(), [b':' | b'.', ..]) {
+                    self.micros = Some(words.fraction());
+                }
+            }
+        }
+        self.hour = words.meridian(hour);
+    }
+
+    fn three_numbers(&mut self, words: &mut Words<'t>) {
+        (self.hour, self.minute) = (words.number(2), words.number(2));
+        self.second = words.number(2);
+        if words.rest().first() == Some(&b'.') {
+            self.micros = Some(words.fraction());
+        }
+    }
+
+    fn timestamp(&mut self, mut words: Words<'t>) {
+        self.has_date = false;
+        (self.year, self.month, self.day) = (None, None, None);
+        self.forget_time();
+        if !self.begin_zone() {
+            return;
+        }
+        (self.year, self.month, self.day) = (Some(1970), Some(1), Some(1));
+        self.zone = Some((0, None));
+        let is_negative = words.text.get(1) == Some(&b'-');
+        let seconds = words.signed();
+        self.shift.seconds = self.shift.seconds.saturating_add(seconds);
+        match words.rest().len() {
+            0 => {}
+            1 => self.fail("Found unexpected data"),
+            _ => {
+                let micros = words.fraction();
+                self.shift.micros = if is_negative { -micros } else { micros };
+            }
+        }
+    }
+
+    /// Adds an amount of the unit that follows.
+    fn add(&mut self, amount: i64, search: Search, words: &mut Words<'t>, forgets_time: bool) {
+        let unit = words.unit();
+        let shift = &mut self.shift;
+        let (part, size) = match unit {
+            Unit::Years => (&mut shift.years, 1),
+            Unit::Months => (&mut shift.months, 1),
+            Unit::Days(days) => (&mut shift.days, days),
+            Unit::Hours => (&mut shift.hours, 1),
+            Unit::Minutes => (&mut shift.minutes, 1),
+            Unit::Seconds => (&mut shift.seconds, 1),
+            Unit::Micros(micros) => (&mut shift.micros, micros),
+            Unit::Weekday(day) => {
+                self.weekday = Some(day);
+                self.search = search;
+                let weeks = if amount > 0 { amount - 1 } else { amount };
+                shift.days = shift.days.saturating_add(weeks.saturating_mul(7));
+                if forgets_time {
+                    self.forget_time();
+                }
+                return;
+            }
+            Unit::Workdays => {
+                shift.special = Some(Special::Workdays(amount));
+                if forgets_time {
+                    self.forget_time();
+                }
+                return;
+            }
+        };
+        *part = part.saturating_add(amount.saturating_mul(size));
+    }
+
+    /// Reads an offset, or the abbreviation of a zone.
+    fn read_zone(&mut self, words: Words<'t>) {
+        let rest = words.rest();
+        let is_around = |byte: &u8| matches!(byte, b' ' | b'\t' | b'(');
+        let around = rest.iter().take_while(|byte| is_around(byte)).count();
+        let mut name = &rest[around..];
+        if let [b'G', b'M', b'T', b'+' | b'-', ..] = name {
+            name = &name[3..];
+        }
+        if let [sign @ (b'+' | b'-'), digits @ ..] = name {
+            let offset = offset_of(digits);
+            self.zone = Some((if *sign == b'-' { -offset } else { offset }, None));
+            return;
+        }
+        let name = name.strip_suffix(b")").unwrap_or(name);
+        let name = String::from_utf8_lossy(name).to_ascii_uppercase();
+        match zone_seconds(&name) {
+            Some(seconds) => self.zone = Some((seconds * SECOND_MS, Some(name))),
+            None => {
+                self.fail("passing a time zone identifier as part of the string is not allowed");
+            }
+        }
+    }
+
+    /// The local time of the date and all that shifts it; `None` if it lies outside of the range of
+    /// dates.
+    fn moment(&mut self, year: i64, month: i64, day: i64) -> Option<Local> {
+        let shift = &mut self.shift;
+        let (mut months, mut start) = (month, day);
+        if let Some(Special::WeeksOf(end)) = shift.special {
+            start = 1;
+            months = months.checked_add(std::mem::take(&mut shift.months))?;
+            months = months.checked_add(i64::from(end == End::Last))?;
+        }
+        // A day of the week is found from the first or last day, and then replaced by that of its
+        // month.
+        match self.day_of {
+            None => {}
+            Some(End::First) => start = 1,
+            Some(End::Last) => (months, start) = (months.checked_add(1)?, 0),
+        }
+        let mut days = days_of(year, months)?.checked_add(start - 1)?;
+        if let Some(weekday) = self.weekday {
+            days = days.checked_add(days_to_weekday(days, weekday, self.search, shift.days))?;
+        }
+        let date = Civil::of_ms(days.checked_mul(DAY_MS)?);
+        let year = date.year.checked_add(shift.years)?;
+        let month = date.month.checked_add(shift.months)?;
+        days = match self.day_of {
+            None => days_of(year, month)?.checked_add(date.day - 1)?.checked_add(shift.days)?,
+            Some(End::First) => days_of(year, month)?,
+            Some(End::Last) => days_of(year, month.checked_add(1)?)? - 1,
+        };
+        let fraction = if self.times > 0 { self.micros.unwrap_or(NO_FRACTION) } else { 0 };
+        let micros = fraction.checked_add(shift.micros)?;
+        let parts = [
+            (self.hour.checked_add(shift.hours)?, HOUR_MS),
+            (self.minute.checked_add(shift.minutes)?, MINUTE_MS),
+            (self.second.checked_add(shift.seconds)?, SECOND_MS),
+        ];
+        let mut of_day = 0_i64;
+        for (amount, size) in parts {
+            of_day = of_day.checked_add(amount.checked_mul(size)?)?;
+        }
+        let mut ms = days.checked_mul(DAY_MS)?.checked_add(of_day)?;
+        if let Some(Special::Workdays(workdays)) = shift.special {
+            let days = days_to_workday(ms.div_euclid(DAY_MS), workdays);
+            ms = ms.checked_add(days.checked_mul(DAY_MS)?)?;
+        }
+        Some(Local { ms, micros })
+    }
+}
+
+/// The days from 1970 to the first day of a month, which may lie outside of its year.
+fn days_of(year: i64, month: i64) -> Option<i64> {
+    let from_january = month.checked_sub(1)?;
+    let year = year.checked_add(from_january.div_euclid(12))?;
+    let month = from_january.rem_euclid(12) + 1;
+    let first = Civil { year, month, day: 1, hour: 0, minute: 0, second: 0, millisecond: 0 };
+    Some(first.to_ms()?.div_euclid(DAY_MS))
+}
+
+/// The day of the week, from Sunday.
+fn weekday_of(days: i64) -> i64 {
+    (days + 4).rem_euclid(7)
+}
+
+/// The days from the first of January to a day of an ISO week.
+fn days_to_week(year: Option<i64>, week: i64, day: i64) -> i64 {
+    let first = year.and_then(|year| days_of(year, 1)).map_or(0, weekday_of);
+    let to_week = if first > 4 { 7 - first } else { -first };
+    to_week + (week - 1) * 7 + day
+}
+
+/// The days from a date to a day of the week. A negative one, and a shift by `days` to the past,
+/// lead to the one before.
+fn days_to_weekday(from: i64, weekday: i64, search: Search, days: i64) -> i64 {
+    let current = weekday_of(from);
+    if search == Search::Within {
+        // The week begins on Monday.
+        let weekday = match (current, weekday) {
+            (0, 1..) => weekday - 7,
+            (1.., 0) => 7,
+            _ => weekday,
+        };
+        return weekday - current;
+    }
+    if weekday < 0 {
+        return -(7 - (weekday.abs() - current));
+    }
+    let difference = weekday - current;
+    let is_after = if search == Search::From { difference < 0 } else { difference <= 0 };
+    let moves = if days < 0 { difference < 0 } else { is_after };
+    if moves { difference + 7 } else { difference }
+}
+
+/// The days from a date to the `count`th day from Monday to Friday after it.
+fn days_to_workday(from: i64, count: i64) -> i64 {
+    let is_free = |days: i64| matches!(weekday_of(from + days), 0 | 6);
+    let step = if count < 0 { -1 } else { 1 };
+    // One week is walked, day by day.
+    let weeks = (count.abs() - 1).max(0) / 5;
+    let mut days = step * weeks * 7;
+    for _ in 0..count.abs() - weeks * 5 {
+        days += step;
+        while is_free(days) {
+            days += step;
+        }
+    }
+    while is_free(days) {
+        days += step;
+    }
+    days
+}
+
+/// The milliseconds of an offset without its sign: `2`, `230`, `0230`, `2:30`, `02:30:15`, `023015`.
+fn offset_of(text: &[u8]) -> i64 {
+    let is_part = |byte: &&u8| byte.is_ascii_digit() || **byte == b':';
+    let length = text.iter().take_while(is_part).count();
+    let mut words = Words { text: &text[..length], at: 0 };
+    let has_colon = words.text.contains(&b':');
+    let hour_digits = if !has_colon && length == 3 { 1 } else { 2 };
+    let hours = words.number(hour_digits);
+    let minutes = words.maybe_number(2).unwrap_or(0);
+    let seconds = words.maybe_number(2).unwrap_or(0);
+    hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS
+}
+
+/// The text of a token, as its parts are read.
+#[derive(Clone, Copy)]
+struct Words<'t> {
+    text: &'t [u8],
+    at: usize,
+}
+
+impl<'t> Words<'t> {
+    fn rest(&self) -> &'t [u8] {
+        self.text.get(self.at..).unwrap_or(&[])
+    }
+
+    fn skip_to(&mut self, belongs: impl Fn(&u8) -> bool) {
+        self.at += self.rest().iter().take_while(|byte| !belongs(byte)).count();
+    }
+
+    fn take(&mut self, set: &[u8]) -> bool {
+        let found = self.rest().first().is_some_and(|byte| set.contains(byte));
+        self.at += usize::from(found);
+        found
+    }
+
+    /// The next number, of at most `max` digits, and the number of digits.
+    fn digits(&mut self, max: usize) -> Option<(i64, usize)> {
+        self.skip_to(u8::is_ascii_digit);
+        let rest = self.rest();
+        let count = rest.iter().take(max).take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += count;
+        let number = rest[..count].iter().fold(0_i64, |number, digit| {
+            number.saturating_mul(10).saturating_add(i64::from(digit - b'0'))
+        });
+        (count > 0).then_some((number, count))
+    }
+
+    fn maybe_number(&mut self, max: usize) -> Option<i64> {
+        self.digits(max).map(|(number, _)| number)
+    }
+
+    fn number(&mut self, max: usize) -> i64 {
+        self.maybe_number(max).unwrap_or(0)
+    }
+
+    /// The next year, if there is one; a year of two digits is near 2000.
+    fn year(&mut self) -> Option<i64> {
+        Some(match self.digits(4)? {
+            (year, 4) => year,
+            (year @ 0..70, _) => 2000 + year,
+            (year @ 70..100, _) => 1900 + year,
+            (year, _) => year,
+        })
+    }
+
+    /// The next number with its signs, of which the first counts.
+    fn signed(&mut self) -> i64 {
+        self.skip_to(|byte| byte.is_ascii_digit() || matches!(byte, b'+' | b'-'));
+        let is_negative = self.rest().first() == Some(&b'-');
+        let number = self.number(usize::MAX);
+        if is_negative { -number } else { number }
+    }
+
+    /// The microseconds of a fraction, with the point before it.
+    fn fraction(&mut self) -> i64 {
+        self.at += 1;
+        let digits = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let counted = &self.rest()[..digits.min(6)];
+        self.at += digits;
+        (0..6).fold(0, |micros, place| {
+            micros * 10 + counted.get(place).map_or(0, |digit| i64::from(digit - b'0'))
+        })
+    }
+
+    /// The hour of the day, if `am` or `pm` follows.
+    fn meridian(&mut self, hour: i64) -> i64 {
+        let is_letter = |byte: &u8| matches!(byte, b'a' | b'A' | b'p' | b'P');
+        let mut after = *self;
+        after.skip_to(|byte| byte.is_ascii_alphabetic());
+        let [letter, rest @ ..] = after.rest() else { return hour };
+        let has_m = matches!(rest, [b'm' | b'M', ..] | [b'.', b'm' | b'M', ..]);
+        if !is_letter(letter) || !has_m {
+            return hour;
+        }
+        self.at = self.text.len();
+        match (letter, hour) {
+            (b'a' | b'A', 12) => 0,
+            (b'a' | b'A', _) | (_, 12) => hour,
+            _ => hour + 12,
+        }
+    }
+
+    /// The next word.
+    fn word(&mut self) -> &'t [u8] {
+        let is_part = |byte: &u8| byte.is_ascii_alphabetic() || !byte.is_ascii();
+        self.skip_to(is_part);
+        let rest = self.rest();
+        let length = rest.iter().take_while(|byte| is_part(byte)).count();
+        self.at += length;
+        &rest[..length]
+    }
+
+    /// The next month by name; the ending of a number (`1st`) is no name.
+    fn month(&mut self) -> Option<i64> {
+        if let [a, b, ..] = self.rest()
+            && matches!([*a, *b], [b's', b't'] | [b'n', b'd'] | [b'r', b'd'] | [b't', b'h'])
+        {
+            self.at += 2;
+        }
+        month(self.word())
+    }
+
+    /// The amount of `first` or `next`, and how a day of the week is found after it.
+    fn relative(&mut self) -> (i64, Search) {
+        let word = self.word();
+        match (ordinal(word), direction(word)) {
+            (Some(amount), _) => (amount, Search::After),
+            (None, Some(amount)) if amount == 0 => (amount, Search::From),
+            (None, Some(amount)) => (amount, Search::After),
+            (None, None) => (0, Search::After),
+        }
+    }
+
+    fn unit(&mut self) -> Unit {
+        unit(self.word()).unwrap_or(Unit::Days(0))
+    }
+}
