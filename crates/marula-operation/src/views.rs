@@ -9,7 +9,7 @@
 
 mod positions;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use marula_bson::{ByteSlice, Doc, DocBuf, Value};
 use marula_db::{Collection, Db, Namespace};
@@ -147,7 +147,7 @@ impl Graph {
         let name = definition.view.collection();
         let full = |name: &str| format!("{}.{name}", definition.view.db());
         let mut path = vec![name];
-        if self.find_cycle(name, &mut path) {
+        if self.find_cycle(name, &mut path, &mut HashSet::new()) {
             // As in mongod, the view that closes the cycle is named twice, and the path goes back.
             path.push(name);
             let path: Vec<String> = path.into_iter().rev().map(full).collect();
@@ -168,20 +168,27 @@ impl Graph {
     }
 
     /// Follows the dependencies of `at` until they reach the view itself; `path` is the way there.
-    fn find_cycle<'g>(&'g self, at: &str, path: &mut Vec<&'g str>) -> bool {
+    /// Each view of `seen` was followed before, so that the work is bounded by the graph and not by
+    /// the number of paths through it.
+    fn find_cycle<'g>(
+        &'g self,
+        at: &str,
+        path: &mut Vec<&'g str>,
+        seen: &mut HashSet<&'g str>,
+    ) -> bool {
         let Some(node) = self.views.get(at) else { return false };
         for next in &node.depends_on {
-            // Only the new definition can close a cycle, and no chain is longer than the number of
-            // views.
+            // Only the new definition can close a cycle.
             if next == path[0] {
                 path.push(next);
                 return true;
             }
-            if path.len() > DEPTH_MAX || path.contains(&next.as_str()) {
+            // No chain of views is longer than this.
+            if path.len() > DEPTH_MAX || !seen.insert(next) {
                 continue;
             }
             path.push(next);
-            if self.find_cycle(next, path) {
+            if self.find_cycle(next, path, seen) {
                 return true;
             }
             path.pop();
