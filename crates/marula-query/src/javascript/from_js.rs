@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use bstr::ByteSlice;
 use marula_bson::{
-    ArrayWriter, Binary, Decimal128, Doc, DocWriter, ObjectId, Type, Value, ValueBuf,
+    ArrayWriter, Binary, Decimal128, Doc, DocWriter, ObjectId, Type, Value, ValueBuf, hex,
 };
 use marula_error::{Error, Result, errors};
 use rquickjs::{Array, BigInt, Object, String as JsString, Value as JsValue};
@@ -284,7 +284,7 @@ fn write_special<'js>(
             put(Value::ObjectId(ObjectId::parse_hex(&text(1)?).ok_or_else(no_type)?), out)?
         }
         "BinData" => {
-            let bytes = bytes_of_hex(&text(2)?);
+            let bytes = hex::parse(text(2)?.as_bytes()).ok_or_else(no_type)?;
             put(Value::Binary(Binary { subtype: number(1)? as u8, bytes: &bytes }), out)?
         }
         // A result that is one is a document, as in mongod; one within a document keeps its type.
@@ -332,10 +332,4 @@ fn text_of<'js>(call: &Call<'_, 'js>, text: &JsString<'js>) -> Result<String> {
 
 fn reading(call: &Call<'_, '_>, error: rquickjs::Error) -> Error {
     reading_failed(&failure::headline(call, error))
-}
-
-/// Decodes hexadecimal digits.
-pub(super) fn bytes_of_hex(text: &str) -> Vec<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
-    text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }

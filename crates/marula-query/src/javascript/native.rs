@@ -70,9 +70,10 @@ fn uuid() -> String {
     hex::text(&marula_bson::uuid::generate())
 }
 
-fn base64_of_hex(hex: String) -> String {
+/// The digits are those of a `BinData`, which has checked them.
+fn base64_of_hex(digits: String) -> String {
     let mut text = String::new();
-    base64::encode(&from_js::bytes_of_hex(&hex), &mut text);
+    base64::encode(&hex::parse(digits.as_bytes()).unwrap_or_default(), &mut text);
     text
 }
 

@@ -105,7 +105,7 @@ impl Token {
     ///
     /// Errors: all of this module's.
     pub(super) fn parse(data: &str) -> Result<Token> {
-        let bytes = marula_bson::hex::parse(data).ok_or_else(not_hex)?;
+        let bytes = marula_bson::hex::parse(data.as_bytes()).ok_or_else(not_hex)?;
         let mut reader = Reader { bytes: &bytes, at: 0 };
         match reader.byte() {
             None => return Err(empty()),

@@ -18,6 +18,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use cbc::cipher::block_padding::Pkcs7;
 use cbc::cipher::{BlockModeDecrypt, KeyIvInit, KeySizeUser};
+use marula_bson::hex;
 use md5::{Digest, Md5};
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer,
@@ -146,7 +147,7 @@ impl Cipher {
         let cipher = CIPHERS.iter().find(|cipher| cipher.name == name).ok_or_else(|| {
             format!("is encrypted with {name}, which is not supported; `openssl pkcs8 -topk8` converts it")
         })?;
-        let start = hex(digits.trim())
+        let start = hex::parse(digits.trim().as_bytes())
             .filter(|start| start.len() == cipher.start_len)
             .ok_or("is broken: its DEK-Info has no start value")?;
         Ok((cipher, start))
@@ -201,15 +202,6 @@ fn derived_key(password: &str, salt: &[u8], len: usize) -> Vec<u8> {
     }
     key.truncate(len);
     key
-}
-
-/// Reads bytes as pairs of hexadecimal digits.
-fn hex(digits: &str) -> Option<Vec<u8>> {
-    let pairs = digits.as_bytes().chunks_exact(2);
-    if !pairs.remainder().is_empty() {
-        return None;
-    }
-    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
-use marula_bson::{Binary, Doc, DocBuf, Value, doc};
+use marula_bson::{Binary, Doc, DocBuf, Value, doc, hex};
 use marula_wire::client::Client;
 use sha2::{Digest, Sha256};
 
@@ -216,15 +216,17 @@ fn with_port(host: &str) -> String {
     if has_port { host.to_owned() } else { format!("{host}:{PORT}") }
 }
 
+/// Decodes the escapes of a part of a connection string, `%` and two digits; `None` if one is
+/// malformed.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        rest = behind;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
         if byte == b'%' {
-            let (digits, behind) = rest.split_at_checked(2)?;
-            bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-            rest = behind;
+            let (digits, after) = rest.split_at_checked(2)?;
+            bytes.append(&mut hex::parse(digits)?);
+            rest = after;
         } else {
             bytes.push(byte);
         }
@@ -258,7 +260,14 @@ mod tests {
         {
             assert!(Address::of_uri(uri).expect("it is understood").tls.is_some(), "{uri}");
         }
-        for uri in ["", "http://x", "mongodb://", "mongodb://a,b/", "mongodb://a:%4@h"] {
+        for uri in [
+            "",
+            "http://x",
+            "mongodb://",
+            "mongodb://a,b/",
+            "mongodb://a:%4@h",
+            "mongodb://a:%+4@h",
+        ] {
             assert!(Address::of_uri(uri).is_err(), "{uri}");
         }
     }
