@@ -161,22 +161,22 @@ impl<'a> AggregateOp<'a> {
             return Err(error);
         }
         let mut context = self.context(env, ns, collection.as_deref())?;
-        context.counts_uses = true;
-        views::check_joined(db, ns.db(), stages, &context)?;
-        let below = || views::check_resolved(db, ns, stages, &context);
-        if first_name(stages) == "$changeStream" {
-            check_followed(db, ns)?;
-        }
-        let pipeline = match Pipeline::parse_after(stages, &context, below) {
-            // If the first stage needs a collection, that is reported before the invalid position
-            // of another stage.
-            Err(error) if is_collectionless && error.code().number() == MISPLACED => {
-                check_collectionless(stages, &context)?;
-                return Err(error);
+        let pipeline = context.counting(true, |context| {
+            views::check_joined(db, ns.db(), stages, context)?;
+            let below = || views::check_resolved(db, ns, stages, context);
+            if first_name(stages) == "$changeStream" {
+                check_followed(db, ns)?;
             }
-            parsed => parsed?,
-        };
-        context.counts_uses = false;
+            match Pipeline::parse_after(stages, context, below) {
+                // If the first stage needs a collection, that is reported before the invalid
+                // position of another stage.
+                Err(error) if is_collectionless && error.code().number() == MISPLACED => {
+                    check_collectionless(stages, context)?;
+                    Err(error)
+                }
+                parsed => parsed,
+            }
+        })?;
         views::check_unions(db, ns.db(), stages, &context)?;
         Ok((pipeline, context))
     }
@@ -300,10 +300,10 @@ impl Prepared<'_> {
         hint: Option<Hint>,
     ) -> Result<Self> {
         context.subject = Some(subject(ns, false));
-        context.counts_uses = true;
-        let below = || views::check_resolved(db, ns, stages, &context);
-        let pipeline = Pipeline::parse_after(stages, &context, below)?;
-        context.counts_uses = false;
+        let pipeline = context.counting(true, |context| {
+            let below = || views::check_resolved(db, ns, stages, context);
+            Pipeline::parse_after(stages, context, below)
+        })?;
         let hint = HintField::Parsed(hint);
         Ok(Prepared { hint, ..Prepared::new(ns, pipeline, context, false) })
     }

@@ -112,9 +112,8 @@ impl<'a> DeleteOp<'a> {
         collection: Option<&Collection>,
     ) -> Result<(Filter, QueryContext)> {
         let mut context = env.context(collection, self.collation, self.let_variables)?;
-        context.counts_uses = query::id_equality(self.query).is_none();
-        let mut filter = Filter::parse(self.query, &context)?;
-        context.counts_uses = false;
+        let counts = query::id_equality(self.query).is_none();
+        let mut filter = context.counting(counts, |context| Filter::parse(self.query, context))?;
         filter.add_index_conditions(&context);
         Ok((filter, context))
     }

@@ -185,9 +185,8 @@ impl<'a> FindOp<'a> {
         context.has_text_score = text::has_search(self.filter);
         context.has_distance = text::has_near(self.filter);
         let hint = args::parse_hint(self.hint)?;
-        context.counts_uses = true;
-        let draft = Filter::draft(self.filter, Purpose::Any, &context)?;
-        context.counts_uses = false;
+        let draft =
+            context.counting(true, |context| Filter::draft(self.filter, Purpose::Any, context))?;
         args::check_natural_sort(self.sort, hint.as_ref())?;
         if matches!(hint, Some(Hint::Natural { .. })) && context.has_distance {
             return Err(planner::near_with_natural());

@@ -192,14 +192,14 @@ impl<'a> FindAndModifyOp<'a> {
         context.has_text_score = text::has_search(self.query);
         context.has_distance = text::has_near(self.query);
         let hint = args::parse_hint(self.hint)?;
-        context.counts_uses = self.update.is_some_and(|update| update.as_array().is_some());
-        let update = self.parse_update(empty_timestamps, &context)?;
-        context.counts_uses = query::id_equality(self.query).is_none();
+        let is_pipeline = self.update.is_some_and(|update| update.as_array().is_some());
+        let update = context
+            .counting(is_pipeline, |context| self.parse_update(empty_timestamps, context))?;
+        let is_one_id = query::id_equality(self.query).is_some();
         let purpose = if self.upsert { Purpose::Upsert } else { Purpose::Any };
-        let draft = Filter::draft(self.query, purpose, &context)?;
-        context.counts_uses = false;
-        let is_found_by_id = query::id_equality(self.query).is_some()
-            && !update.as_ref().is_some_and(Update::needs_position);
+        let draft =
+            context.counting(!is_one_id, |context| Filter::draft(self.query, purpose, context))?;
+        let is_found_by_id = is_one_id && !update.as_ref().is_some_and(Update::needs_position);
         let is_clustered = collection.is_some_and(|one| one.shape() == Shape::Clustered);
         let is_plain = is_found_by_id && self.fields.is_empty() && hint.is_none() && !is_clustered;
         // The document of a single `_id` is not sorted, and nothing is read from a collection that

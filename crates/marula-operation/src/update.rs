@@ -150,11 +150,11 @@ impl<'a> UpdateOp<'a> {
         let mut context = env.context(collection, self.collation, self.let_variables)?;
         context.has_text_score = self.sort.is_some() && text::has_search(self.query);
         context.has_distance = self.sort.is_some() && text::has_near(self.query);
-        context.counts_uses = self.update.as_array().is_some();
-        let update = self.parse_update(&context, empty_timestamps)?;
-        context.counts_uses = query::id_equality(self.query).is_none();
-        let filter = self.parse_filter(&update, &context)?;
-        context.counts_uses = false;
+        let is_pipeline = self.update.as_array().is_some();
+        let update = context
+            .counting(is_pipeline, |context| self.parse_update(context, empty_timestamps))?;
+        let counts = query::id_equality(self.query).is_none();
+        let filter = context.counting(counts, |context| self.parse_filter(&update, context))?;
         Ok(Parsed { update, filter, context })
     }
 

@@ -158,6 +158,14 @@ impl Context {
         self.subject.as_ref().map_or("", |subject| &subject.database)
     }
 
+    /// Runs a parser whose stages and operators count as used if `counts`.
+    pub fn counting<T>(&mut self, counts: bool, parse: impl FnOnce(&Context) -> T) -> T {
+        self.counts_uses = counts;
+        let parsed = parse(self);
+        self.counts_uses = false;
+        parsed
+    }
+
     /// The context in which all documents have all metadata.
     pub(crate) fn with_all_metadata(&self) -> Context {
         let known = Context { has_text_score: true, has_distance: true, ..self.clone() };
