@@ -4,6 +4,7 @@ use marula_bson::{Doc, DocBuf, Value};
 use marula_error::Result;
 use marula_query::update::Touched;
 
+use crate::collection::Collection;
 use crate::db::Db;
 use crate::namespace::Namespace;
 use crate::unit::Unit;
@@ -28,19 +29,32 @@ impl Db {
         let collection = self.collection_or_create(ns)?;
         let mut op = WriteOp::new(Unit::new(self), now_ms);
         op.bypass_validation = true;
+        self.store_in(&mut op, &collection, document)
+    }
+
+    /// Does the same in a collection that the caller has, as part of a write. Writes nothing if the
+    /// stored document is equal.
+    pub(crate) fn store_in(
+        &self,
+        op: &mut WriteOp<'_>,
+        collection: &Collection,
+        document: Doc<'_>,
+    ) -> Result<()> {
         let id = document.get("_id").unwrap_or(Value::Null);
-        let mut scratch = Vec::new();
-        if let Some(record) = collection.find_id(self.store(), id, &mut scratch)? {
-            let mut replace = |_: Doc<'_>, out: &mut Vec<u8>| {
+        if let Some(record) = collection.find_id(self.store(), id, &mut Vec::new())? {
+            let mut replace = |old: Doc<'_>, out: &mut Vec<u8>| {
+                if old == document {
+                    return Ok(Change::Same);
+                }
                 out.extend_from_slice(document.as_bytes());
                 Ok(Change::Replace(Touched::All))
             };
-            if op.update(&collection, &record, &mut replace, None)? != Written::Skipped {
+            if op.update(collection, &record, &mut replace, None)? != Written::Skipped {
                 return Ok(());
             }
         }
         let mut report = InsertReport::default();
-        op.insert(&collection, &mut std::iter::once(document), true, &mut report)?;
+        op.insert(collection, &mut std::iter::once(document), true, &mut report)?;
         report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 

@@ -3,9 +3,8 @@
 //! A view is an entry of the catalogue. Its document `{ _id: "db.view", viewOn, pipeline, collation
 //! }` is written after the entry; opening the store repairs the result of a crash in between.
 
-use marula_bson::{Doc, DocBuf, Value};
+use marula_bson::{DocBuf, Value};
 use marula_error::Result;
-use marula_query::update::Touched;
 use marula_storage::Direction;
 
 use crate::collection::Collection;
@@ -13,7 +12,7 @@ use crate::db::Db;
 use crate::keys::RecordKey;
 use crate::namespace::Namespace;
 use crate::unit::Unit;
-use crate::write::{Change, InsertReport, WriteOp};
+use crate::write::WriteOp;
 
 /// The name of the collection in every database.
 pub const SYSTEM_VIEWS: &str = "system.views";
@@ -32,13 +31,14 @@ impl Db {
             (None, None) => return Ok(()),
         };
         let mut op = WriteOp::new(Unit::new(self), 0);
-        let record =
-            shown.find_id(self.store(), Value::String(ns.as_str().into()), &mut Vec::new())?;
-        match (record, &wanted) {
-            (Some(record), Some(wanted)) => replace(&mut op, &shown, &record, wanted),
-            (Some(record), None) => op.delete(&shown, &record, &mut |_| Ok(true), None).map(drop),
-            (None, Some(wanted)) => insert(&mut op, &shown, wanted),
-            (None, None) => Ok(()),
+        op.is_of_catalogue = true;
+        if let Some(wanted) = &wanted {
+            return self.store_in(&mut op, &shown, wanted.as_doc());
+        }
+        let id = Value::String(ns.as_str().into());
+        match shown.find_id(self.store(), id, &mut Vec::new())? {
+            Some(record) => op.delete(&shown, &record, &mut |_| Ok(true), None).map(drop),
+            None => Ok(()),
         }
     }
 
@@ -108,27 +108,4 @@ fn document(collection: &Collection) -> Option<DocBuf> {
             out.append("collation", collation.to_doc());
         }
     }))
-}
-
-fn replace(
-    op: &mut WriteOp<'_>,
-    shown: &Collection,
-    record: &RecordKey,
-    document: &DocBuf,
-) -> Result<()> {
-    let mut change = |old: Doc<'_>, out: &mut Vec<u8>| {
-        if old == document.as_doc() {
-            return Ok(Change::Same);
-        }
-        out.extend_from_slice(document.as_doc().as_bytes());
-        Ok(Change::Replace(Touched::All))
-    };
-    op.update(shown, record, &mut change, None).map(drop)
-}
-
-fn insert(op: &mut WriteOp<'_>, shown: &Collection, document: &DocBuf) -> Result<()> {
-    op.is_of_catalogue = true;
-    let mut report = InsertReport::default();
-    op.insert(shown, &mut std::iter::once(document.as_doc()), true, &mut report)?;
-    report.errors.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
 }
