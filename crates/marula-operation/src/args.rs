@@ -19,8 +19,10 @@ use marula_query::sort::SortPattern;
 use marula_query::text;
 
 errors! {
-    not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
-    bad_hint() = FailedToParse, "Hint must be a string or an object";
+    /// A value is not a document, and no other type is permitted.
+    pub not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
+    /// A hint that is neither a name nor a key pattern.
+    pub bad_hint() = FailedToParse, "Hint must be a string or an object";
     negative(field: &str, value: i64) = 51_024, "BSON field '{field}' value must be >= 0, actual value '{value}'";
     natural_in_compound_hint(hint: &Doc<'_>) = BadValue, "Cannot include '$natural' in compound hint: {hint}";
     natural_in_compound(sort: &str) = BadValue, "Cannot include '$natural' in compound sort: {sort}";

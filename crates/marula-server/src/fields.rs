@@ -7,6 +7,7 @@
 
 use marula_bson::{BStr, Binary, Doc, Element, Type, Value};
 use marula_error::{Error, Result, errors};
+use marula_operation::args::{bad_hint, not_an_object};
 use marula_query::feature_version::FeatureVersion;
 use marula_query::once::{duplicate_field, unknown_field};
 use marula_query::update::bad_update;
@@ -25,10 +26,6 @@ errors! {
     /// A value is not a boolean, and no other type is permitted.
     pub not_a_switch(field: &str, kind: &str) = TypeMismatch,
         "Field '{field}' should be a boolean value, but found: {kind}";
-    /// A value is not a document, and no other type is permitted.
-    pub not_an_object(field: &str) = TypeMismatch, "Expected field {field}to be of type object";
-    /// A hint that is neither a name nor a key pattern.
-    pub bad_hint() = FailedToParse, "Hint must be a string or an object";
     /// A command that names the encrypted fields of its collection.
     pub no_encrypted_schema() = 6_371_205, "Expected an object for schema in EncryptionInformation";
     /// An element of an array has another type than the others.

@@ -19,6 +19,7 @@ use marula_bson::{
 };
 use marula_db::{Db, Namespace};
 use marula_error::{Error, Result, codes, errors};
+use marula_operation::args::not_an_object;
 use marula_query::expression::saturated_long;
 use marula_query::feature_version::FeatureVersion;
 use marula_wire::{Message, message::Docs};
@@ -314,7 +315,7 @@ impl<'a> Request<'a> {
             b"$queryOptions" => match self.command.name {
                 // Commands that read it with their other fields check its type.
                 "find" if value.kind() != Type::Document => {
-                    return Err(fields::not_an_object("$queryOptions"));
+                    return Err(not_an_object("$queryOptions"));
                 }
                 "aggregate" => {
                     let fields = &[Field::optional("$queryOptions", Types::DOCUMENT)];
