@@ -28,7 +28,7 @@ use crate::context::Context;
 use crate::pipeline_source::ServerHost;
 use crate::request::{self, Request};
 use crate::{host, writes};
-use query::ExplainedQuery;
+use query::{ExplainedQuery, QueryCommand};
 
 errors! {
     not_explainable(name: &str) = IllegalOperation, "Cannot explain cmd: {name}";
@@ -106,8 +106,13 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
     Ok(Outcome::Done)
 }
 
-/// The commands on one collection that can be explained.
-const EXPLAINED: &[&str] = &["find", "count", "distinct", "update", "delete", "findAndModify"];
+/// The form in which a command is explained.
+enum Form {
+    /// These stages: those of an `aggregate`, or those that a command on a view becomes.
+    Pipeline(DocBuf),
+    /// The query of this command.
+    Query(QueryCommand),
+}
 
 /// Executes an `aggregate` with `explain: true`.
 pub(super) fn of_pipeline(
@@ -124,79 +129,95 @@ fn explain(
     verbosity: Verbosity,
     reply: &mut DocWriter<'_>,
 ) -> Result<()> {
-    let ns = match request.command.name {
-        "aggregate" => super::aggregate::target(request)?,
-        name if !EXPLAINED.contains(&name) => return Err(not_explainable(name)),
-        _ => request.namespace()?,
+    // Only an `aggregate` has no query of its own.
+    let command = match request.command.name {
+        "aggregate" => None,
+        name => Some(QueryCommand::of(name).ok_or_else(|| not_explainable(name))?),
     };
-    if request.command.name == "aggregate" && request.first.value.kind() != Type::String {
+    let ns = match command {
+        None => super::aggregate::target(request)?,
+        Some(_) => request.namespace()?,
+    };
+    if command.is_none() && request.first.value.kind() != Type::String {
         let stages = request.arg("pipeline").and_then(|stages| stages.as_array());
         if stages.is_none_or(Doc::is_empty) {
             return Err(no_stages());
         }
     }
-    check_target(request, &ns)?;
+    check_target(command, &ns)?;
     reply.append("explainVersion", "1");
     let is_view = ctx.server.db.collection(&ns).is_some_and(|it| it.state().options.view.is_some());
-    let stages = match request.command.name {
-        "aggregate" => {
-            super::aggregate::check_fields(ctx, request, &ns)?;
-            let stages = request.arg("pipeline").and_then(|it| it.as_array());
-            Some(stages.unwrap_or(Doc::EMPTY).to_buf())
-        }
-        "find" if is_view => {
-            FindOp::parse(request)?.check_without_collection(&ctx.env(), &ns)?;
-            on_views::check_find_options(request)?;
-            Some(on_views::stages_of_find(request)?)
-        }
-        "count" if is_view => Some(on_views::stages_of_count(&CountOp::parse(request)?)),
-        "distinct" if is_view => {
-            let op = DistinctOp::parse(request, true)?;
-            op.query(&ctx.env(), &ns, None)?;
-            Some(on_views::stages_of_distinct(&op))
-        }
-        _ => None,
-    };
-    match &stages {
-        Some(stages) => {
+    let shown = match form(ctx, request, command, &ns, is_view)? {
+        Form::Pipeline(stages) => {
             let explained = pipeline(ctx, request, &ns, stages.as_doc(), verbosity, reply);
-            match request.command.name {
-                "find" => explained.map_err(on_views::unsupported)?,
+            match command {
+                Some(QueryCommand::Find) => explained.map_err(on_views::unsupported)?,
                 _ => explained?,
             }
+            match is_view {
+                true => command_below(ctx, request, &ns, stages.as_doc())?,
+                false => command_document(request),
+            }
         }
-        None => {
-            let query = ExplainedQuery::read(ctx, request, &ns)?;
+        Form::Query(command) => {
+            let query = ExplainedQuery::read(ctx, request, command, &ns)?;
             let (output, _) = query.output(ctx, &ns, verbosity)?;
             reply.append_elements(output.as_doc().elements_bytes());
+            command_document(request)
         }
-    }
-    let command = match &stages {
-        Some(stages) if is_view => command_below(ctx, request, &ns, stages.as_doc())?,
-        _ => command_document(request),
     };
-    reply.append("command", &command);
+    reply.append("command", &shown);
     server_info(ctx, reply);
     Ok(())
 }
 
+/// Returns the form in which a command on `ns` is explained; `command` is `None` for an
+/// `aggregate`.
+///
+/// Errors: those of the command's fields, and of options that a view does not have.
+fn form(
+    ctx: &Context<'_>,
+    request: &Request<'_>,
+    command: Option<QueryCommand>,
+    ns: &Namespace,
+    is_view: bool,
+) -> Result<Form> {
+    Ok(match command {
+        None => {
+            super::aggregate::check_fields(ctx, request, ns)?;
+            let stages = request.arg("pipeline").and_then(|it| it.as_array());
+            Form::Pipeline(stages.unwrap_or(Doc::EMPTY).to_buf())
+        }
+        Some(QueryCommand::Find) if is_view => {
+            FindOp::parse(request)?.check_without_collection(&ctx.env(), ns)?;
+            on_views::check_find_options(request)?;
+            Form::Pipeline(on_views::stages_of_find(request)?)
+        }
+        Some(QueryCommand::Count) if is_view => {
+            Form::Pipeline(on_views::stages_of_count(&CountOp::parse(request)?))
+        }
+        Some(QueryCommand::Distinct) if is_view => {
+            let op = DistinctOp::parse(request, true)?;
+            op.query(&ctx.env(), ns, None)?;
+            Form::Pipeline(on_views::stages_of_distinct(&op))
+        }
+        Some(command) => Form::Query(command),
+    })
+}
+
 /// Checks that an explained command may write to its collection; the error texts are those of each
 /// command.
-fn check_target(request: &Request<'_>, ns: &Namespace) -> Result<()> {
-    let name = request.command.name;
-    if name == "findAndModify" {
-        return writes::check_writable(ns);
-    }
-    if !matches!(name, "update" | "delete") || !ns.collection().starts_with("system.") {
-        return Ok(());
-    }
-    if ns.collection() == "system.views" {
-        return Err(views_are_locked());
-    }
-    match writes::check_writable(ns) {
-        Ok(()) => Ok(()),
-        Err(_) if name == "update" => Err(no_system_update(ns)),
-        Err(_) => Err(no_system_delete()),
+fn check_target(command: Option<QueryCommand>, ns: &Namespace) -> Result<()> {
+    let refused = match command {
+        Some(QueryCommand::FindAndModify) => return writes::check_writable(ns),
+        Some(QueryCommand::Update) => no_system_update(ns),
+        Some(QueryCommand::Delete) => no_system_delete(),
+        _ => return Ok(()),
+    };
+    match ns.collection() {
+        "system.views" => Err(views_are_locked()),
+        name if name.starts_with("system.") => writes::check_writable(ns).map_err(|_| refused),
+        _ => Ok(()),
     }
 }
 

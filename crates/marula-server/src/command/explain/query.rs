@@ -26,6 +26,32 @@ errors! {
     one_statement() = InvalidLength, "explained write batches must be of size 1";
 }
 
+/// The commands with one query on one collection, which can be explained.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum QueryCommand {
+    Find,
+    Count,
+    Distinct,
+    Update,
+    Delete,
+    FindAndModify,
+}
+
+impl QueryCommand {
+    /// Returns the command of this name; `None` if it cannot be explained by its query.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "find" => QueryCommand::Find,
+            "count" => QueryCommand::Count,
+            "distinct" => QueryCommand::Distinct,
+            "update" => QueryCommand::Update,
+            "delete" => QueryCommand::Delete,
+            "findAndModify" => QueryCommand::FindAndModify,
+            _ => return None,
+        })
+    }
+}
+
 /// The query of an explained command on one collection.
 pub(super) struct ExplainedQuery<'a> {
     query: Query,
@@ -88,29 +114,34 @@ impl<'a> ExplainedQuery<'a> {
     }
 
     /// Parses a command's fields with the command's own parser.
-    pub(super) fn read(ctx: &Context<'_>, request: &Request<'a>, ns: &Namespace) -> Result<Self> {
+    pub(super) fn read(
+        ctx: &Context<'_>,
+        request: &Request<'a>,
+        command: QueryCommand,
+        ns: &Namespace,
+    ) -> Result<Self> {
         let collection = ctx.server.db.collection(ns);
         let (env, collection) = (ctx.env(), collection.as_deref());
-        let mut query = match request.command.name {
-            "find" => {
+        let mut query = match command {
+            QueryCommand::Find => {
                 let op = FindOp::parse(request)?;
                 let query = op.explained(&env, ns, collection)?;
                 ExplainedQuery::of(query, op.sort, op.projection).worded(op.wording())
             }
-            "count" => {
+            QueryCommand::Count => {
                 let op = CountOp::parse(request)?;
                 collection.map_or(Ok(()), targets::check_not_view)?;
                 let query = ExplainedQuery::of(op.query(&env, collection)?, Doc::EMPTY, Doc::EMPTY);
                 let verb = Verb::Count { is_whole: op.is_whole(), skip: op.skip, limit: op.limit };
                 ExplainedQuery { verb, ..query.worded(op.wording()) }
             }
-            "distinct" => {
+            QueryCommand::Distinct => {
                 let op = DistinctOp::parse(request, false)?;
                 let query = op.query(&env, ns, collection)?;
                 let query = ExplainedQuery::of(query, Doc::EMPTY, Doc::EMPTY).worded(op.wording());
                 ExplainedQuery { distinct: Some(op), ..query }
             }
-            "update" => {
+            QueryCommand::Update => {
                 let statement = only_statement(request, "updates")?;
                 update::check_statement(statement, request.version)?;
                 let statement = WordedUpdate::read(statement, request, 0);
@@ -122,7 +153,7 @@ impl<'a> ExplainedQuery<'a> {
                 let query = ExplainedQuery::of(query, op.sort.unwrap_or(Doc::EMPTY), Doc::EMPTY);
                 ExplainedQuery { verb, update: Some(update), ..query.worded(op.wording()) }
             }
-            "delete" => {
+            QueryCommand::Delete => {
                 let statement = only_statement(request, "deletes")?;
                 delete::check_statement(statement)?;
                 let op = delete::read_statement(&statement, request)?;
@@ -132,7 +163,7 @@ impl<'a> ExplainedQuery<'a> {
                 let query = ExplainedQuery::of(query, Doc::EMPTY, Doc::EMPTY);
                 ExplainedQuery { verb, ..query.worded(op.wording()) }
             }
-            "findAndModify" => {
+            QueryCommand::FindAndModify => {
                 let op = FindAndModifyOp::parse(request, 0)?;
                 collection.map_or(Ok(()), targets::check_not_view)?;
                 let (query, update) = op.explained(&env, ns, collection)?;
@@ -143,7 +174,6 @@ impl<'a> ExplainedQuery<'a> {
                 let query = ExplainedQuery::of(query, op.sort, op.fields);
                 ExplainedQuery { verb, update, ..query.worded(op.wording()) }
             }
-            other => unreachable!("'{other}' is not in EXPLAINED"),
         };
         query.query.context.limits = environment::limits(ctx, request);
         Ok(query)
