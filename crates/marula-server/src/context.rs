@@ -121,7 +121,7 @@ impl Context<'_> {
     ///
     /// Errors: it is another user's.
     pub(crate) fn own_session(&self, lsid: Lsid) -> Result<Lsid> {
-        self.restrained().map_or(Ok(lsid), |access| check::session_of(access, lsid))
+        check::own_lsid(self.server, self.connection, lsid)
     }
 
     /// Returns an owned handle of the conditions that end this command.

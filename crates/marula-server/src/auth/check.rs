@@ -338,7 +338,7 @@ pub(crate) fn own_lsid(server: &Server, connection: &Connection, lsid: Lsid) -> 
 /// may impersonate others can name another's.
 ///
 /// Errors: `session_of_another`.
-pub(crate) fn session_of(access: &Access, lsid: Lsid) -> Result<Lsid> {
+fn session_of(access: &Access, lsid: Lsid) -> Result<Lsid> {
     let own = lsid.of_user(access.digest());
     match lsid.uid().is_none_or(|uid| own.uid() == Some(uid)) {
         true => Ok(own),
