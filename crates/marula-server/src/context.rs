@@ -91,18 +91,12 @@ impl Context<'_> {
     }
 
     /// Fails once the command must end: it was killed, its time is over, its client has
-    /// disconnected, or the server stops. Long work calls it every few hundred documents.
+    /// disconnected and it [ends with it](crate::row::Command::ends_with_client), or the server
+    /// stops. Long work calls it every few hundred documents.
     #[inline]
     pub fn check_interrupt(&self) -> Result<()> {
-        if let Some(error) = self.connection.operation.interruption() {
-            return Err(error);
-        }
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(time_limit());
-        }
-        if self.connection.peer.disconnected.get() {
-            return Err(disconnected());
-        }
+        let peer = &self.connection.peer;
+        check(&self.connection.operation, self.deadline, &peer.disconnected)?;
         if self.server.shutdown.is_requested() {
             return Err(operation::shutting_down());
         }
@@ -168,7 +162,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Returns that of `operation`, which ends by `deadline`, and when its client disconnects.
+    /// Returns those of `operation`, which ends by `deadline`.
     pub fn new(
         operation: Arc<Operation>,
         deadline: Option<Instant>,
@@ -187,17 +181,27 @@ impl Check for Interrupt {
 impl Interrupt {
     /// Fails once the command must end.
     pub fn check(&self) -> Result<()> {
-        if let Some(error) = self.operation.interruption() {
-            return Err(error);
-        }
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(time_limit());
-        }
-        if self.disconnected.get() {
-            return Err(disconnected());
-        }
-        Ok(())
+        check(&self.operation, self.deadline, &self.disconnected)
     }
+}
+
+/// Fails once `operation`, which ends by `deadline`, must end.
+#[inline]
+fn check(
+    operation: &Operation,
+    deadline: Option<Instant>,
+    client_gone: &Disconnected,
+) -> Result<()> {
+    if let Some(error) = operation.interruption() {
+        return Err(error);
+    }
+    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        return Err(time_limit());
+    }
+    if client_gone.get() && operation.ends_with_client() {
+        return Err(disconnected());
+    }
+    Ok(())
 }
 
 /// The unit of work of a command, for work that outlives the borrow of its [`Context`].

@@ -194,7 +194,9 @@ impl Service for Frame {
     }
 
     fn is_ended(&self, connection: &Connection) -> bool {
-        connection.peer.disconnected.get() || connection.operation.interruption().is_some()
+        let operation = &connection.operation;
+        let has_lost_client = connection.peer.disconnected.get() && operation.ends_with_client();
+        has_lost_client || operation.interruption().is_some()
     }
 
     fn give_up(&self, connection: &mut Connection) {

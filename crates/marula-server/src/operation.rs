@@ -18,6 +18,7 @@ use marula_error::{Error, codes, errors};
 use parking_lot::Mutex;
 
 use crate::auth::name::Name;
+use crate::command::COMMANDS;
 use crate::net::service::{Peer, Wake};
 use crate::row::Command;
 use crate::session::Lsid;
@@ -142,6 +143,13 @@ impl Operation {
     /// Returns whether a command that writes has started and not ended.
     fn writes(&self) -> bool {
         self.has_begun() && self.is_write.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a command has started that ends when its client disconnects.
+    pub fn ends_with_client(&self) -> bool {
+        let row = COMMANDS.get(self.command.load(Ordering::Relaxed));
+        let may_end = row.is_some_and(|row| row.ends_with_client);
+        may_end && self.has_begun() && !self.is_write.load(Ordering::Acquire)
     }
 
     /// Returns whether a command has started and not ended.

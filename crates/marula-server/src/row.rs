@@ -41,6 +41,10 @@ pub struct Command {
     pub admin_only: bool,
     /// Whether it changes data: it then waits while `fsync` locks writes.
     pub writes: bool,
+    /// Whether it ends when its client disconnects, as nobody else needs its result. A command that
+    /// changes something is completed, as in mongod: the client may have sent it without waiting
+    /// for its reply. In the forms that write, a command ends by itself, whatever its row says.
+    pub ends_with_client: bool,
     /// Whether a secondary executes it; `None` if that follows from the rest, see
     /// [`Command::on_secondary`].
     pub secondary: Option<OnSecondary>,
@@ -113,6 +117,7 @@ impl Command {
         kind: Kind::Command,
         admin_only: false,
         writes: false,
+        ends_with_client: false,
         secondary: None,
         takes_write_concern: false,
         write_concern_with: None,

@@ -46,6 +46,7 @@ pub(super) static COMMAND: Command = Command {
     name: "aggregate",
     help: "Runs a pipeline of stages over a collection and returns the resulting documents in batches.",
     place: CommandPlace::Pool,
+    ends_with_client: true,
     kind: Kind::Command,
     takes_write_concern: true,
     write_concern_is_field: true,

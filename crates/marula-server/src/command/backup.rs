@@ -24,6 +24,7 @@ errors! {
 pub(super) static CREATE: Command = Command {
     name: "backup",
     help: "Creates a backup in a folder or an object store while reads and writes continue, and returns when it is complete.",
+    ends_with_client: true,
     admin_only: true,
     fields: Fields::Strict {
         place: "backup",

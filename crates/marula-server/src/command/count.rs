@@ -18,6 +18,7 @@ pub(super) static COMMAND: Command = Command {
     name: "count",
     help: "Counts the documents that match a query.",
     place: CommandPlace::Decides,
+    ends_with_client: true,
     fields: Fields::Strict {
         place: "count",
         fields: &[

@@ -25,6 +25,7 @@ pub(super) static COMMAND: Command = Command {
     name: "dataSize",
     aliases: &["datasize"],
     help: "Returns the size of a collection's documents in bytes, or of those in a range of an index.",
+    ends_with_client: true,
     auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT

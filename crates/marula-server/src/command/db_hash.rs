@@ -29,6 +29,7 @@ pub(super) static COMMAND: Command = Command {
     aliases: &["dbhash"],
     takes_after_cluster_time: false,
     help: "Returns a digest of each collection of a database, to compare two databases.",
+    ends_with_client: true,
     auth: Auth::Database(&["dbHash"]),
     run,
     ..Command::DEFAULT

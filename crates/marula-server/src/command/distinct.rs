@@ -17,6 +17,7 @@ use crate::request::Request;
 pub(super) static COMMAND: Command = Command {
     name: "distinct",
     help: "Returns the distinct values of a field in the documents that match a query.",
+    ends_with_client: true,
     read_concern: ReadConcernLevels::Snapshot,
     in_transaction: true,
     fields: Fields::Strict {

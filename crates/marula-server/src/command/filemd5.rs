@@ -30,6 +30,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "filemd5",
     help: "Returns the MD5 checksum of a file in GridFS.",
+    ends_with_client: true,
     auth: Auth::Content(demands),
     run,
     ..Command::DEFAULT

@@ -32,6 +32,7 @@ pub(super) static COMMAND: Command = Command {
     name: "find",
     help: "Returns the documents that match a filter, sorted, projected and in batches.",
     place: CommandPlace::Decides,
+    ends_with_client: true,
     kind: Kind::Query,
     read_concern: ReadConcernLevels::Snapshot,
     in_transaction: true,

@@ -46,6 +46,7 @@ pub(super) static COMMAND: Command = Command {
     takes_after_cluster_time: false,
     help: "Returns the next batch of a cursor that find, aggregate or a list command has opened.",
     place: CommandPlace::Pool,
+    ends_with_client: true,
     kind: Kind::GetMore,
     own_max_time: true,
     in_transaction: true,

@@ -93,6 +93,7 @@ pub(super) static HELLO: Command = Command {
     name: "hello",
     help: "Starts a connection: returns the server's state and features, and receives the client's metadata.",
     place: CommandPlace::Inline,
+    ends_with_client: true,
     in_api_v1: true,
     fields: Fields::Known { place: "hello", fields: FIELDS },
     secrets: &["speculativeAuthenticate"],
@@ -106,6 +107,7 @@ pub(super) static IS_MASTER: Command = Command {
     aliases: &["ismaster"],
     help: "The old name of hello.",
     place: CommandPlace::Inline,
+    ends_with_client: true,
     // mongod names the fields by the new name in the errors of both.
     fields: Fields::Known { place: "hello", fields: FIELDS },
     secrets: &["speculativeAuthenticate"],

@@ -60,6 +60,7 @@ pub(super) static COMMAND: Command = Command {
     write_concern_with: Some(|body| !is_inline(body)),
     help: "Aggregates values by key with functions in JavaScript. Pipelines do the same faster.",
     secondary: Some(OnSecondary::IfPreferred),
+    ends_with_client: true,
     fields: Fields::Strict {
         place: "mapReduce",
         fields: &[

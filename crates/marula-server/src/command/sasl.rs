@@ -67,6 +67,7 @@ pub(super) static START: Command = Command {
     name: "saslStart",
     help: "Starts a conversation by which the client authenticates as a user.",
     place: CommandPlace::Inline,
+    ends_with_client: true,
     in_api_v1: true,
     fields: Fields::Strict { place: "saslStart", fields: START_FIELDS },
     secrets: &["payload"],
@@ -91,6 +92,7 @@ pub(super) static CONTINUE: Command = Command {
     name: "saslContinue",
     help: "Continues the conversation that saslStart began.",
     place: CommandPlace::Inline,
+    ends_with_client: true,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "saslContinue",
@@ -112,6 +114,7 @@ pub(super) static AUTHENTICATE: Command = Command {
     name: "authenticate",
     help: "Authenticates the client by its TLS certificate.",
     place: CommandPlace::Inline,
+    ends_with_client: true,
     in_api_v1: true,
     fields: Fields::Strict {
         place: "authenticate",

@@ -35,6 +35,7 @@ pub(super) static COMMAND: Command = Command {
     name: "splitVector",
     help: "Returns the keys of an index that split a collection into chunks of similar size.",
     secondary: Some(OnSecondary::Never),
+    ends_with_client: true,
     auth: Auth::Content(|request, check| {
         check_sharding_index::needs_on_named(request, check, "splitVector")
     }),

@@ -23,6 +23,7 @@ pub(super) static COMMAND: Command = Command {
     name: "validate",
     takes_after_cluster_time: false,
     help: "Checks that all documents are valid BSON, that each index has exactly the entries of the documents, and that the counters are correct.",
+    ends_with_client: true,
     named: Named::OLD_BY_NAME,
     auth: Auth::Collection(&["validate"]),
     secondary: Some(OnSecondary::IfPreferred),

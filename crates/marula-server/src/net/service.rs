@@ -51,8 +51,9 @@ pub trait Service: Send + Sync + 'static {
     /// closes it before it is read.
     fn message_bytes_max(&self, connection: &Self::Connection) -> usize;
 
-    /// Returns whether a call that waits for a pool thread must end: its client has disconnected,
-    /// or it was killed. It then does not wait longer, but is called at once to end.
+    /// Returns whether a call that waits must end: it was killed, or its client has disconnected
+    /// and it is not completed without one. It then does not wait longer for a pool thread, but is
+    /// called at once to end; a parked one is dropped with its connection.
     fn is_ended(&self, connection: &Self::Connection) -> bool;
 
     /// A network worker has been busy with this connection for this time, and others wait for it.
@@ -89,7 +90,7 @@ pub struct Peer {
     pub remote: Option<SocketAddr>,
     /// The address it connected to; `None` on a Unix socket.
     pub local: Option<SocketAddr>,
-    /// Set once the client has disconnected; its work should end.
+    /// Set once the client has disconnected; work that only it wants should end.
     pub disconnected: Disconnected,
     /// The client's identity in TLS; `None` if the server has no TLS.
     pub tls: Option<Seen>,

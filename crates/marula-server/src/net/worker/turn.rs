@@ -123,7 +123,16 @@ impl<S: Service> Worker<S> {
                 }
                 Fate::Stays
             }
-            Parked::Retry { .. } if connection.peer_closed => Fate::Ends,
+            Parked::Retry { .. } if connection.peer_closed => {
+                connection.disconnected.set();
+                // A write waits on without its client, and is followed by the requests that the
+                // client sent after it.
+                let is_ended = |state| self.shared.service.is_ended(state);
+                match connection.state.as_ref().is_none_or(is_ended) {
+                    true => Fate::Ends,
+                    false => Fate::Stays,
+                }
+            }
             Parked::Pool if connection.peer_closed => {
                 connection.disconnected.set();
                 Fate::Stays
