@@ -8,6 +8,7 @@
 mod finder;
 mod keys;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::ControlFlow;
 
@@ -117,14 +118,16 @@ impl FieldPath {
     ///   as well.
     /// - An empty last part at an array is the array itself, expanding.
     ///
+    /// A leaf to which several routes lead is visited for each of them, unless they are thousands.
+    ///
     /// Source: mongod 6.0, queried over documents of these forms.
     pub fn walk<'a, B>(
         &self,
         doc: Doc<'a>,
-        mut visit: impl FnMut(Leaf<'a>) -> ControlFlow<B>,
+        visit: impl FnMut(Leaf<'a>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let tail = Tail { parts: &self.parts, indexes: &self.indexes };
-        walk_doc(doc, tail, None, 0, &mut visit)
+        Walk::new(visit).doc(doc, tail, None, 0)
     }
 
     /// Like [`FieldPath::walk`], but also visits the elements of expanding arrays, before their
@@ -206,67 +209,111 @@ impl<'p> Tail<'p> {
     }
 }
 
-fn walk_doc<'a, B>(
-    mut doc: Doc<'a>,
-    mut tail: Tail<'_>,
-    outer_index: Option<usize>,
-    depth: u32,
-    visit: &mut impl FnMut(Leaf<'a>) -> ControlFlow<B>,
-) -> ControlFlow<B> {
-    loop {
-        let value = doc.get_raw(tail.name());
-        let (value, rest) = match (value, tail.rest()) {
-            (Some(value), Some(rest)) => (value, rest),
-            (value, _) => return visit(Leaf { value, expands: true, outer_index }),
-        };
-        tail = rest;
-        match value.kind() {
-            Type::Document => doc = Doc::trusted(value.bytes()),
-            Type::Array => {
-                let array = Doc::trusted(value.bytes());
-                return walk_array(array, tail, outer_index, depth + 1, visit);
-            }
-            _ => return visit(Leaf { value: None, expands: true, outer_index }),
-        }
-    }
+/// The number of times that a walk may read a number in both ways before it notes where it has
+/// been.
+const FORKS_MAX: u32 = 1_000;
+/// The number of arrays that it notes at a time, so that a hostile document takes 16 MB at most.
+const NOTED_MAX: usize = 1 << 20;
+
+/// A walk along a path.
+///
+/// A number names an element of an array and a field of its documents, so that the routes through
+/// nested arrays double with each one, while the arrays are few. What is left of the path leads
+/// from an array to the same values on every route: after many forks, an array is entered once
+/// with each rest of the path.
+struct Walk<V> {
+    visit: V,
+    forks: u32,
+    /// The arrays that were entered, by their address, and the lengths of the rests.
+    noted: Option<HashSet<(usize, usize)>>,
 }
 
-fn walk_array<'a, B>(
-    array: Doc<'a>,
-    tail: Tail<'_>,
-    outer_index: Option<usize>,
-    depth: u32,
-    visit: &mut impl FnMut(Leaf<'a>) -> ControlFlow<B>,
-) -> ControlFlow<B> {
-    if depth > DEPTH_MAX {
-        return ControlFlow::Continue(());
+impl<V> Walk<V> {
+    fn new(visit: V) -> Self {
+        Walk { visit, forks: 0, noted: None }
     }
-    let rest = tail.rest();
-    if rest.is_none() && tail.name().is_empty() {
-        let value = Some(RawValue::new(Type::Array, array.as_bytes()));
-        return visit(Leaf { value, expands: true, outer_index });
-    }
-    let named_index = tail.index();
-    for (index, element) in array.iter().enumerate() {
-        let value = element.value;
-        let is_doc = value.kind() == Type::Document;
-        let inner = Doc::trusted(value.bytes());
-        if is_doc {
-            walk_doc(inner, tail, outer_index.or(Some(index)), depth, visit)?;
-        }
-        if named_index != Some(index) {
-            continue;
-        }
-        match rest {
-            None => visit(Leaf { value: Some(value), expands: false, outer_index })?,
-            Some(rest) if is_doc => walk_doc(inner, rest, outer_index, depth, visit)?,
-            Some(rest) if value.kind() == Type::Array => {
-                walk_array(inner, rest, outer_index, depth + 1, visit)?;
+
+    fn doc<'a, B>(
+        &mut self,
+        mut doc: Doc<'a>,
+        mut tail: Tail<'_>,
+        outer_index: Option<usize>,
+        depth: u32,
+    ) -> ControlFlow<B>
+    where
+        V: FnMut(Leaf<'a>) -> ControlFlow<B>,
+    {
+        loop {
+            let value = doc.get_raw(tail.name());
+            let (value, rest) = match (value, tail.rest()) {
+                (Some(value), Some(rest)) => (value, rest),
+                (value, _) => return (self.visit)(Leaf { value, expands: true, outer_index }),
+            };
+            tail = rest;
+            match value.kind() {
+                Type::Document => doc = Doc::trusted(value.bytes()),
+                Type::Array => {
+                    let array = Doc::trusted(value.bytes());
+                    return self.array(array, tail, outer_index, depth + 1);
+                }
+                _ => return (self.visit)(Leaf { value: None, expands: true, outer_index }),
             }
-            Some(_) => {}
         }
     }
-    ControlFlow::Continue(())
+
+    fn array<'a, B>(
+        &mut self,
+        array: Doc<'a>,
+        tail: Tail<'_>,
+        outer_index: Option<usize>,
+        depth: u32,
+    ) -> ControlFlow<B>
+    where
+        V: FnMut(Leaf<'a>) -> ControlFlow<B>,
+    {
+        if depth > DEPTH_MAX || (self.forks > FORKS_MAX && self.was_at(array, tail)) {
+            return ControlFlow::Continue(());
+        }
+        let rest = tail.rest();
+        if rest.is_none() && tail.name().is_empty() {
+            let value = Some(RawValue::new(Type::Array, array.as_bytes()));
+            return (self.visit)(Leaf { value, expands: true, outer_index });
+        }
+        let named_index = tail.index();
+        for (index, element) in array.iter().enumerate() {
+            let value = element.value;
+            let is_doc = value.kind() == Type::Document;
+            let inner = Doc::trusted(value.bytes());
+            if is_doc {
+                self.doc(inner, tail, outer_index.or(Some(index)), depth)?;
+            }
+            if named_index != Some(index) {
+                continue;
+            }
+            match rest {
+                None => (self.visit)(Leaf { value: Some(value), expands: false, outer_index })?,
+                Some(rest) if is_doc => {
+                    self.forks = self.forks.saturating_add(1);
+                    self.doc(inner, rest, outer_index, depth)?;
+                }
+                Some(rest) if value.kind() == Type::Array => {
+                    self.array(inner, rest, outer_index, depth + 1)?;
+                }
+                Some(_) => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Notes that an array is entered; returns whether it was before, with the same rest.
+    #[cold]
+    fn was_at(&mut self, array: Doc<'_>, tail: Tail<'_>) -> bool {
+        let noted = self.noted.get_or_insert_default();
+        if noted.len() >= NOTED_MAX {
+            noted.clear();
+        }
+        !noted.insert((array.as_bytes().as_ptr().addr(), tail.parts.len()))
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use std::ops::ControlFlow;
 
-use crate::{DocBuf, FieldPath, Value, doc, order};
+use crate::{DocBuf, FieldPath, RawValue, Value, doc, order};
 
 /// The leaves of `path`: `-` for missing, a trailing `*` for an array that expands.
 fn seen(doc: &DocBuf, path: &str) -> Vec<String> {
@@ -44,6 +44,29 @@ fn numbers_in_a_path_are_indexes_and_names() {
     check(doc! { "a": { "0": { "b": 1 } } }, "a.0.b", &["1"]);
     check(doc! { "a": [1] }, "a.00", &[]);
     check(doc! { "a": [1] }, "a.4294967296", &[]);
+}
+
+#[test]
+fn numbers_through_nested_arrays_are_walked_in_a_short_time() {
+    // The routes through these arrays are as many as the ways to choose 32 of 48 parts.
+    let mut doc = doc! { "0": 7 };
+    for _ in 0..32 {
+        let array = doc! { "0": &doc };
+        doc = doc! { "0": (Value::Array(array.as_doc())) };
+    }
+    let mut leaves = 0_u32;
+    let path = FieldPath::new(vec!["0"; 48].join("."));
+    let walked = path.walk(doc.as_doc(), |_| {
+        leaves += 1;
+        ControlFlow::<()>::Continue(())
+    });
+    assert!(walked.is_continue());
+    assert!((1..200_000).contains(&leaves), "{leaves} leaves");
+    // A walk that reaches the number still finds it.
+    let path = FieldPath::new(vec!["0"; 40].join("."));
+    let is_seven =
+        |value: Option<RawValue<'_>>| value.is_some_and(|it| it.get() == Value::Int32(7));
+    assert!(path.any_value(doc.as_doc(), is_seven));
 }
 
 #[test]
