@@ -1,6 +1,7 @@
 """Server parameters: bounds, what those that act change, and which mechanisms are taken."""
 import pytest
 import server
+from bson import Int64
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
@@ -151,3 +152,14 @@ def test_a_log_component_within_another_is_set(admin):
     assert (levels()["verbosity"], levels()["journal"]["verbosity"]) == (-1, 1)
     admin.command("setParameter", 1, logComponentVerbosity={"storage": {"journal": {"verbosity": -1}}})
     assert levels()["journal"]["verbosity"] == -1
+
+
+def test_explain_shows_parameters_as_numbers_of_the_smallest_type(admin):
+    shown = lambda: admin.command("explain", {"find": "c"})["serverParameters"]
+    assert {type(value) for value in shown().values()} == {int}, "each fits an int, as on mongod 6.0"
+    limit = "internalQueryFacetMaxOutputDocSizeBytes"
+    try:
+        admin.command("setParameter", 1, **{limit: 2**31})
+        assert isinstance(shown()[limit], Int64)
+    finally:
+        admin.command("setParameter", 1, **{limit: 100 << 20})

@@ -44,6 +44,7 @@ errors! {
 pub(super) static COMMAND: Command = Command {
     name: "explain",
     help: "Returns the plan of a command and, if requested, statistics of its execution.",
+    ends_with_client: true,
     in_api_v1: true,
     secondary: Some(super::OnSecondary::IfPreferred),
     fields: Fields::Strict {
@@ -360,13 +361,11 @@ fn server_info(ctx: &Context<'_>, reply: &mut DocWriter<'_>) {
     for name in SHOWN_PARAMETERS {
         let row =
             crate::parameters::find(name.as_bytes()).expect("explain shows parameters there are");
-        match ctx.server.parameters.get(row) {
-            // mongod shows this flag as a number.
-            value if name.contains("Prohibit") => {
-                shown.append(*name, i32::from(value.get().is_truthy()))
-            }
-            value => shown.append(*name, &value),
-        };
+        let value = ctx.server.parameters.get(row);
+        // mongod shows each as a number of the smallest type that has room for it: the flag too,
+        // and a parameter of 64 bits.
+        let number = value.get().as_exact_i64().unwrap_or(i64::from(value.get().is_truthy()));
+        shown.append(*name, Value::whole(number));
     }
 }
 
