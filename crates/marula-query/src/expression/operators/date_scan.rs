@@ -778,3 +778,111 @@ impl<'t> Words<'t> {
         unit(self.word()).unwrap_or(Unit::Days(0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_without_digits_are_refused_in_mongods_words() {
+        for (text, expected) in [
+            ("a", ""),
+            ("z", ""),
+            ("aB", "0: passing a time zone identifier as part of the string is not allowed 'a'"),
+            ("abc", "0: passing a time zone identifier as part of the string is not allowed 'a'"),
+            (
+                "abcdefg",
+                "0: passing a time zone identifier as part of the string is not allowed 'a'; 6: Double timezone specification 'g'",
+            ),
+            (
+                "abcdefgh ij",
+                "0: passing a time zone identifier as part of the string is not allowed 'a'; 9: Double timezone specification 'i'; 6: Double timezone specification 'g'",
+            ),
+            ("a b", "2: Double timezone specification 'b'"),
+            ("a b c", "4: Double timezone specification 'c'; 2: Double timezone specification 'b'"),
+            (
+                "a b c d",
+                "4: Double timezone specification 'c'; 6: Double timezone specification 'd'; 2: Double timezone specification 'b'",
+            ),
+            ("a,b,c", "4: Double timezone specification 'c'; 2: Double timezone specification 'b'"),
+            ("a-b", "1: Unexpected character '-'; 2: Double timezone specification 'b'"),
+            ("a_b", "1: Unexpected character '_'; 2: Double timezone specification 'b'"),
+            (
+                "Abc/Def",
+                "0: passing a time zone identifier as part of the string is not allowed 'A'",
+            ),
+            ("Ab/cd", "0: passing a time zone identifier as part of the string is not allowed 'A'"),
+            (
+                "AB/Cd",
+                "0: passing a time zone identifier as part of the string is not allowed 'A'; 2: Unexpected character '/'; 3: Double timezone specification 'C'",
+            ),
+            (
+                "europe/paris",
+                "0: passing a time zone identifier as part of the string is not allowed 'e'; 6: Unexpected character '/'; 7: Double timezone specification 'p'",
+            ),
+            ("utc", ""),
+            ("j", "0: passing a time zone identifier as part of the string is not allowed 'j'"),
+            ("$", "0: Unexpected character '$'"),
+            ("a$b", "1: Unexpected character '$'; 2: Double timezone specification 'b'"),
+            (" a", ""),
+            ("a)", ""),
+            ("(abc)", "0: passing a time zone identifier as part of the string is not allowed '('"),
+            ("((a))", "0: Unexpected character '('; 4: Unexpected character ')'"),
+            ("a(b)", "1: Double timezone specification '('"),
+            (
+                "-Infinity",
+                "0: Unexpected character '-'; 1: passing a time zone identifier as part of the string is not allowed 'I'; 7: Double timezone specification 't'",
+            ),
+            (
+                "undefined",
+                "0: passing a time zone identifier as part of the string is not allowed 'u'; 6: Double timezone specification 'n'",
+            ),
+            ("mon", ""),
+            ("mondays", ""),
+            ("xmon", "0: passing a time zone identifier as part of the string is not allowed 'x'"),
+            (
+                "sun day",
+                "4: passing a time zone identifier as part of the string is not allowed 'd'",
+            ),
+            ("jan", "4: The parsed date was invalid '\0'"),
+            ("jan feb", "4: Double date specification 'f'; 8: The parsed date was invalid '\0'"),
+            ("march a", "8: The parsed date was invalid '\0'"),
+            ("noon noon", ""),
+            ("first", "0: passing a time zone identifier as part of the string is not allowed 'f'"),
+            ("first day", ""),
+            ("last mon", ""),
+            ("ago", ""),
+            (
+                "mon abc",
+                "4: passing a time zone identifier as part of the string is not allowed 'a'",
+            ),
+            (
+                "abc now",
+                "0: passing a time zone identifier as part of the string is not allowed 'a'",
+            ),
+            ("weekdays", ""),
+            (
+                "sec a",
+                "0: passing a time zone identifier as part of the string is not allowed 's'; 4: Double timezone specification 'a'",
+            ),
+            ("tuesday", ""),
+            ("tues", "0: passing a time zone identifier as part of the string is not allowed 't'"),
+            ("\"a\"", "0: Unexpected character '\"'; 2: Unexpected character '\"'"),
+            ("@a", "0: Unexpected character '@'"),
+            (";", "0: Unexpected character ';'"),
+            ("..", ""),
+            ("a b$", "3: Unexpected character '$'; 2: Double timezone specification 'b'"),
+            (
+                "foo bar baz",
+                "0: passing a time zone identifier as part of the string is not allowed 'f'; 8: Double timezone specification 'b'; 4: Double timezone specification 'b'",
+            ),
+        ] {
+            let expected = match expected {
+                "" => incomplete(text),
+                said => unreadable(text, said),
+            };
+            let Err(error) = read(text) else { panic!("{text:?} is no date") };
+            assert_eq!(error.message(), expected.message(), "{text:?}");
+        }
+    }
+}
