@@ -218,9 +218,9 @@ const NOTED_MAX: usize = 1 << 20;
 /// A walk along a path.
 ///
 /// A number names an element of an array and a field of its documents, so that the routes through
-/// nested arrays double with each one, while the arrays are few. What is left of the path leads
-/// from an array to the same values on every route: after many forks, an array is entered once
-/// with each rest of the path.
+/// nested arrays double with each one, while the arrays are few. The rest of the path leads from an
+/// array to the same values on every route: after many forks, an array is entered once with each
+/// rest.
 struct Walk<V> {
     visit: V,
     forks: u32,

@@ -256,6 +256,9 @@ fn begin(server: &Server, connection: &Connection, request: &Request<'_>) {
     if request.command.writes {
         operation.note_write();
     }
+    if request.command.ends_with_client {
+        operation.note_for_client();
+    }
 }
 
 /// Records the operation's command, unless that is done.

@@ -18,7 +18,6 @@ use marula_error::{Error, codes, errors};
 use parking_lot::Mutex;
 
 use crate::auth::name::Name;
-use crate::command::COMMANDS;
 use crate::net::service::{Peer, Wake};
 use crate::row::Command;
 use crate::session::Lsid;
@@ -50,6 +49,8 @@ pub struct Operation {
     command: AtomicUsize,
     /// Whether it writes.
     is_write: AtomicBool,
+    /// Whether nobody but its client needs its result.
+    is_for_client: AtomicBool,
     /// Whether there is a detail.
     is_described: AtomicBool,
     waits_for_lock: AtomicBool,
@@ -129,6 +130,7 @@ impl Operation {
     pub fn begin(&self, op_id: u32, command: usize, started_us: i64) {
         self.end();
         self.is_write.store(false, Ordering::Relaxed);
+        self.is_for_client.store(false, Ordering::Relaxed);
         self.killed.store(0, Ordering::Relaxed);
         self.command.store(command, Ordering::Relaxed);
         self.started_us.store(started_us, Ordering::Relaxed);
@@ -140,6 +142,11 @@ impl Operation {
         self.is_write.store(true, Ordering::Release);
     }
 
+    /// Records that nobody but its client needs the command's result, unless it writes.
+    pub fn note_for_client(&self) {
+        self.is_for_client.store(true, Ordering::Relaxed);
+    }
+
     /// Returns whether a command that writes has started and not ended.
     fn writes(&self) -> bool {
         self.has_begun() && self.is_write.load(Ordering::Acquire)
@@ -147,9 +154,8 @@ impl Operation {
 
     /// Returns whether a command has started that ends when its client disconnects.
     pub fn ends_with_client(&self) -> bool {
-        let row = COMMANDS.get(self.command.load(Ordering::Relaxed));
-        let may_end = row.is_some_and(|row| row.ends_with_client);
-        may_end && self.has_begun() && !self.is_write.load(Ordering::Acquire)
+        let is_read = !self.is_write.load(Ordering::Acquire);
+        is_read && self.is_for_client.load(Ordering::Relaxed) && self.has_begun()
     }
 
     /// Returns whether a command has started and not ended.
@@ -325,6 +331,7 @@ impl Operations {
             op_id: AtomicU32::new(0),
             command: AtomicUsize::new(0),
             is_write: AtomicBool::new(false),
+            is_for_client: AtomicBool::new(false),
             is_described: AtomicBool::new(false),
             waits_for_lock: AtomicBool::new(false),
             api_versions: AtomicU8::new(0),

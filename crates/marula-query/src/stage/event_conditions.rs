@@ -31,9 +31,7 @@ impl EventConditions {
         let Kind::Match(filter) = first.kind() else { return None };
         let after = (stream.full_document != Shows::Nothing).then_some("fullDocument");
         let before = (stream.before_change != Shows::Nothing).then_some("fullDocumentBeforeChange");
-        if after.or(before).is_none() {
-            return None;
-        }
+        after.or(before)?;
         let is_before = |node: &Node, looked_up: &[Option<&str>]| {
             let mut passage = Passage::all_but_named();
             looked_up.iter().flatten().for_each(|name| passage.name(name.as_bytes()));

@@ -2,8 +2,8 @@
 //! capped collection.
 //!
 //! The documents are copied in natural order into a new capped collection, which removes the oldest
-//! ones when it is full; those that are certain to be removed are not copied. `convertToCapped` then renames it to the name of the source, in one change
-//! of the catalogue.
+//! ones when it is full; those that are certain to be removed are not copied. `convertToCapped`
+//! then renames it to the name of the source, in one change of the catalogue.
 
 use std::sync::Arc;
 

@@ -271,7 +271,7 @@ const TIME_12: Piece = Either(&[
     &[HOUR_12, One(COLONS), TWO_MINUTE, MERIDIAN],
     &[HOUR_12, One(COLONS), MINUTE, One(COLONS), TWO_SECOND, MERIDIAN],
 ]);
-/// What may separate a day from the year.
+/// The bytes that may separate a day from the year.
 const AFTER_DAY: &[u8] = b",.stndrh\t ";
 const DAY_NAME: Piece = Either(&[
     &[NAME, Any(GAP), DAY, One(AFTER_DAY), Any(AFTER_DAY)],

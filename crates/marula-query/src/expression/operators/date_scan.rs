@@ -1,7 +1,8 @@
 //! Dates without a format: the parts that the tokens of a text name, and the moment that they make.
 //!
 //! A text names a date and a time at most once, and any number of shifts, such as `+2 days`. They
-//! are applied when the whole text is read. Errors and warnings are collected; both refuse the text.
+//! are applied when the whole text is read. Errors and warnings are collected; both refuse the
+//! text.
 
 use marula_bson::calendar::{Civil, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, month_length};
 use marula_error::Result;
@@ -31,7 +32,8 @@ pub(super) type OwnZone = Option<(i64, Option<String>)>;
 pub(super) struct Local {
     /// The milliseconds of whole seconds since 1970.
     pub(super) ms: i64,
-    /// What is added to them. Both together are cut to milliseconds, towards 1970.
+    /// The microseconds that are added to them. Both together are cut to milliseconds, towards
+    /// 1970.
     pub(super) micros: i64,
 }
 
@@ -102,12 +104,12 @@ impl Shift {
 pub(super) enum Unit {
     Years,
     Months,
-    /// So many days.
+    /// This number of days.
     Days(i64),
     Hours,
     Minutes,
     Seconds,
-    /// So many microseconds.
+    /// This number of microseconds.
     Micros(i64),
     /// A day of the week, from Sunday.
     Weekday(i64),
@@ -409,7 +411,8 @@ impl<'t> Scan<'t> {
         };
         self.year = year.or(self.year);
         (self.month, self.day) = (month, Some(day));
-        if !is_time_first && !(is_time_after && self.begin_time()) {
+        let has_time = is_time_first || (is_time_after && self.begin_time());
+        if !has_time {
             return;
         }
         match form {
@@ -641,7 +644,8 @@ fn days_to_workday(from: i64, count: i64) -> i64 {
     days
 }
 
-/// The milliseconds of an offset without its sign: `2`, `230`, `0230`, `2:30`, `02:30:15`, `023015`.
+/// The milliseconds of an offset without its sign: `2`, `230`, `0230`, `2:30`, `02:30:15`,
+/// `023015`.
 fn offset_of(text: &[u8]) -> i64 {
     let is_part = |byte: &&u8| byte.is_ascii_digit() || **byte == b':';
     let length = text.iter().take_while(is_part).count();

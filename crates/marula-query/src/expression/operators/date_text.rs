@@ -1,4 +1,4 @@
-//! `$dateFromString`: parses dates by a format. Those without one are read in `date_scan`.
+//! `$dateFromString`: parses dates by a format or in the usual spellings.
 
 use bstr::ByteSlice;
 use marula_bson::Value;

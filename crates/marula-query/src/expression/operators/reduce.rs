@@ -1,4 +1,4 @@
-//! `$reduce`, which computes a value from an array, element by element.
+//! `$reduce`: computes a value from an array, element by element.
 
 use marula_bson::{Doc, Value, ValueBuf};
 use marula_error::{Result, errors};
