@@ -316,3 +316,21 @@ def test_slow_writes_are_in_the_log_with_their_plans(own, db, level):
     assert update["command"] == {"q": {"b": 5}, "u": {"$set": {"mark": marks[0]}}, "multi": True, "upsert": False}
     assert update["nMatched"] == update["nModified"] > 0 and update["docsExamined"] >= update["nMatched"]
     assert (delete["type"], delete["command"]["limit"], delete["ndeleted"]) == ("remove", 0, update["nMatched"])
+
+
+def test_counts_are_numbers_of_the_smallest_type(db):
+    fill(db)
+    db.command("profile", 2)
+    list(db.c.find({"a": 1}, batch_size=10))
+    list(db.c.aggregate([{"$match": {"a": 1}}, {"$group": {"_id": "$b"}}]))
+    db.c.insert_one({"a": 1})
+    db.c.update_many({"a": 2}, {"$inc": {"n": 1}})
+    db.c.update_one({"a": -1}, {"$set": {"n": 1}}, upsert=True)
+    db.c.delete_one({"a": 3})
+    db.c.find_one_and_update({"a": 4}, {"$set": {"n": 1}})
+    db.c.find_one_and_delete({"a": 5})
+    db.command("profile", 0)
+    seen = {name: type(value) for record in profiled(db) for name, value in record.items() if isinstance(value, int)}
+    for name in ("keysExamined", "docsExamined", "ninserted", "nMatched", "nModified", "nUpserted", "ndeleted",
+                 "keysInserted", "keysDeleted", "nreturned", "nBatches", "millis"):
+        assert seen[name] is int, name

@@ -244,10 +244,11 @@ impl Ended<'_, '_> {
     /// Appends the counts of a statement.
     fn append_counts(&self, counts: Counts, out: &mut DocWriter<'_>) {
         if self.request.command.kind == Kind::Update {
-            out.append("nMatched", counts.matched).append("nModified", counts.modified);
-            out.append("nUpserted", counts.upserted);
+            append_number("nMatched", counts.matched, out);
+            append_number("nModified", counts.modified, out);
+            append_number("nUpserted", counts.upserted, out);
         } else {
-            out.append("ndeleted", counts.matched);
+            append_number("ndeleted", counts.matched, out);
         }
     }
 
@@ -332,17 +333,17 @@ impl Ended<'_, '_> {
         let number = |name: &str| reply.get(name).and_then(|value| value.as_exact_i64());
         match (self.request.command.name, number("n")) {
             ("insert", Some(inserted)) => {
-                out.append("ninserted", inserted);
+                append_number("ninserted", inserted, out);
             }
             ("delete", Some(deleted)) => {
-                out.append("ndeleted", deleted);
+                append_number("ndeleted", deleted, out);
             }
             ("update", Some(count)) => {
                 let upserted = reply.get("upserted").and_then(|list| list.as_array());
                 let upserted = upserted.map_or(0, |list| list.iter().count() as i64);
-                out.append("nMatched", count - upserted);
-                out.append("nModified", number("nModified").unwrap_or(0));
-                out.append("nUpserted", upserted);
+                append_number("nMatched", count - upserted, out);
+                append_number("nModified", number("nModified").unwrap_or(0), out);
+                append_number("nUpserted", upserted, out);
             }
             ("findAndModify", _) => append_found_and_modified(reply, out),
             _ => {}
@@ -421,13 +422,19 @@ impl Ended<'_, '_> {
     }
 }
 
+/// Appends a number as mongod does: as a 32-bit integer if it is one.
+fn append_number(name: &str, number: i64, out: &mut DocWriter<'_>) {
+    out.append(name, Value::whole(number));
+}
+
 fn append_failure(error: &Error, out: &mut DocWriter<'_>) {
     out.append("ok", 0.0).append("errMsg", error.message());
     out.append("errName", &*error.code().name()).append("errCode", error.code().number());
 }
 
 fn append_examined(examined: Examined, out: &mut DocWriter<'_>) {
-    out.append("keysExamined", long(examined.keys)).append("docsExamined", long(examined.docs));
+    append_number("keysExamined", long(examined.keys), out);
+    append_number("docsExamined", long(examined.docs), out);
 }
 
 fn append_trial(report: Option<&PlanReport>, out: &mut DocWriter<'_>) {
@@ -439,7 +446,7 @@ fn append_trial(report: Option<&PlanReport>, out: &mut DocWriter<'_>) {
 fn append_changes(changed: KeyChanges, out: &mut DocWriter<'_>) {
     for (name, count) in [("keysInserted", changed.inserted), ("keysDeleted", changed.deleted)] {
         if let Some(count) = count {
-            out.append(name, long(count));
+            append_number(name, long(count), out);
         }
     }
 }
@@ -451,11 +458,12 @@ fn append_found_and_modified(reply: Doc<'_>, out: &mut DocWriter<'_>) {
         Some(existing) => {
             let matched = if existing.is_truthy() { count } else { 0 };
             let upserted = i64::from(last.get("upserted").is_some());
-            out.append("nMatched", matched).append("nModified", matched);
-            out.append("nUpserted", upserted);
+            append_number("nMatched", matched, out);
+            append_number("nModified", matched, out);
+            append_number("nUpserted", upserted, out);
         }
         None => {
-            out.append("ndeleted", count);
+            append_number("ndeleted", count, out);
         }
     }
 }

@@ -9,8 +9,10 @@ use marula_error::Result;
 
 use super::date_arithmetic::parts_too_long;
 use super::date_patterns::{BLANKS, Form, token};
+use super::date_plain;
 use super::date_text::{incomplete, unreadable};
-use super::date_words::{direction, month, ordinal, unit, without_blanks, zone_seconds};
+use super::date_token::{Words, offset_of};
+use super::date_words::{without_blanks, zone_seconds};
 
 /// The fraction of a time that was given without colons, `1122`, in microseconds: mongod's library
 /// leaves its mark for "not given" in it.
@@ -38,7 +40,12 @@ pub(super) struct Local {
 }
 
 /// Reads a text: its local time, and its zone.
-pub(super) fn read(whole: &str) -> Result<(Local, OwnZone)> {
+pub(super) fn read(text: &str) -> Result<(Local, OwnZone)> {
+    date_plain::read(text).map_or_else(|| read_tokens(text), Ok)
+}
+
+/// Reads a text by its tokens.
+pub(super) fn read_tokens(whole: &str) -> Result<(Local, OwnZone)> {
     if whole.is_empty() {
         return Err(unreadable(whole, "0: Empty string '\0'"));
     }
@@ -118,7 +125,7 @@ pub(super) enum Unit {
 
 /// How a day of the week is found from a date.
 #[derive(Clone, Copy, Default, PartialEq)]
-enum Search {
+pub(super) enum Search {
     /// The next one after the date.
     #[default]
     After,
@@ -174,7 +181,7 @@ impl<'t> Scan<'t> {
             match token(self.text, self.at) {
                 Some((form, end)) => {
                     let words = &self.text[self.at..end.min(self.text.len())];
-                    self.act(form, Words { text: words, at: 0 });
+                    self.act(form, Words::of(words));
                     self.at = end;
                 }
                 None if blanks > 0 => self.at += blanks,
@@ -642,145 +649,6 @@ fn days_to_workday(from: i64, count: i64) -> i64 {
         days += step;
     }
     days
-}
-
-/// The milliseconds of an offset without its sign: `2`, `230`, `0230`, `2:30`, `02:30:15`,
-/// `023015`.
-fn offset_of(text: &[u8]) -> i64 {
-    let is_part = |byte: &&u8| byte.is_ascii_digit() || **byte == b':';
-    let length = text.iter().take_while(is_part).count();
-    let mut words = Words { text: &text[..length], at: 0 };
-    let has_colon = words.text.contains(&b':');
-    let hour_digits = if !has_colon && length == 3 { 1 } else { 2 };
-    let hours = words.number(hour_digits);
-    let minutes = words.maybe_number(2).unwrap_or(0);
-    let seconds = words.maybe_number(2).unwrap_or(0);
-    hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS
-}
-
-/// The text of a token, as its parts are read.
-#[derive(Clone, Copy)]
-struct Words<'t> {
-    text: &'t [u8],
-    at: usize,
-}
-
-impl<'t> Words<'t> {
-    fn rest(&self) -> &'t [u8] {
-        self.text.get(self.at..).unwrap_or(&[])
-    }
-
-    fn skip_to(&mut self, belongs: impl Fn(&u8) -> bool) {
-        self.at += self.rest().iter().take_while(|byte| !belongs(byte)).count();
-    }
-
-    fn take(&mut self, set: &[u8]) -> bool {
-        let found = self.rest().first().is_some_and(|byte| set.contains(byte));
-        self.at += usize::from(found);
-        found
-    }
-
-    /// The next number, of at most `max` digits, and the number of digits.
-    fn digits(&mut self, max: usize) -> Option<(i64, usize)> {
-        self.skip_to(u8::is_ascii_digit);
-        let rest = self.rest();
-        let count = rest.iter().take(max).take_while(|byte| byte.is_ascii_digit()).count();
-        self.at += count;
-        let number = rest[..count].iter().fold(0_i64, |number, digit| {
-            number.saturating_mul(10).saturating_add(i64::from(digit - b'0'))
-        });
-        (count > 0).then_some((number, count))
-    }
-
-    fn maybe_number(&mut self, max: usize) -> Option<i64> {
-        self.digits(max).map(|(number, _)| number)
-    }
-
-    fn number(&mut self, max: usize) -> i64 {
-        self.maybe_number(max).unwrap_or(0)
-    }
-
-    /// The next year, if there is one; a year of two digits is near 2000.
-    fn year(&mut self) -> Option<i64> {
-        Some(match self.digits(4)? {
-            (year, 4) => year,
-            (year @ 0..70, _) => 2000 + year,
-            (year @ 70..100, _) => 1900 + year,
-            (year, _) => year,
-        })
-    }
-
-    /// The next number with its signs, of which the first counts.
-    fn signed(&mut self) -> i64 {
-        self.skip_to(|byte| byte.is_ascii_digit() || matches!(byte, b'+' | b'-'));
-        let is_negative = self.rest().first() == Some(&b'-');
-        let number = self.number(usize::MAX);
-        if is_negative { -number } else { number }
-    }
-
-    /// The microseconds of a fraction, with the point before it.
-    fn fraction(&mut self) -> i64 {
-        self.at += 1;
-        let digits = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let counted = &self.rest()[..digits.min(6)];
-        self.at += digits;
-        (0..6).fold(0, |micros, place| {
-            micros * 10 + counted.get(place).map_or(0, |digit| i64::from(digit - b'0'))
-        })
-    }
-
-    /// The hour of the day, if `am` or `pm` follows.
-    fn meridian(&mut self, hour: i64) -> i64 {
-        let is_letter = |byte: &u8| matches!(byte, b'a' | b'A' | b'p' | b'P');
-        let mut after = *self;
-        after.skip_to(|byte| byte.is_ascii_alphabetic());
-        let [letter, rest @ ..] = after.rest() else { return hour };
-        let has_m = matches!(rest, [b'm' | b'M', ..] | [b'.', b'm' | b'M', ..]);
-        if !is_letter(letter) || !has_m {
-            return hour;
-        }
-        self.at = self.text.len();
-        match (letter, hour) {
-            (b'a' | b'A', 12) => 0,
-            (b'a' | b'A', _) | (_, 12) => hour,
-            _ => hour + 12,
-        }
-    }
-
-    /// The next word.
-    fn word(&mut self) -> &'t [u8] {
-        let is_part = |byte: &u8| byte.is_ascii_alphabetic() || !byte.is_ascii();
-        self.skip_to(is_part);
-        let rest = self.rest();
-        let length = rest.iter().take_while(|byte| is_part(byte)).count();
-        self.at += length;
-        &rest[..length]
-    }
-
-    /// The next month by name; the ending of a number (`1st`) is no name.
-    fn month(&mut self) -> Option<i64> {
-        if let [a, b, ..] = self.rest()
-            && matches!([*a, *b], [b's', b't'] | [b'n', b'd'] | [b'r', b'd'] | [b't', b'h'])
-        {
-            self.at += 2;
-        }
-        month(self.word())
-    }
-
-    /// The amount of `first` or `next`, and how a day of the week is found after it.
-    fn relative(&mut self) -> (i64, Search) {
-        let word = self.word();
-        match (ordinal(word), direction(word)) {
-            (Some(amount), _) => (amount, Search::After),
-            (None, Some(amount)) if amount == 0 => (amount, Search::From),
-            (None, Some(amount)) => (amount, Search::After),
-            (None, None) => (0, Search::After),
-        }
-    }
-
-    fn unit(&mut self) -> Unit {
-        unit(self.word()).unwrap_or(Unit::Days(0))
-    }
 }
 
 #[cfg(test)]
