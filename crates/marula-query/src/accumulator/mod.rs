@@ -10,6 +10,7 @@ mod collect;
 mod deviation;
 mod extreme;
 mod first_last;
+mod merged;
 mod n;
 mod percentile;
 mod quantile;
@@ -31,8 +32,8 @@ use crate::spill::Limits;
 use crate::stage::needs::Needs;
 use crate::usage;
 
-pub(crate) use collect::merged;
 pub(crate) use deviation::Deviation;
+pub(crate) use merged::{MergedFields, merged};
 pub(crate) use n::{Keep, parse_count, read_count};
 pub(crate) use percentile::{Percentiles, Spec};
 pub(crate) use quantile::{counted, percentile};

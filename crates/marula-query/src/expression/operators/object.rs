@@ -9,7 +9,7 @@ use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
 use super::known;
-use crate::accumulator::merged;
+use crate::accumulator::{MergedFields, merged};
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 use crate::meter;
 
@@ -56,24 +56,32 @@ errors! {
 
 fn merge_objects<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let mut all = marula_bson::DocBuf::new();
-    let mut merge = |value: Option<Value<'a>>| match value {
-        None => Ok(()),
-        Some(value) if value.is_nullish() => Ok(()),
-        Some(Value::Document(doc)) => {
-            all = merged(all.as_doc(), doc)?;
-            Ok(())
-        }
-        Some(value) => Err(merge_not_object(&print::value(value), value.kind().alias())),
-    };
-    match args {
+    for arg in args {
+        let value = arg.eval(frame)?;
         // A single array argument is replaced by its elements.
-        [only] => match only.eval(frame)? {
-            Some(Value::Array(items)) => items.values().try_for_each(|item| merge(Some(item)))?,
-            value => merge(value)?,
-        },
-        _ => args.iter().try_for_each(|arg| merge(arg.eval(frame)?))?,
+        if let (Some(Value::Array(items)), [_]) = (value, args) {
+            let mut all = MergedFields::default();
+            for item in items.values() {
+                if let Some(doc) = merged_part(Some(item))? {
+                    all.merge(doc)?;
+                }
+            }
+            return all.value(frame.arena).map(Some);
+        }
+        if let Some(doc) = merged_part(value)? {
+            all = merged(all.as_doc(), doc)?;
+        }
     }
     frame.arena.keep(Value::Document(all.as_doc())).map(Some)
+}
+
+/// A document to merge; `None` if it is null.
+fn merged_part(value: Option<Value<'_>>) -> Result<Option<Doc<'_>>> {
+    match value.filter(|value| !value.is_nullish()) {
+        None => Ok(None),
+        Some(Value::Document(doc)) => Ok(Some(doc)),
+        Some(value) => Err(merge_not_object(&print::value(value), value.kind().alias())),
+    }
 }
 
 fn object_to_array<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
