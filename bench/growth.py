@@ -73,6 +73,8 @@ OPERATIONS = {
         "$reduce": {"input": "$a", "initialValue": [], "in": {"$concatArrays": ["$$value", ["$$this"]]}}}),
     "$reduce that prepends": computed(lambda size: {
         "$reduce": {"input": "$a", "initialValue": [], "in": {"$concatArrays": [["$$this"], "$$value"]}}}),
+    "$mergeObjects of an array of documents": computed(lambda size: {
+        "$mergeObjects": {"$map": {"input": "$a", "in": {"$arrayToObject": [[{"k": {"$toString": "$$this"}, "v": "$$this"}]]}}}}),
     "$in of a constant list, a document in four": lambda db, size: list(db.many.aggregate([
         {"$group": {"_id": {"$in": ["$n", list(range(0, size, 4))]}, "n": {"$sum": 1}}}])),
     "$indexOfArray of a constant list, a document in four": lambda db, size: list(db.many.aggregate([

@@ -13,6 +13,7 @@ use super::date_plain;
 use super::date_text::{incomplete, unreadable};
 use super::date_token::{Words, offset_of};
 use super::date_words::{without_blanks, zone_seconds};
+use crate::meter;
 
 /// The fraction of a time that was given without colons, `1122`, in microseconds: mongod's library
 /// leaves its mark for "not given" in it.
@@ -24,8 +25,11 @@ const NO_YEAR: i64 = -99_999;
 /// The number of bytes of messages after which a text is not read further.
 const LONGEST_MESSAGES: usize = 1 << 20;
 
-/// The number of tokens after which a text is not read further, but refused: nothing interrupts it.
+/// The number of tokens after which a text is not read further, but refused.
 const MOST_TOKENS: usize = 50_000;
+
+/// The cost of finding the longest token at a place.
+const TOKEN: usize = 256;
 
 /// The offset of a date from UTC in milliseconds, and the zone's name if it was named.
 pub(super) type OwnZone = Option<(i64, Option<String>)>;
@@ -51,7 +55,7 @@ pub(super) fn read_tokens(whole: &str) -> Result<(Local, OwnZone)> {
     }
     let text = without_blanks(whole).as_bytes();
     let mut scan = Scan { text, ..Scan::default() };
-    scan.run();
+    scan.run()?;
     scan.check();
     scan.errors.append(&mut scan.warnings);
     if !scan.errors.is_empty() {
@@ -169,12 +173,14 @@ struct Scan<'t> {
 }
 
 impl<'t> Scan<'t> {
-    fn run(&mut self) {
+    fn run(&mut self) -> Result<()> {
         let mut tokens = 0;
         while self.at < self.text.len() && self.length < LONGEST_MESSAGES {
+            meter::spend(TOKEN)?;
             tokens += 1;
             if tokens > MOST_TOKENS {
-                return self.fail("Unexpected character");
+                self.fail("Unexpected character");
+                break;
             }
             let blanks = self.text[self.at..].iter().take_while(|byte| BLANKS.contains(byte));
             let blanks = blanks.count();
@@ -193,6 +199,7 @@ impl<'t> Scan<'t> {
                 }
             }
         }
+        Ok(())
     }
 
     fn message(&mut self, what: &str) -> String {

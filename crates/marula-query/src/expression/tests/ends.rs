@@ -110,7 +110,7 @@ const SHORT: &[(&str, &str)] = &[
     ("$dateAdd", r#"{"startDate": "$date", "unit": "day", "amount": 1}"#),
     ("$dateDiff", r#"{"startDate": "$date", "endDate": "$date", "unit": "day"}"#),
     ("$dateFromParts", r#"{"year": 2020}"#),
-    ("$dateFromString", r#"{"dateString": "2020-01-01"}"#),
+    ("$dateFromString", r#"{"dateString": "Jan 1st 2020, 10 pm"}"#),
     ("$dateSubtract", r#"{"startDate": "$date", "unit": "day", "amount": 1}"#),
     ("$dateToParts", r#"{"date": "$date"}"#),
     ("$dateToString", r#"{"date": "$date"}"#),
