@@ -399,7 +399,7 @@ impl Ended<'_, '_> {
     }
 
     fn append_end(&self, took: Duration, report: Option<&PlanReport>, out: &mut DocWriter<'_>) {
-        out.append("millis", millis(took));
+        append_number("millis", millis(took), out);
         if let Some(report) = report {
             out.append("planSummary", report.summary.as_str());
             if let Some(stages) = &report.stages
