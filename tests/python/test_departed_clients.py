@@ -9,16 +9,9 @@ import pytest
 import server
 from bson import Binary, Code, Int64
 from raw import Raw, message
+from waiting import until
 
 MORE_TO_COME = 1 << 1
-
-
-def until(condition):
-    # The test has its own end: this gives it a message.
-    last = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < last, "it did not come to that"
-        time.sleep(0.01)
 
 
 def leave(address, *messages):

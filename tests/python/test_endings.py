@@ -10,6 +10,7 @@ import pymongo
 import pytest
 from lateness import LATE, check_late
 from pymongo.errors import OperationFailure
+from waiting import until
 
 import server
 
@@ -90,15 +91,6 @@ def test_a_time_limit_ends_the_search_for_a_plan(db, name):
 def running(client, db):
     ops = client.admin.aggregate([{"$currentOp": {}}, {"$match": {"ns": db.name + ".c", "op": "command"}}])
     return [op["opid"] for op in ops if "aggregate" in op.get("command", {})]
-
-
-def until(condition):
-    # The test has its own end: this gives it a message.
-    last = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < last, "it did not come to that"
-        time.sleep(0.005)
-    return found
 
 
 @pytest.mark.parametrize("name", ENDLESS)

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::alphabet::{Alphabet, STANDARD, URL_SAFE};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bstr::ByteSlice;
-use marula_bson::{Binary, Type, Value};
+use marula_bson::{Binary, Type, Value, hex};
 use marula_error::{Error, Result, errors};
 
 use crate::expression::{Frame, print};
@@ -75,7 +75,7 @@ impl Format {
         match self {
             Format::Base64 | Format::Auto => engine(&STANDARD, true).decode(text).ok(),
             Format::Base64Url => engine(&URL_SAFE, false).decode(text).ok(),
-            Format::Hex => decode_hex(text),
+            Format::Hex => hex::parse(text),
             Format::Utf8 => Some(text.to_vec()),
             Format::Uuid => decode_uuid(text),
         }
@@ -108,22 +108,13 @@ fn engine(alphabet: &Alphabet, is_padded: bool) -> GeneralPurpose {
     GeneralPurpose::new(alphabet, config)
 }
 
-fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let pairs = text.chunks_exact(2);
-    if !pairs.remainder().is_empty() {
-        return None;
-    }
-    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
-}
-
 /// Sixteen bytes as `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 fn decode_uuid(text: &[u8]) -> Option<Vec<u8>> {
     let is_dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
     let has_form = text.len() == 36
         && text.iter().enumerate().all(|(at, &byte)| (byte == b'-') == is_dash(at));
     let digits: Vec<u8> = text.iter().copied().filter(|&byte| byte != b'-').collect();
-    has_form.then(|| decode_hex(&digits)).flatten()
+    has_form.then(|| hex::parse(&digits)).flatten()
 }
 
 fn encode_hex(bytes: &[u8], has_dashes: bool, out: &mut Vec<u8>) {
