@@ -3,6 +3,7 @@
 use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::named;
 use crate::context::Context;
 use crate::expression::operator::{parse_list, wrong_count};
 use crate::expression::{Call, Expression, Frame, Operator, Scope};
@@ -43,17 +44,7 @@ fn parse_cond(
             count => Err(wrong_count("$cond", 3, count)),
         };
     };
-    let mut parts = [const { None }; 3];
-    for element in doc {
-        let index = match &**element.name {
-            b"if" => 0,
-            b"then" => 1,
-            b"else" => 2,
-            _ => return Err(cond_unknown(&element.name.to_string())),
-        };
-        parts[index] = Some(Expression::parse(element.value.get(), scope)?);
-    }
-    let [condition, then, other] = parts;
+    let [condition, then, other] = named::parsed(doc, ["if", "then", "else"], scope, cond_unknown)?;
     let condition = condition.ok_or_else(cond_missing_if)?;
     let then = then.ok_or_else(cond_missing_then)?;
     let other = other.ok_or_else(cond_missing_else)?;
@@ -123,15 +114,7 @@ fn parse_branch(item: Value<'_>, scope: &mut Scope<'_>) -> Result<[Expression; 2
     let Value::Document(doc) = item else {
         return Err(switch_branch_not_object(item.kind().alias()));
     };
-    let mut case = None;
-    let mut then = None;
-    for element in doc {
-        match &**element.name {
-            b"case" => case = Some(Expression::parse(element.value.get(), scope)?),
-            b"then" => then = Some(Expression::parse(element.value.get(), scope)?),
-            _ => return Err(switch_branch_unknown(&element.name.to_string())),
-        }
-    }
+    let [case, then] = named::parsed(doc, ["case", "then"], scope, switch_branch_unknown)?;
     let case = case.ok_or_else(switch_branch_no_case)?;
     Ok([case, then.ok_or_else(switch_branch_no_then)?])
 }

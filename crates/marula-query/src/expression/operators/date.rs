@@ -6,6 +6,7 @@ use marula_bson::calendar::{Civil, MINUTE_MS, MONTH_NAMES};
 use marula_bson::{Doc, Value};
 use marula_error::{Result, errors};
 
+use super::named;
 use crate::expression::calendar::Zone;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 use crate::feature_version::FeatureVersion;
@@ -182,16 +183,8 @@ fn parse_to_parts(
     let Value::Document(doc) = value else {
         return Err(to_parts_not_object());
     };
-    let (mut date, mut zone, mut iso) = (None, None, None);
-    for element in doc {
-        let value = Some(element.value.get());
-        match &**element.name {
-            b"date" => date = value,
-            b"timezone" => zone = value,
-            b"iso8601" => iso = value,
-            _ => return Err(to_parts_unknown(&element.name.to_string())),
-        }
-    }
+    let names = ["date", "timezone", "iso8601"];
+    let [date, zone, iso] = named::unparsed(doc, names, to_parts_unknown)?;
     let date = date.ok_or_else(to_parts_no_date)?;
     // Missing arguments are reported before invalid ones.
     Ok(operator.call([
@@ -245,17 +238,8 @@ fn parse_to_string(
     let Value::Document(doc) = value else {
         return Err(to_string_not_object());
     };
-    let (mut date, mut format, mut zone, mut on_null) = (None, None, None, None);
-    for element in doc {
-        let value = element.value.get();
-        match &**element.name {
-            b"date" => date = Some(value),
-            b"format" => format = Some(value),
-            b"timezone" => zone = Some(value),
-            b"onNull" => on_null = Some(value),
-            _ => return Err(to_string_unknown(&element.name.to_string())),
-        }
-    }
+    let names = ["date", "format", "timezone", "onNull"];
+    let [date, format, zone, on_null] = named::unparsed(doc, names, to_string_unknown)?;
     let date = date.ok_or_else(to_string_no_date)?;
     let operator = if on_null.is_some() { operator } else { &TO_STRING_WITHOUT_ON_NULL };
     // Missing arguments are reported before invalid ones.

@@ -7,7 +7,7 @@ use marula_bson::calendar::{
 use marula_error::{Error, Result, errors};
 
 use super::date::{as_date, given, given_or_missing, zone};
-use super::known;
+use super::{known, named};
 use crate::expression::calendar::{Unit, Zone, moved};
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 
@@ -215,19 +215,8 @@ fn parse_diff(
     let Value::Document(doc) = value else {
         return Err(diff_not_object());
     };
-    let (mut start, mut end, mut unit) = (None, None, None);
-    let (mut zone, mut week_start) = (None, None);
-    for element in doc {
-        let value = Some(element.value.get());
-        match &**element.name {
-            b"startDate" => start = value,
-            b"endDate" => end = value,
-            b"unit" => unit = value,
-            b"timezone" => zone = value,
-            b"startOfWeek" => week_start = value,
-            _ => return Err(diff_unknown(&element.name.to_string())),
-        }
-    }
+    let names = ["startDate", "endDate", "unit", "timezone", "startOfWeek"];
+    let [start, end, unit, zone, week_start] = named::unparsed(doc, names, diff_unknown)?;
     let start = start.ok_or_else(diff_no_start)?;
     let end = end.ok_or_else(diff_no_end)?;
     let unit = unit.ok_or_else(diff_no_unit)?;
@@ -302,26 +291,15 @@ fn parse_trunc(
     let Value::Document(doc) = value else {
         return Err(trunc_not_object());
     };
-    let (mut date, mut unit, mut bin) = (None, None, Value::Int32(1));
-    let (mut zone, mut week_start) = (None, None);
-    for element in doc {
-        let value = element.value.get();
-        match &**element.name {
-            b"date" => date = Some(value),
-            b"unit" => unit = Some(value),
-            b"binSize" => bin = value,
-            b"timezone" => zone = Some(value),
-            b"startOfWeek" => week_start = Some(value),
-            _ => return Err(trunc_unknown(&element.name.to_string())),
-        }
-    }
+    let names = ["date", "unit", "binSize", "timezone", "startOfWeek"];
+    let [date, unit, bin, zone, week_start] = named::unparsed(doc, names, trunc_unknown)?;
     let date = date.ok_or_else(trunc_no_date)?;
     let unit = unit.ok_or_else(trunc_no_unit)?;
     // Missing arguments are reported before invalid ones.
     Ok(operator.call([
         Expression::parse(date, scope)?,
         Expression::parse(unit, scope)?,
-        Expression::parse(bin, scope)?,
+        Expression::parse(bin.unwrap_or(Value::Int32(1)), scope)?,
         given_or_missing(zone, scope)?,
         given_or_missing(week_start, scope)?,
     ]))

@@ -11,6 +11,7 @@ use marula_error::{Error, Result, errors};
 use super::date::{bad_format_character, given_or_missing, unmatched_percent, zone};
 use super::date_arithmetic::parts_too_long;
 use super::date_scan::{self, Local, OwnZone};
+use super::named;
 use crate::expression::calendar::Zone;
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 use crate::feature_version::FeatureVersion;
@@ -46,19 +47,8 @@ fn parse_operator(
     let Value::Document(doc) = value else {
         return Err(not_object(value.kind().alias()));
     };
-    let (mut text, mut format, mut zone) = (None, None, None);
-    let (mut on_null, mut on_error) = (None, None);
-    for element in doc {
-        let value = element.value.get();
-        match &**element.name {
-            b"dateString" => text = Some(value),
-            b"format" => format = Some(value),
-            b"timezone" => zone = Some(value),
-            b"onNull" => on_null = Some(value),
-            b"onError" => on_error = Some(value),
-            _ => return Err(unknown_argument(&element.name.to_string())),
-        }
-    }
+    let names = ["dateString", "format", "timezone", "onNull", "onError"];
+    let [text, format, zone, on_null, on_error] = named::unparsed(doc, names, unknown_argument)?;
     let text = text.ok_or_else(no_date_string)?;
     // Missing arguments are reported before invalid ones.
     let text = Expression::parse(text, scope)?;

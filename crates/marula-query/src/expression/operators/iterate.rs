@@ -6,7 +6,7 @@ use bstr::{BStr, ByteSlice};
 use marula_bson::{Collator, Value, order};
 use marula_error::{Result, errors};
 
-use super::known;
+use super::{known, named};
 use crate::expression::number::whole_number;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Expression, Frame, Operator, Path, Scope, print};
@@ -81,15 +81,7 @@ fn parse_map(
     let Value::Document(doc) = value else {
         return Err(map_not_object());
     };
-    let (mut input, mut name, mut body) = (None, None, None);
-    for element in doc {
-        match &**element.name {
-            b"input" => input = Some(element.value.get()),
-            b"as" => name = Some(element.value.get()),
-            b"in" => body = Some(element.value.get()),
-            _ => return Err(map_unknown(&element.name.to_string())),
-        }
-    }
+    let [input, name, body] = named::unparsed(doc, ["input", "as", "in"], map_unknown)?;
     let input = Expression::parse(input.ok_or_else(map_missing_input)?, scope)?;
     let name = name_of(name)?;
     let body = bound(&name, body.ok_or_else(map_missing_in)?, scope)?;
@@ -120,16 +112,8 @@ fn parse_filter(
     let Value::Document(doc) = value else {
         return Err(filter_not_object());
     };
-    let (mut input, mut name, mut condition, mut limit) = (None, None, None, None);
-    for element in doc {
-        match &**element.name {
-            b"input" => input = Some(element.value.get()),
-            b"as" => name = Some(element.value.get()),
-            b"cond" => condition = Some(element.value.get()),
-            b"limit" => limit = Some(element.value.get()),
-            _ => return Err(filter_unknown(&element.name.to_string())),
-        }
-    }
+    let names = ["input", "as", "cond", "limit"];
+    let [input, name, condition, limit] = named::unparsed(doc, names, filter_unknown)?;
     let input = Expression::parse(input.ok_or_else(filter_missing_input)?, scope)?;
     let name = name_of(name)?;
     let condition = bound(&name, condition.ok_or_else(filter_missing_cond)?, scope)?;

@@ -23,6 +23,7 @@ mod iterate;
 mod literal;
 mod math;
 pub(crate) mod meta;
+mod named;
 mod object;
 mod percentile;
 mod random;

@@ -9,6 +9,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use marula_bson::{BStr, Value};
 use marula_error::{Error, Result, errors};
 
+use super::named;
 use crate::expression::{Expression, Frame, Operator, Scope};
 use crate::meter;
 use crate::regex::{self, Failure, Pcre, Places, Regex, Text};
@@ -58,19 +59,12 @@ fn parse(
     let Value::Document(doc) = value else {
         return Err(not_object(name, value.kind().alias()));
     };
-    let (mut input, mut regex, mut options) = (None, None, Expression::Missing);
-    for element in doc {
-        let value = element.value.get();
-        match &**element.name {
-            b"input" => input = Some(Expression::parse(value, scope)?),
-            b"regex" => regex = Some(Expression::parse(value, scope)?),
-            b"options" => options = Expression::parse(value, scope)?,
-            _ => return Err(unknown_argument(name, &element.name.to_string())),
-        }
-    }
+    let unknown = |argument: &str| unknown_argument(name, argument);
+    let names = ["input", "regex", "options"];
+    let [input, regex, options] = named::parsed(doc, names, scope, unknown)?;
     let input = input.ok_or_else(|| no_input(name))?;
     let regex = regex.ok_or_else(|| no_regex(name))?;
-    Ok(operator.call([input, regex, options]))
+    Ok(operator.call([input, regex, options.unwrap_or(Expression::Missing)]))
 }
 
 /// An invalid constant pattern is reported before the first document.

@@ -4,7 +4,7 @@ use bstr::ByteSlice;
 use marula_bson::Value;
 use marula_error::{Result, errors};
 
-use super::{kind, known};
+use super::{kind, known, named};
 use crate::expression::{Expression, Frame, Operator, Scope, print};
 use crate::meter;
 
@@ -64,21 +64,17 @@ fn parse_trim(
     let Value::Document(doc) = value else {
         return Err(trim_not_object(name, value.kind().alias()));
     };
-    let mut input = None;
-    let mut chars = Expression::Missing;
-    for element in doc {
-        match &**element.name {
-            b"input" => input = Some(Expression::parse(element.value.get(), scope)?),
-            b"chars" => {
-                // A missing value here is null, which differs from an omitted argument.
-                let parsed = Expression::parse(element.value.get(), scope)?;
-                chars = Operator::find(b"$ifNull", scope.context.version)?
-                    .call([parsed, Value::Null.into()]);
-            }
-            _ => return Err(trim_unknown(name, &element.name.to_string())),
+    let unknown = |argument: &str| trim_unknown(name, argument);
+    let [input, chars] = named::parsed(doc, ["input", "chars"], scope, unknown)?;
+    let input = input.ok_or_else(|| trim_no_input(name))?;
+    let chars = match chars {
+        // A missing value here is null, which differs from an omitted argument.
+        Some(chars) => {
+            Operator::find(b"$ifNull", scope.context.version)?.call([chars, Value::Null.into()])
         }
-    }
-    Ok(operator.call([input.ok_or_else(|| trim_no_input(name))?, chars]))
+        None => Expression::Missing,
+    };
+    Ok(operator.call([input, chars]))
 }
 
 fn trim<'a>(
@@ -130,16 +126,9 @@ fn parse_replace(
     let Value::Document(doc) = value else {
         return Err(replace_not_object(name, value.kind().alias()));
     };
-    let (mut input, mut find, mut replacement) = (None, None, None);
-    for element in doc {
-        let slot = match &**element.name {
-            b"input" => &mut input,
-            b"find" => &mut find,
-            b"replacement" => &mut replacement,
-            _ => return Err(replace_unknown(name, &element.name.to_string())),
-        };
-        *slot = Some(Expression::parse(element.value.get(), scope)?);
-    }
+    let unknown = |argument: &str| replace_unknown(name, argument);
+    let names = ["input", "find", "replacement"];
+    let [input, find, replacement] = named::parsed(doc, names, scope, unknown)?;
     let input = input.ok_or_else(|| replace_no_input(name))?;
     let find = find.ok_or_else(|| replace_no_find(name))?;
     let replacement = replacement.ok_or_else(|| replace_no_replacement(name))?;

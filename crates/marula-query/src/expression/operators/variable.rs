@@ -3,6 +3,7 @@
 use marula_bson::{DocBuf, Value, ValueBuf};
 use marula_error::{Result, errors};
 
+use super::named;
 use crate::expression::scope::check_user_variable;
 use crate::expression::{Expression, Frame, Operator, Scope};
 
@@ -26,15 +27,7 @@ fn parse_let(
     let Value::Document(doc) = value else {
         return Err(let_not_object());
     };
-    let mut vars = None;
-    let mut body = None;
-    for element in doc {
-        match &**element.name {
-            b"vars" => vars = Some(element.value.get()),
-            b"in" => body = Some(element.value.get()),
-            _ => return Err(let_unknown(&element.name.to_string())),
-        }
-    }
+    let [vars, body] = named::unparsed(doc, ["vars", "in"], let_unknown)?;
     let vars = vars.ok_or_else(let_missing_vars)?;
     let body = body.ok_or_else(let_missing_in)?;
     // As in mongod, an array is an object here, whose names are no names of variables.
