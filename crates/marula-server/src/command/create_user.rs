@@ -1,13 +1,13 @@
 //! `createUser`: creates a user in a database.
 
-use marula_bson::{Binary, DocBuf, DocWriter, uuid};
+use marula_bson::{Binary, Doc, DocBuf, DocWriter, uuid};
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::administration;
 use crate::auth::args;
-use crate::auth::credentials::{Credentials, Mechanism, Password};
+use crate::auth::credentials::{Credentials, Password};
 use crate::auth::documents::Documents;
 use crate::auth::name::{Name, Of};
 use crate::auth::{EXTERNAL, restriction, roles};
@@ -22,23 +22,23 @@ errors! {
     exists(user: &Name) = 51_003, "User \"{user}\" already exists";
 }
 
+/// The fields of a user in the commands that create and change one.
+pub(super) const USER_FIELDS: &[Field] = &[
+    Field::optional("pwd", Types::STRING),
+    Field::optional("customData", Types::DOCUMENT),
+    Field::optional("roles", Types::ARRAY),
+    Field::optional("digestPassword", Types::FLAG),
+    Field::optional("authenticationRestrictions", Types::ARRAY),
+    Field::optional("mechanisms", Types::ARRAY),
+];
+
 pub(super) static COMMAND: Command = Command {
     name: "createUser",
     help: "Creates a user, with a password and roles, in the database that the command is sent to.",
     writes: true,
     takes_write_concern: true,
     write_concern_is_field: true,
-    fields: Fields::Strict {
-        place: "createUser",
-        fields: &[
-            Field::optional("pwd", Types::STRING),
-            Field::optional("customData", Types::DOCUMENT),
-            Field::optional("roles", Types::ARRAY),
-            Field::optional("digestPassword", Types::FLAG),
-            Field::optional("authenticationRestrictions", Types::ARRAY),
-            Field::optional("mechanisms", Types::ARRAY),
-        ],
-    },
+    fields: Fields::Strict { place: "createUser", fields: USER_FIELDS },
     secrets: &["pwd"],
     auth: Auth::Content(administration::create_user),
     run,
@@ -57,12 +57,7 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
         Some(_) if user.db == EXTERNAL => return Err(external_password()),
         None if user.db != EXTERNAL => return Err(no_password()),
         _ if user.name.is_empty() => return Err(empty_name()),
-        Some(password) => {
-            let mechanisms = args::wanted_mechanisms(mechanisms, |mechanism| {
-                ctx.server.parameters.takes_mechanism(mechanism.name())
-            })?;
-            make_credentials(ctx, request, &user, &password.to_string(), &mechanisms)?
-        }
+        Some(password) => make_credentials(ctx, request, &user, &password.to_string(), mechanisms)?,
         None => {
             args::check_mechanisms_named(mechanisms)?;
             DocBuf::build(|out| {
@@ -95,18 +90,22 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     }
 }
 
-/// Returns the field `credentials` of a user with this password.
+/// Returns the field `credentials` of a user with this password, for the mechanisms that the request
+/// names or else for all that the server takes.
 pub(super) fn make_credentials(
     ctx: &Context<'_>,
     request: &Request<'_>,
     user: &Name,
     text: &str,
-    mechanisms: &[Mechanism],
+    mechanisms: Option<Doc<'_>>,
 ) -> Result<DocBuf> {
+    let mechanisms = args::wanted_mechanisms(mechanisms, |mechanism| {
+        ctx.server.parameters.takes_mechanism(mechanism.name())
+    })?;
     let is_digested = request.arg("digestPassword").is_some_and(|flag| !flag.is_truthy());
     let password = Password { user: &user.name, text, is_digested };
     let mut made = Vec::new();
-    for &mechanism in mechanisms {
+    for mechanism in mechanisms {
         let iterations = ctx.server.parameters.number(mechanism.iterations_parameter());
         let iterations = u32::try_from(iterations).unwrap_or(u32::MAX);
         made.push((mechanism, Credentials::make(mechanism, password, iterations)?));

@@ -3,7 +3,7 @@
 use marula_bson::{Doc, DocBuf, DocWriter, ValueBuf};
 use marula_error::{Result, errors};
 
-use super::fields::{Field, Types};
+use super::create_user;
 use super::{Auth, Command, Fields, Outcome};
 use crate::auth::administration;
 use crate::auth::documents::{Documents, Edit};
@@ -26,17 +26,7 @@ pub(super) static COMMAND: Command = Command {
     help: "Changes a user's password, roles, custom data, mechanisms or restrictions.",
     writes: true,
     takes_write_concern: true,
-    fields: Fields::Strict {
-        place: "updateUser",
-        fields: &[
-            Field::optional("pwd", Types::STRING),
-            Field::optional("customData", Types::DOCUMENT),
-            Field::optional("roles", Types::ARRAY),
-            Field::optional("digestPassword", Types::FLAG),
-            Field::optional("authenticationRestrictions", Types::ARRAY),
-            Field::optional("mechanisms", Types::ARRAY),
-        ],
-    },
+    fields: Fields::Strict { place: "updateUser", fields: create_user::USER_FIELDS },
     secrets: &["pwd"],
     auth: Auth::Content(administration::update_user),
     run,
@@ -61,11 +51,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
         None => None,
         Some(_) if user.db == EXTERNAL => return Err(external_password()),
         Some(password) => {
-            let mechanisms = args::wanted_mechanisms(mechanisms, |mechanism| {
-                ctx.server.parameters.takes_mechanism(mechanism.name())
-            })?;
             let text = password.to_string();
-            Some(super::create_user::make_credentials(ctx, request, &user, &text, &mechanisms)?)
+            Some(create_user::make_credentials(ctx, request, &user, &text, mechanisms)?)
         }
     };
     let _lock = ctx.server.users.lock();
