@@ -154,6 +154,12 @@ impl<'b> ArrayWriter<'b> {
         ArrayWriter { doc, next: ElementName::of(array.iter().count()) }
     }
 
+    /// Continues the array that `out` holds, and nothing else, with `count` elements.
+    pub fn resumed(out: &'b mut Vec<u8>, count: usize) -> Self {
+        out.pop();
+        ArrayWriter { doc: DocWriter { out, start: 0 }, next: ElementName::of(count) }
+    }
+
     /// Appends an element.
     pub fn push<'v>(&mut self, value: impl Into<Value<'v>>) -> &mut Self {
         let value = value.into();

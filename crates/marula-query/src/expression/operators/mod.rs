@@ -18,6 +18,7 @@ mod date_text;
 mod date_token;
 mod date_words;
 mod function;
+mod growing;
 mod hashed_key;
 mod iterate;
 mod literal;

@@ -53,11 +53,16 @@ fn parse_let(
 
 fn eval_let<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     let (body, vars) = args.split_first().expect("parsing put the body first");
+    body.eval(&bind_all(vars, frame)?)
+}
+
+/// The frame with the variables of these names and values.
+pub(super) fn bind_all<'a>(vars: &'a [Expression], frame: &Frame<'a>) -> Result<Frame<'a>> {
     let mut inner = *frame;
     for [_, value] in vars.as_chunks::<2>().0 {
         inner = inner.bind(value.eval(frame)?);
     }
-    body.eval(&inner)
+    Ok(inner)
 }
 
 fn print_let(args: &[Expression]) -> ValueBuf {
