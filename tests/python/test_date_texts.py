@@ -61,3 +61,24 @@ def test_a_zone_within_the_text_excludes_another(c):
     assert read(c, "5/10/2020 11:27 PM", timezone="Europe/Paris") == datetime.datetime(2020, 5, 10, 21, 27)
     with pytest.raises(OperationFailure, match="GMT offset together with a timezone argument"):
         read(c, "@5", timezone="Europe/Paris")
+
+
+def test_a_text_by_a_format(c):
+    def by(text, format, **options):
+        c.drop()
+        c.insert_one({"text": text})
+        date = {"$dateFromString": {"dateString": "$text", "format": format, **options}}
+        return next(c.aggregate([{"$project": {"_id": 0, "date": date}}]))["date"]
+
+    assert by("2020-02-29 11:22:33.5 EST", "%Y-%m-%d %H:%M:%S.%L %z") == datetime.datetime(
+        2020, 2, 29, 16, 22, 33, 500_000)
+    with pytest.raises(OperationFailure) as error:
+        by("2020/13/29 24:00", "%Y-%m-%d %H:%M")
+    assert error.value.details["errmsg"].endswith(
+        "Error parsing date string '2020/13/29 24:00'; 4: Format literal not found '/'; "
+        "7: Format literal not found '/'; 16: The parsed time was invalid '\0'; "
+        "16: The parsed date was invalid '\0'")
+    with pytest.raises(OperationFailure, match=r"time zone information \('EST'\) together with"):
+        by("2020-02-29 est", "%Y-%m-%d %z", timezone="UTC")
+    # An offset of zero counts as no zone, unlike the name of UTC.
+    assert by("2020-02-29 est", "%Y-%m-%d %z", timezone="+00") == datetime.datetime(2020, 2, 29, 5)

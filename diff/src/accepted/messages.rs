@@ -148,28 +148,6 @@ pub(super) const ROWS: &[Accepted] = &[
         },
     },
     Accepted {
-        words: "A text that does not fit the format of its date may be rejected in other words",
-        applies: |_, difference| {
-            let is_of_date = |text: &String| {
-                ["date/time string", "Error parsing date string"]
-                    .iter()
-                    .any(|part| text.contains(part))
-            };
-            // A validator has the words within the reply.
-            let of_validator = |reply: &Tree| {
-                let mut has = false;
-                reply.walk(&mut |name, value| {
-                    has |= name == "errmsg" && value.text().as_ref().is_some_and(is_of_date);
-                });
-                has
-            };
-            let is_of_validator =
-                difference.class == "reply" && difference.replies.iter().all(of_validator);
-            difference.class == "message 241" && messages(difference).iter().all(is_of_date)
-                || is_of_validator
-        },
-    },
-    Accepted {
         words: "Bytes that are not UTF-8 are shown as U+FFFD in the text of an error",
         applies: |_, difference| {
             let [ours, theirs] = messages(difference);

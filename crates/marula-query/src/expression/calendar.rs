@@ -15,6 +15,8 @@ errors! {
 /// A time zone.
 #[derive(Clone, Debug)]
 pub(crate) enum Zone {
+    /// UTC, by its name or by default.
+    Utc,
     /// A fixed offset from UTC in milliseconds.
     Fixed(i64),
     /// A zone of the IANA database.
@@ -22,16 +24,13 @@ pub(crate) enum Zone {
 }
 
 impl Zone {
-    /// Greenwich.
-    pub(crate) const UTC: Zone = Zone::Fixed(0);
-
     /// Parses a zone: `"Europe/London"`, `"+05:30"`, `"+0530"`, `"+05"`.
     pub(crate) fn parse(name: &str) -> Result<Zone> {
         if let Some(offset) = parse_offset(name) {
             return Ok(Zone::Fixed(offset));
         }
         if name == "UTC" || name == "GMT" {
-            return Ok(Zone::UTC);
+            return Ok(Zone::Utc);
         }
         // The database ignores case; mongod does not.
         match TimeZone::get(name) {
@@ -40,6 +39,7 @@ impl Zone {
         }
     }
 
+            Zone::Utc => 0,
     /// The zone's offset from UTC at a moment, in milliseconds.
     pub(crate) fn offset_ms(&self, moment: i64) -> i64 {
         match self {
@@ -180,7 +180,7 @@ impl Unit {
 
 /// Adds units by the calendar of UTC; `None` if the result is out of range.
 pub(crate) fn add_units(start: i64, unit: Unit, amount: i64) -> Option<i64> {
-    moved(start, unit, amount, &Zone::UTC)
+    moved(start, unit, amount, &Zone::Utc)
 }
 
 /// Adds units; for days and longer units the local clock time stays the same.

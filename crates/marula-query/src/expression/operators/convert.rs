@@ -328,7 +328,7 @@ fn to_date(input: Value<'_>, no: &dyn Fn() -> Error) -> Result<i64> {
         // As in mongod, the seconds are signed.
         Value::ObjectId(id) => Ok(i64::from(id.unix_seconds().cast_signed()) * 1000),
         Value::Timestamp(bits) => Ok(i64::try_from(bits >> 32).unwrap_or(0) * 1000),
-        Value::String(text) => super::date_text::parse(&text.to_string()),
+        Value::String(text) => super::date_text::parse(text),
         _ => Err(no()),
     }
 }

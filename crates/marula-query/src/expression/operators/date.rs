@@ -56,7 +56,7 @@ errors! {
     to_string_not_object() = 18629, "$dateToString only supports an object as its argument";
     to_string_no_date() = 18628, "Missing 'date' parameter to $dateToString";
     pub(super) unmatched_percent() = 18535, "Unmatched '%' at end of format string";
-    pub(super) bad_format_character(character: char) = 18536, "Invalid format character '%{character}' in format string";
+    pub(super) bad_format_character(shown: char) = 18536, "Invalid format character '%{shown}' in format string";
     year_out_of_range(year: i64) = 18537, "Could not convert date to string: date component was outside the supported range of 0-9999: {year}";
     to_parts_unknown(name: &str) = 40520, "Unrecognized argument to $dateToParts: {name}";
     to_parts_iso_not_bool(kind: &str) = 40521, "iso8601 must evaluate to a bool, found {kind}";
@@ -142,7 +142,7 @@ fn civil<'a>(name: &str, args: &'a [Expression], frame: &Frame<'a>) -> Result<Op
     };
     let ms = as_date(date).ok_or_else(|| not_a_date(date.kind().alias()))?;
     let zone = match args[1].eval(frame)? {
-        None => Zone::UTC,
+        None => Zone::Utc,
         Some(value) if value.is_nullish() => return Ok(None),
         Some(Value::String(zone)) => Zone::parse(&zone.to_string())?,
         Some(value) => {
@@ -165,10 +165,15 @@ fn int_part<'a>(
     })))
 }
 
+/// A byte of a text in a message, which is UTF-8.
+pub(super) fn shown(byte: u8) -> char {
+    if byte.is_ascii() { char::from(byte) } else { char::REPLACEMENT_CHARACTER }
+}
+
 /// The zone in an argument; `Ok(None)` if it is null.
 pub(super) fn zone<'a>(arg: &'a Expression, frame: &Frame<'a>) -> Result<Option<Zone>> {
     match arg.eval(frame)? {
-        None => Ok(Some(Zone::UTC)),
+        None => Ok(Some(Zone::Utc)),
         Some(value) if value.is_nullish() => Ok(None),
         Some(Value::String(name)) => Zone::parse(&name.to_string()).map(Some),
         Some(value) => Err(time_zone_not_string(value.kind().alias())),
@@ -301,7 +306,7 @@ fn check_format(format: &[u8], version: FeatureVersion) -> Result<()> {
             Some(b'd' | b'G' | b'H' | b'j' | b'L' | b'm' | b'M' | b'S' | b'w' | b'u' | b'U')
             | Some(b'V' | b'Y' | b'z' | b'Z' | b'%') => {}
             Some(b'b' | b'B') if version >= FeatureVersion::V7_0 => {}
-            Some(&other) => return Err(bad_format_character(char::from(other))),
+            Some(&other) => return Err(bad_format_character(shown(other))),
         }
     }
     Ok(())
@@ -359,7 +364,7 @@ fn check_year(year: i64) -> Result<i64> {
 
 /// A date as converted to a string.
 pub(crate) fn iso_text(ms: i64) -> Result<String> {
-    format_date(ms, &Zone::UTC, ISO_FORMAT)
+    format_date(ms, &Zone::Utc, ISO_FORMAT)
 }
 
 /// A timestamp in string operators: `Jan  1 00:00:05:1`.

@@ -10,8 +10,7 @@ use super::date_scan::{Local, OwnZone};
 /// Reads `YYYY-MM-DD`, which a time of day may follow: `T` or a blank, `hh:mm:ss`, at most three
 /// digits after a point, and `Z` or `±hh:mm`. `None` for all other texts, and for parts out of
 /// range.
-pub(super) fn read(text: &str) -> Option<(Local, OwnZone)> {
-    let text = text.as_bytes();
+pub(super) fn read(text: &[u8]) -> Option<(Local, OwnZone)> {
     let (year, b'-', month, b'-', day) = (
         number(text, 0, 4)?,
         *text.get(4)?,
@@ -101,8 +100,10 @@ mod tests {
             for time in times {
                 for zone in zones.iter().filter(|zone| zone.is_empty() || !time.is_empty()) {
                     let text = format!("{date}{time}{zone}");
-                    let (plain, own) = read(&text).unwrap_or_else(|| panic!("{text} is plain"));
-                    let (local, zone) = date_scan::read_tokens(&text).expect("it is a date");
+                    let (plain, own) =
+                        read(text.as_bytes()).unwrap_or_else(|| panic!("{text} is plain"));
+                    let (local, zone) =
+                        date_scan::read_tokens((*text).into()).expect("it is a date");
                     assert_eq!(
                         (plain.ms, plain.micros, own),
                         (local.ms, local.micros, zone),
@@ -141,7 +142,7 @@ mod tests {
             "2020-01-02T03:04:05Zx",
             "２０２０-01-02",
         ] {
-            assert!(read(text).is_none(), "{text:?}");
+            assert!(read(text.as_bytes()).is_none(), "{text:?}");
         }
     }
 }

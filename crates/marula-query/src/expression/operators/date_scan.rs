@@ -4,15 +4,17 @@
 //! are applied when the whole text is read. Errors and warnings are collected; both refuse the
 //! text.
 
+use bstr::BStr;
 use marula_bson::calendar::{Civil, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, month_length};
 use marula_error::Result;
 
+use super::date::shown;
 use super::date_arithmetic::parts_too_long;
 use super::date_patterns::{BLANKS, Form, token};
 use super::date_plain;
 use super::date_text::{incomplete, unreadable};
-use super::date_token::{Words, offset_of};
-use super::date_words::{without_blanks, zone_seconds};
+use super::date_token::{Words, own_zone};
+use super::date_words::without_blanks;
 use crate::meter;
 
 /// The fraction of a time that was given without colons, `1122`, in microseconds: mongod's library
@@ -44,16 +46,16 @@ pub(super) struct Local {
 }
 
 /// Reads a text: its local time, and its zone.
-pub(super) fn read(text: &str) -> Result<(Local, OwnZone)> {
+pub(super) fn read(text: &BStr) -> Result<(Local, OwnZone)> {
     date_plain::read(text).map_or_else(|| read_tokens(text), Ok)
 }
 
 /// Reads a text by its tokens.
-pub(super) fn read_tokens(whole: &str) -> Result<(Local, OwnZone)> {
+pub(super) fn read_tokens(whole: &BStr) -> Result<(Local, OwnZone)> {
     if whole.is_empty() {
         return Err(unreadable(whole, "0: Empty string '\0'"));
     }
-    let text = without_blanks(whole).as_bytes();
+    let text = without_blanks(whole);
     let mut scan = Scan { text, ..Scan::default() };
     scan.run()?;
     scan.check();
@@ -66,6 +68,12 @@ pub(super) fn read_tokens(whole: &str) -> Result<(Local, OwnZone)> {
     };
     let local = scan.moment(year, month, day).ok_or_else(parts_too_long)?;
     Ok((local, scan.zone))
+}
+
+/// What is wrong at a place of a text, and the byte there.
+pub(super) fn message_at(text: &[u8], at: usize, what: &str) -> String {
+    let byte = text.get(at).copied().unwrap_or(0);
+    format!("{at}: {what} '{}'", shown(byte))
 }
 
 /// Amounts to add.
@@ -203,9 +211,7 @@ impl<'t> Scan<'t> {
     }
 
     fn message(&mut self, what: &str) -> String {
-        let byte = self.text.get(self.at).copied().unwrap_or(0);
-        let shown = if byte.is_ascii() { char::from(byte) } else { char::REPLACEMENT_CHARACTER };
-        let message = format!("{}: {what} '{shown}'", self.at);
+        let message = message_at(self.text, self.at, what);
         self.length += message.len();
         message
     }
@@ -525,23 +531,9 @@ impl<'t> Scan<'t> {
 
     /// Reads an offset, or the abbreviation of a zone.
     fn read_zone(&mut self, words: Words<'t>) {
-        let rest = words.rest();
-        let is_around = |byte: &u8| matches!(byte, b' ' | b'\t' | b'(');
-        let around = rest.iter().take_while(|byte| is_around(byte)).count();
-        let mut name = &rest[around..];
-        if let [b'G', b'M', b'T', b'+' | b'-', ..] = name {
-            name = &name[3..];
-        }
-        if let [sign @ (b'+' | b'-'), digits @ ..] = name {
-            let offset = offset_of(digits);
-            self.zone = Some((if *sign == b'-' { -offset } else { offset }, None));
-            return;
-        }
-        let name = name.strip_suffix(b")").unwrap_or(name);
-        let name = String::from_utf8_lossy(name).to_ascii_uppercase();
-        match zone_seconds(&name) {
-            Some(seconds) => self.zone = Some((seconds * SECOND_MS, Some(name))),
-            None => {
+        match own_zone(words.rest()) {
+            (Some(zone), _) => self.zone = Some(zone),
+            (None, _) => {
                 self.fail("passing a time zone identifier as part of the string is not allowed");
             }
         }
@@ -757,10 +749,10 @@ mod tests {
             ),
         ] {
             let expected = match expected {
-                "" => incomplete(text),
-                said => unreadable(text, said),
+                "" => incomplete(text.into()),
+                said => unreadable(text.into(), said),
             };
-            let Err(error) = read(text) else { panic!("{text:?} is no date") };
+            let Err(error) = read(text.into()) else { panic!("{text:?} is no date") };
             assert_eq!(error.message(), expected.message(), "{text:?}");
         }
     }

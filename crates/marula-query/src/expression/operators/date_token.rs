@@ -3,7 +3,7 @@
 use marula_bson::calendar::{HOUR_MS, MINUTE_MS, SECOND_MS};
 
 use super::date_scan::{Search, Unit};
-use super::date_words::{direction, month, ordinal, unit};
+use super::date_words::{direction, month, ordinal, unit, zone_seconds};
 
 /// The text of a token, as its parts are read.
 #[derive(Clone, Copy)]
@@ -142,16 +142,49 @@ impl<'t> Words<'t> {
     }
 }
 
-/// The milliseconds of an offset without its sign: `2`, `230`, `0230`, `2:30`, `02:30:15`,
-/// `023015`.
-pub(super) fn offset_of(text: &[u8]) -> i64 {
-    let is_part = |byte: &&u8| byte.is_ascii_digit() || **byte == b':';
-    let length = text.iter().take_while(is_part).count();
-    let mut words = Words::of(&text[..length]);
-    let has_colon = words.text.contains(&b':');
-    let hour_digits = if !has_colon && length == 3 { 1 } else { 2 };
-    let hours = words.number(hour_digits);
-    let minutes = words.maybe_number(2).unwrap_or(0);
-    let seconds = words.maybe_number(2).unwrap_or(0);
-    hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS
+/// The zone at the beginning of a text, and the number of bytes that it takes: an offset, or the
+/// abbreviation of a zone, perhaps in parentheses. `None` if there is no such zone.
+pub(super) fn own_zone(text: &[u8]) -> (Option<(i64, Option<String>)>, usize) {
+    let count = |at: usize, belongs: fn(u8) -> bool| {
+        text.get(at..).unwrap_or_default().iter().take_while(|byte| belongs(**byte)).count()
+    };
+    let mut at = count(0, |byte| matches!(byte, b' ' | b'\t' | b'('));
+    if let [b'G', b'M', b'T', b'+' | b'-', ..] = text[at..] {
+        at += 3;
+    }
+    let (zone, end) = if let [sign @ (b'+' | b'-'), digits @ ..] = &text[at..] {
+        let length = count(at + 1, |byte| byte.is_ascii_digit() || byte == b':');
+        let offset = offset_of(&digits[..length]);
+        let offset = offset.map(|offset| if *sign == b'-' { -offset } else { offset });
+        (offset.map(|offset| (offset, None)), at + 1 + length)
+    } else {
+        let is_part =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'+');
+        let length = count(at, is_part);
+        let name = String::from_utf8_lossy(&text[at..at + length]).to_ascii_uppercase();
+        let seconds = zone_seconds(&name);
+        (seconds.map(|seconds| (seconds * SECOND_MS, Some(name))), at + length)
+    };
+    (zone, end + count(end, |byte| byte == b')'))
+}
+
+/// The milliseconds of an offset of digits and colons without its sign: `2`, `230`, `0230`,
+/// `2:30`, `02:30:15`, `023015`. As in mongod, a number ends at a colon in a wrong place.
+fn offset_of(text: &[u8]) -> Option<i64> {
+    let number = |at: usize| {
+        let digits = text.get(at..).unwrap_or_default();
+        let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());
+        digits.fold(0, |number, digit| number * 10 + i64::from(digit - b'0'))
+    };
+    let has_colon = |at: usize| text.get(at) == Some(&b':');
+    let (hours, minutes, seconds) = match text.len() {
+        1 | 2 => (number(0), 0, 0),
+        3 | 4 if has_colon(1) => (number(0), number(2), 0),
+        3..=5 if has_colon(2) => (number(0), number(3), 0),
+        3 | 4 => (number(0) / 100, number(0) % 100, 0),
+        6 => (number(0) / 10_000, number(0) / 100 % 100, number(0) % 100),
+        8 if has_colon(2) && has_colon(5) => (number(0), number(3), number(6)),
+        _ => return None,
+    };
+    Some(hours * HOUR_MS + minutes * MINUTE_MS + seconds * SECOND_MS)
 }

@@ -1,5 +1,7 @@
 //! The words of dates: abbreviations of time zones, months, days of the week, units and numbers.
 
+use bstr::ByteSlice;
+
 use super::date_scan::Unit;
 
 /// The offset of a time zone abbreviation from UTC in seconds; case is ignored.
@@ -13,10 +15,10 @@ pub(super) fn zone_seconds(word: &str) -> Option<i64> {
 
 /// The text without surrounding blanks, which do not count as positions either. At least one byte
 /// remains.
-pub(super) fn without_blanks(text: &str) -> &str {
+pub(super) fn without_blanks(text: &[u8]) -> &[u8] {
     let is_blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c');
-    match text.trim_matches(is_blank) {
-        "" => text.get(text.len().saturating_sub(1)..).unwrap_or(text),
+    match text.trim_with(is_blank) {
+        b"" => text.get(text.len().saturating_sub(1)..).unwrap_or(text),
         trimmed => trimmed,
     }
 }

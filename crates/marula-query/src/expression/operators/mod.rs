@@ -11,6 +11,7 @@ mod conditional;
 mod convert;
 mod date;
 mod date_arithmetic;
+mod date_format;
 mod date_patterns;
 mod date_plain;
 mod date_scan;
