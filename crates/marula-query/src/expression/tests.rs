@@ -11,6 +11,7 @@
 //! `decimals.bson` holds logarithms, powers and trigonometry of decimals with the results of
 //! mongod's library, which are not always the nearest numbers.
 
+mod bytes;
 mod ends;
 mod newer;
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bstr::ByteSlice;
 use dec::Rounding;
 use marula_bson::Value;
-use marula_error::{Result, errors};
+use marula_error::{Error, Result, errors};
 
 use super::arithmetic::round_decimal;
 use super::array::{exact_i32, search_index};
@@ -14,6 +14,9 @@ use crate::expression::number::{check_fits_long, double_text, short_double_text}
 use crate::expression::operator::Operator as OperatorRow;
 use crate::expression::{Expression, Frame, Operator, print};
 use crate::meter;
+
+/// The number of bytes of the longest character that `$substrCP` accepts.
+const LONGEST_CHARACTER: usize = 4;
 
 pub(super) static OPERATORS: &[Operator] = &[
     Operator::any("$concat", concat),
@@ -52,8 +55,11 @@ errors! {
     cp_start_not_int(text: &str) = 34451, "$substrCP: starting index cannot be represented as a 32-bit integral value: {text}";
     cp_length_not_number(kind: &str) = 34452, "$substrCP: length must be a numeric type (is BSON type {kind})";
     cp_length_not_int(text: &str) = 34453, "$substrCP: length cannot be represented as a 32-bit integral value: {text}";
-    cp_invalid_before() = 34457, "$substrCP: invalid UTF-8 string";
-    cp_invalid() = 34459, "$substrCP: invalid UTF-8 string";
+    index_cp_invalid() = 40095, "$indexOfCP found bad UTF-8 in the input";
+    cp_inside_before() = 34456, "$substrCP: invalid UTF-8 string";
+    cp_too_long_before() = 34457, "$substrCP: invalid UTF-8 string";
+    cp_inside() = 34458, "$substrCP: invalid UTF-8 string";
+    cp_too_long() = 34459, "$substrCP: invalid UTF-8 string";
     cp_length_negative() = 34454, "$substrCP: length must be a nonnegative integer.";
     cp_start_negative() = 34455, "$substrCP: the starting index must be nonnegative integer.";
 }
@@ -135,13 +141,18 @@ fn index_of_cp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<V
         return Err(index_cp_second(kind(wanted)));
     };
     let start = search_index("$indexOfCP", "starting", args.get(2), frame)?.unwrap_or(0);
+    check_characters(text)?;
     let end = search_index("$indexOfCP", "ending", args.get(3), frame)?.unwrap_or(usize::MAX);
     if text.is_empty() && wanted.is_empty() && start == 0 {
         return Ok(Some(index_value(Some(0))));
     }
     let mut places = text.find_iter(&**wanted).peekable();
-    for (index, (at, _, _)) in text.char_indices().enumerate().take(end) {
+    let mut next = 0;
+    for index in 0..end {
         meter::spend(meter::ELEMENT)?;
+        let at = next;
+        let Some(byte) = text.get(at) else { break };
+        next += character_length(*byte);
         // A position inside a character does not count, nor does one before the start.
         while places.next_if(|&place| place < at).is_some() {}
         if index >= start && places.peek() == Some(&at) {
@@ -149,6 +160,32 @@ fn index_of_cp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<V
         }
     }
     Ok(Some(index_value(None)))
+}
+
+/// Checks that a character begins wherever the one before it ends.
+fn check_characters(text: &[u8]) -> Result<()> {
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        meter::spend(meter::ELEMENT)?;
+        if is_inside_character(*byte) {
+            return Err(index_cp_invalid());
+        }
+        at += character_length(*byte);
+    }
+    Ok(())
+}
+
+/// The length of a character, by its first byte alone, as mongod counts it in any bytes.
+fn character_length(first: u8) -> usize {
+    match first.leading_ones() {
+        0 | 1 => 1,
+        length => length as usize,
+    }
+}
+
+/// Returns whether a byte is one after the first of a UTF-8 character.
+fn is_inside_character(byte: u8) -> bool {
+    byte & 0xC0 == 0x80
 }
 
 fn str_len_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -160,7 +197,10 @@ fn str_len_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
 
 fn str_len_cp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
     match args[0].eval(frame)? {
-        Some(Value::String(text)) => Ok(Some(index_value(Some(text.chars().count())))),
+        Some(Value::String(text)) => {
+            let first_bytes = text.iter().filter(|byte| !is_inside_character(**byte));
+            Ok(Some(index_value(Some(first_bytes.count()))))
+        }
         other => Err(len_cp_wrong_type(kind(other))),
     }
 }
@@ -197,7 +237,7 @@ fn parse_substr(
 
 /// Returns whether a UTF-8 character starts at `at`, or `at` is at or after the end.
 fn is_boundary(text: &[u8], at: usize) -> bool {
-    text.get(at).is_none_or(|byte| byte & 0xC0 != 0x80)
+    text.get(at).is_none_or(|byte| !is_inside_character(*byte))
 }
 
 fn substr_bytes<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -251,22 +291,32 @@ fn substr_cp<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Val
     let length = exact_i32(length).ok_or_else(|| cp_length_not_int(&print::value(length)))?;
     let length = usize::try_from(length).map_err(|_| cp_length_negative())?;
     let start = usize::try_from(start).map_err(|_| cp_start_negative())?;
-    let first = end_of(&text, start).ok_or_else(cp_invalid_before)?;
+    let first = end_of(&text, start, cp_inside_before, cp_too_long_before)?;
     let rest = text.get(first..).unwrap_or_default();
-    let length = end_of(rest, length).ok_or_else(cp_invalid)?;
-    let part = rest.get(..length).unwrap_or_default();
+    let length = end_of(rest, length, cp_inside, cp_too_long)?;
+    let part = rest.get(..length).unwrap_or(rest);
     frame.arena.string(|out| out.extend_from_slice(part)).map(Some)
 }
 
-/// The end of the first `count` characters, or of the text; `None` if one of them is invalid UTF-8.
-fn end_of(text: &[u8], count: usize) -> Option<usize> {
+/// The end of the first `count` characters, or of the text. A last character that is cut short
+/// ends after the text.
+fn end_of(
+    text: &[u8],
+    count: usize,
+    inside: fn() -> Error,
+    too_long: fn() -> Error,
+) -> Result<usize> {
     let mut end = 0;
-    for (start, after, character) in text.char_indices().take(count) {
-        let is_stand_in = character == char::REPLACEMENT_CHARACTER;
-        if is_stand_in && text.get(start..after) != Some("\u{fffd}".as_bytes()) {
-            return None;
+    for _ in 0..count {
+        let Some(first) = text.get(end) else { break };
+        if is_inside_character(*first) {
+            return Err(inside());
         }
-        end = after;
+        let length = character_length(*first);
+        if length > LONGEST_CHARACTER {
+            return Err(too_long());
+        }
+        end += length;
     }
-    Some(end)
+    Ok(end)
 }
