@@ -39,10 +39,10 @@ impl Zone {
         }
     }
 
-            Zone::Utc => 0,
     /// The zone's offset from UTC at a moment, in milliseconds.
     pub(crate) fn offset_ms(&self, moment: i64) -> i64 {
         match self {
+            Zone::Utc => 0,
             Zone::Fixed(offset) => *offset,
             Zone::Named(zone) => {
                 // The edges of the library's range have no rules, so stay a day inside. Beyond it
@@ -169,11 +169,16 @@ impl Unit {
         }
     }
 
-    /// The largest amount that `$dateAdd` accepts: roughly the span of all dates.
+    /// The largest amount that `$dateAdd` accepts: less than the days from the first date to the
+    /// last, or than that many years, each counted as 365 days.
     pub(crate) fn amount_max(self) -> i64 {
-        match self.months() {
-            Some(months) => 600_000_000 * 12 / months,
-            None => i64::MAX / self.ms().max(1),
+        const DAYS: i64 = i64::MAX.div_euclid(DAY_MS) - i64::MIN.div_euclid(DAY_MS);
+        const YEARS: i64 = DAYS / 365 + 1;
+        match (self, self.months()) {
+            (_, Some(months)) => YEARS * 12 / months - 1,
+            (Unit::Millisecond, None) => i64::MAX,
+            (Unit::Week, None) => DAYS / 7 - 1,
+            (_, None) => DAYS * (DAY_MS / self.ms()) - 1,
         }
     }
 }
@@ -208,12 +213,14 @@ fn moved_exactly(start: i64, unit: Unit, amount: i64, zone: &Zone) -> Option<i64
         let day = civil.day.min(month_length(year, month));
         return Some(zone.moment(Civil { year, month, day, ..civil }.to_ms()?));
     }
-    let delta = amount.checked_mul(unit.ms())?;
+    // The span of all dates does not fit 64 bits of milliseconds.
+    let delta = i128::from(amount) * i128::from(unit.ms());
+    let later = |start: i64| i64::try_from(i128::from(start) + delta).ok();
     match unit {
         Unit::Week | Unit::Day => {
             let local = start.checked_add(zone.offset_ms(start))?;
-            Some(zone.moment(local.checked_add(delta)?))
+            Some(zone.moment(later(local)?))
         }
-        _ => start.checked_add(delta),
+        _ => later(start),
     }
 }

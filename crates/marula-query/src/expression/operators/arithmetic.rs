@@ -1,12 +1,13 @@
 //! Arithmetic operators.
 
 use dec::Rounding;
-use marula_bson::Value;
+use marula_bson::{Decimal128, Value};
 use marula_error::{Result, errors};
 
 use super::kind;
 use crate::expression::number::{
-    DecContext, Number, Pair, decimal_remainder, decimal_with, from_dec, int_or_long, to_dec,
+    DecContext, Number, Pair, decimal_product, decimal_remainder, decimal_with, from_dec,
+    int_or_long, to_dec,
 };
 use crate::expression::{Expression, Frame, Operator};
 
@@ -101,21 +102,57 @@ fn to_date_ms(number: Number) -> Option<i64> {
 }
 
 fn multiply<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
+    let mut product = Product { exact: Some(1), double: 1.0, decimal: None };
     // As in a sum, only the product of ints must fit an int.
-    let mut product = Number::Long(1);
     let mut only_ints = true;
+    let mut only_integers = true;
     for arg in args {
         let Some(value) = super::known(arg, frame)? else {
             return Ok(Some(Value::Null));
         };
         let number = Number::of(value).ok_or_else(|| multiply_wrong_type(value.kind().alias()))?;
         only_ints &= matches!(number, Number::Int(_));
-        product = product.multiply(number);
+        only_integers &= matches!(number, Number::Int(_) | Number::Long(_));
+        product.multiply(number);
     }
     Ok(Some(match product {
-        Number::Long(product) if only_ints => int_or_long(product).into(),
-        product => product.into(),
+        Product { decimal: Some(product), .. } => product.into(),
+        Product { exact: Some(product), .. } if only_ints => int_or_long(product).into(),
+        Product { exact: Some(product), .. } if only_integers => product.into(),
+        Product { double, .. } => double.into(),
     }))
+}
+
+/// A product, in each type that its result may have.
+///
+/// As in mongod, a product of doubles is one from its first number on, so that a double after two
+/// longs is not multiplied by their exact product.
+struct Product {
+    /// The product of integers, unless one is a double or it overflows.
+    exact: Option<i64>,
+    double: f64,
+    /// The product from the first decimal on.
+    decimal: Option<Decimal128>,
+}
+
+impl Product {
+    fn multiply(&mut self, number: Number) {
+        if self.decimal.is_some() || matches!(number, Number::Decimal(_)) {
+            let before = match (self.decimal, self.exact) {
+                (Some(before), _) => Number::Decimal(before),
+                (None, Some(before)) => Number::Long(before),
+                (None, None) => Number::Double(self.double),
+            };
+            self.decimal = Some(decimal_product(before.to_decimal(), number.to_decimal()));
+            return;
+        }
+        self.double *= number.to_f64();
+        self.exact = match number {
+            Number::Int(number) => self.exact.and_then(|exact| exact.checked_mul(number.into())),
+            Number::Long(number) => self.exact.and_then(|exact| exact.checked_mul(number)),
+            Number::Double(_) | Number::Decimal(_) => None,
+        };
+    }
 }
 
 fn subtract<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {

@@ -293,9 +293,8 @@ fn to_double(input: Value<'_>) -> Option<Result<f64>> {
         Value::Int64(number) | Value::DateTime(number) => Ok(number as f64),
         Value::Decimal128(number) => {
             let double = number.to_f64();
-            let is_out =
-                double.is_infinite() && !number.is_infinite() || double == 0.0 && !number.is_zero();
-            if is_out {
+            let is_too_large = double.is_infinite() && !number.is_infinite();
+            if is_too_large || is_too_small(double) && !number.is_zero() {
                 return Some(Err(overflow(&number.to_string())));
             }
             Ok(double)
@@ -304,6 +303,12 @@ fn to_double(input: Value<'_>) -> Option<Result<f64>> {
         Value::String(text) => parse_double(&text.to_string()),
         _ => return None,
     })
+}
+
+/// Whether a double is so small that it has lost digits: mongod rejects it where it converts
+/// decimal digits. (Some 700 of them can be exact; they are rejected here, too.)
+fn is_too_small(number: f64) -> bool {
+    number.abs() < f64::MIN_POSITIVE
 }
 
 fn to_string<'a>(input: Value<'a>, frame: &Frame<'a>, no: &dyn Fn() -> Error) -> Result<Value<'a>> {
@@ -388,8 +393,11 @@ fn parse_integer(text: &str, min: i64, max: i64) -> Result<i64> {
     if digits.is_empty() {
         return Err(bad_number(text, "No digits"));
     }
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(bad_number(text, "Did not consume whole string."));
+    if let Some(end) = digits.bytes().position(|byte| !byte.is_ascii_digit()) {
+        // The digits are read before what follows them, into 64 bits without a sign.
+        let overflows = end > 0 && digits[..end].parse::<u64>().is_err();
+        let why = if overflows { "Overflow" } else { "Did not consume whole string." };
+        return Err(bad_number(text, why));
     }
     match text.parse::<i64>() {
         Ok(number) if (min..=max).contains(&number) => Ok(number),
@@ -483,7 +491,7 @@ fn parse_double(text: &str) -> Result<f64> {
     };
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
     let has_digit = mantissa.bytes().any(|byte| (b'1'..=b'9').contains(&byte));
-    if number.is_infinite() || number == 0.0 && has_digit {
+    if number.is_infinite() || is_too_small(number) && has_digit {
         return Err(bad_number(text, "Out of range"));
     }
     Ok(number)
@@ -502,6 +510,9 @@ fn parse_decimal(text: &str) -> Result<Decimal128> {
             match error {
                 marula_bson::decimal128::TextError::Malformed => {
                     "Failed to parse string to decimal"
+                }
+                marula_bson::decimal128::TextError::Underflow => {
+                    "Conversion from string to decimal would underflow"
                 }
                 _ => "Conversion from string to decimal would overflow",
             },

@@ -110,12 +110,13 @@ fn log<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
     let argument = Number::of(argument).ok_or_else(|| log_not_number(argument.kind().alias()))?;
     let base = Number::of(base).ok_or_else(|| log_base_not_number(base.kind().alias()))?;
     let is_positive = |number: Number| number.compare_zero().is_none_or(Ordering::is_gt);
-    if !(is_positive(argument) && is_positive(base)) {
+    let is_one = base.to_f64() == 1.0 && base.subtract(Number::Int(1)).is_zero();
+    if is_one || !(is_positive(argument) && is_positive(base)) {
         // The checks apply to doubles, and a decimal may be too small for a double.
         check_positive(Number::Double(argument.to_f64()), log_not_positive)?;
         check_positive(Number::Double(base.to_f64()), log_bad_base)?;
     }
-    if base.to_f64() == 1.0 && base.subtract(Number::Int(1)).is_zero() {
+    if is_one {
         return Err(log_bad_base(&base.short_text()));
     }
     if argument.is_nan() || base.is_nan() {
