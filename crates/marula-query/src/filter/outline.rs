@@ -13,7 +13,6 @@ use super::expr::internal_name;
 use super::node::{CompareOp, Node, Predicate, TypeSet};
 use super::types::code_of;
 use crate::expression::{print, short_double_text};
-use crate::geo::Unit;
 
 /// The indentation of each level.
 const INDENT: usize = 4;
@@ -131,12 +130,11 @@ impl Outline<'_> {
                 writeln!(f, "GEO raw = {{ {path}: {} }}", test.text.as_doc())
             }
             Predicate::Near(test) => {
-                let (farthest, is_angle) =
-                    (short_double_text(test.near.max), test.near.unit == Unit::Radians);
                 writeln!(
                     f,
-                    "GEONEAR  field={path} maxdist={farthest} isNearSphere={}",
-                    u8::from(is_angle)
+                    "GEONEAR  field={path} maxdist={} isNearSphere={}",
+                    short_double_text(test.near.max),
+                    u8::from(test.near.is_near_sphere)
                 )
             }
             Predicate::ElemMatchObject(filter) => {
@@ -229,6 +227,15 @@ mod tests {
         check(
             &doc! { "a": { "$near": [1, 2], "$maxDistance": 123_456_789 } },
             "GEONEAR  field=a maxdist=1.23457e+08 isNearSphere=0\n",
+        );
+        let point = doc! { "type": "Point", "coordinates": [1, 2] };
+        check(
+            &doc! { "a": { "$nearSphere": (point.as_doc()), "$maxDistance": 5 } },
+            "GEONEAR  field=a maxdist=5 isNearSphere=1\n",
+        );
+        check(
+            &doc! { "a": { "$nearSphere": { "$geometry": (point.as_doc()), "$maxDistance": 5 } } },
+            "GEONEAR  field=a maxdist=5 isNearSphere=0\n",
         );
         check(
             &doc! { "a": { "$within": { "$box": [[0, 0], [1, 1]] } } },

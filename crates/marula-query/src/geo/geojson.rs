@@ -38,6 +38,7 @@ errors! {
     polygon_invalid(reason: &str, polygon: &Value<'_>) = BadValue, "Polygon isn't valid: {reason} {polygon}";
     polygon_shares_vertices(hole: usize, parent: usize, polygon: &Value<'_>) = BadValue, "Loop {hole} shares more than one vertex with its parent loop {parent}: {polygon}";
     polygon_nested(polygon: &Value<'_>) = BadValue, "Polygon interior loops cannot be nested: {polygon}";
+    big_polygon_not_an_array() = BadValue, "Coordinates of polygon must be an array";
     big_polygon_loops(polygon: &Value<'_>) = BadValue, "Only one simple loop is allowed in a big polygon: {polygon}";
     loop_empty(ring: &Value<'_>) = BadValue, "Loop has no vertices: {ring}";
     loop_open(ring: &Value<'_>) = BadValue, "Loop is not closed: {ring}";
@@ -232,21 +233,16 @@ fn parse_line(coordinates: Option<Value<'_>>) -> Result<Line> {
 }
 
 fn parse_polygon(coordinates: Option<Value<'_>>, winding: Winding) -> Result<Polygon> {
+    if winding == Winding::Strict {
+        return parse_big_polygon(coordinates);
+    }
     let Some(shown @ Value::Array(rings)) = coordinates else { return Err(polygon_not_an_array()) };
     if rings.is_empty() {
         return Err(polygon_no_loops());
     }
-    if winding == Winding::Strict {
-        if rings.values().nth(1).is_some() {
-            return Err(big_polygon_loops(&shown));
-        }
-        let ring = rings.values().next().unwrap_or(Value::Null);
-        let vertices = parse_ring(ring)?;
-        return Polygon::strictly_wound(vertices).map_err(|reason| loop_invalid(&shown, &reason));
-    }
     let mut polygon: Option<Polygon> = None;
     for ring in rings.values() {
-        let vertices = parse_ring(ring)?;
+        let vertices = parse_ring(ring, &ring)?;
         match &mut polygon {
             None => {
                 let shell =
@@ -276,9 +272,22 @@ fn parse_polygon(coordinates: Option<Value<'_>>, winding: Winding) -> Result<Pol
     Ok(polygon)
 }
 
+/// Parses a polygon whose direction decides which side is inside: one ring.
+fn parse_big_polygon(coordinates: Option<Value<'_>>) -> Result<Polygon> {
+    let Some(shown @ Value::Array(rings)) = coordinates else {
+        return Err(big_polygon_not_an_array());
+    };
+    let mut rings = rings.values();
+    let (Some(ring), None) = (rings.next(), rings.next()) else {
+        return Err(big_polygon_loops(&shown));
+    };
+    let vertices = parse_ring(ring, &shown)?;
+    Polygon::strictly_wound(vertices).map_err(|reason| loop_invalid(&shown, &reason))
+}
+
 /// Parses a ring: its vertices without the last, which repeats the first, and without consecutive
-/// duplicates.
-fn parse_ring(ring: Value<'_>) -> Result<Vec<Point>> {
+/// duplicates. `shown` is in the error for a ring that has too few.
+fn parse_ring(ring: Value<'_>, shown: &Value<'_>) -> Result<Vec<Point>> {
     let vertices = parse_vertices(Some(ring))?;
     let (Some(first), Some(last)) = (vertices.first(), vertices.last()) else {
         return Err(loop_empty(&ring));
@@ -289,7 +298,7 @@ fn parse_ring(ring: Value<'_>) -> Result<Vec<Point>> {
     let mut vertices = erase_repeated(vertices);
     vertices.pop();
     if vertices.len() < 3 {
-        return Err(loop_short(&ring));
+        return Err(loop_short(shown));
     }
     Ok(vertices)
 }

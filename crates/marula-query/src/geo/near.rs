@@ -57,7 +57,7 @@ pub struct Near {
     pub min: f64,
     /// The maximum distance.
     pub max: f64,
-    /// Whether the operator is `$nearSphere`.
+    /// Whether the operator is `$nearSphere` with the point itself, without `$geometry`.
     pub is_near_sphere: bool,
 }
 
@@ -102,8 +102,7 @@ pub fn parse_near(operators: Doc<'_>) -> Result<Near> {
     if let Some(extra) = operators.iter().nth(1) {
         return Err(near_extra(&extra));
     }
-    let is_near_sphere = first.is_some_and(|first| first.name == "$nearSphere");
-    parse_modern(operand, is_near_sphere)
+    parse_modern(operand)
 }
 
 /// Parses a point with the distances next to it; `None` if there is no such point.
@@ -175,7 +174,7 @@ fn is_pair(value: Value<'_>) -> bool {
     }
 }
 
-fn parse_modern(operand: Doc<'_>, is_near_sphere: bool) -> Result<Near> {
+fn parse_modern(operand: Doc<'_>) -> Result<Near> {
     let mut point = None;
     let (mut min, mut max) = (0.0, f64::MAX);
     for Element { name, value } in operand {
@@ -202,7 +201,7 @@ fn parse_modern(operand: Doc<'_>, is_near_sphere: bool) -> Result<Near> {
         }
     }
     let point = point.ok_or_else(near_no_geometry)?;
-    Ok(Near { point, unit: Unit::Meters, min, max, is_near_sphere })
+    Ok(Near { point, unit: Unit::Meters, min, max, is_near_sphere: false })
 }
 
 fn parse_center(place: Value<'_>, doc: Doc<'_>) -> Result<GeoPoint> {
