@@ -606,3 +606,28 @@ def test_a_hint_of_an_index_that_does_not_serve_the_search_is_rejected(db):
                 codes = [error.code]
             assert codes == [291], name
     assert list(db.c.find()) == [{"_id": 1, "p": [1, 2]}]
+
+
+STRICT = {"type": "name", "properties": {"name": "urn:x-mongodb:crs:strictwinding:EPSG:4326"}}
+
+
+@pytest.mark.parametrize("coordinates, message", [
+    ([], "Only one simple loop is allowed in a big polygon: []"),
+    (5, "Coordinates of polygon must be an array"),
+    ([[[0, 0], [1, 0], [0, 0]]],
+     "Loop must have at least 3 different vertices: [ [ [ 0, 0 ], [ 1, 0 ], [ 0, 0 ] ] ]"),
+])
+def test_mistakes_of_a_big_polygon(c, coordinates, message):
+    polygon = {"type": "Polygon", "coordinates": coordinates, "crs": STRICT}
+    with pytest.raises(pymongo.errors.OperationFailure) as error:
+        c.find_one({"place": {"$geoWithin": {"$geometry": polygon}}})
+    assert (error.value.code, error.value.details["errmsg"]) == (2, message)
+
+
+@pytest.mark.parametrize("is_spherical", [True, False])
+def test_a_search_by_distance_without_an_index_says_whether_it_is_on_the_globe(c, is_spherical):
+    c.insert_one({"_id": 1})
+    point = {"type": "Point", "coordinates": [1, 2]}
+    near = {"near": point, "distanceField": "d", "key": "place", "spherical": is_spherical}
+    with pytest.raises(pymongo.errors.OperationFailure, match=f"isNearSphere={int(is_spherical)}"):
+        list(c.aggregate([{"$geoNear": near}]))
