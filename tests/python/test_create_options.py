@@ -118,3 +118,47 @@ def test_a_decimal_strength_of_a_collation_is_rounded(db, strength, expected):
     else:
         db.command(create)
         assert db.k.options()["collation"]["strength"] == expected
+
+
+# ---- views with names of the server's own collections
+
+RESERVED = "Cannot create a view called 'system.views': this is a reserved system namespace"
+OF_SYSTEM = "View name cannot start with 'system.', which is reserved for system namespaces"
+
+
+def refused(db, command):
+    with pytest.raises(OperationFailure) as failure:
+        db.command(command)
+    return failure.value.code, failure.value.details["errmsg"]
+
+
+@pytest.mark.parametrize("name, expected", [
+    ("system.views", RESERVED),
+    ("system.js", OF_SYSTEM),
+    ("system.profile", OF_SYSTEM),
+    ("system.users", OF_SYSTEM),
+    ("system.buckets.c", OF_SYSTEM),
+])
+def test_a_view_has_no_system_name(db, name, expected):
+    # A view named system.views stood in the list of views that are dropped with it: the drop waited for itself, and
+    # every later change of the catalogue for the drop.
+    assert refused(db, {"create": name, "viewOn": "c"}) == (73, expected)
+    # The name comes before the definition.
+    assert refused(db, {"create": name, "viewOn": name, "pipeline": [{"$geoNear": {}}]}) == (73, expected)
+    db.drop_collection("system.views")
+    assert db.list_collection_names() == []
+
+
+def test_measurements_have_no_system_name(db):
+    series = {"timeseries": {"timeField": "t"}}
+    assert refused(db, {"create": "system.views", **series}) == (
+        51070, "Modifications to system.views must take an exclusive lock")
+    code, text = refused(db, {"create": "system.js", **series})
+    assert code == 73
+    assert text == (
+        "Failed to create view on %s.system.buckets.system.js for time-series collection %s.system.js with options "
+        '{ viewOn: "system.buckets.system.js", pipeline: [ { $_internalUnpackBucket: { timeField: "t", '
+        "bucketMaxSpanSeconds: 3600 } } ] } :: caused by :: %s" % (db.name, db.name, OF_SYSTEM))
+    assert refused(db, {"create": "system.x", **series}) == (73, "Invalid system namespace: %s.system.x" % db.name)
+    # No buckets are left.
+    assert db.list_collection_names() == []

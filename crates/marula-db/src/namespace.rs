@@ -6,6 +6,8 @@ use std::fmt;
 
 use marula_error::{Result, errors};
 
+use crate::catalog::views::SYSTEM_VIEWS;
+
 /// The maximum length of a database name in bytes.
 pub const DATABASE_NAME_BYTES_MAX: usize = 63;
 /// The maximum length of `<database>.<collection>` in bytes.
@@ -18,6 +20,8 @@ errors! {
     pub leading_dot(name: &str) = InvalidNamespace, "Collection names cannot start with '.': {name}";
     invalid_collection(name: &str) = InvalidNamespace, "Invalid collection name: {name}";
     invalid_system(ns: &str) = InvalidNamespace, "Invalid system namespace: {ns}";
+    reserved_view() = InvalidNamespace, "Cannot create a view called 'system.views': this is a reserved system namespace";
+    view_of_system() = InvalidNamespace, "View name cannot start with 'system.', which is reserved for system namespaces";
     system_within(ns: &str) = BadValue, "Invalid namespace: {ns}";
     too_long(ns: &str) = InvalidNamespace, "Fully qualified namespace is too long. Namespace: {ns} Max: 255";
 }
@@ -77,6 +81,17 @@ impl Namespace {
             return Err(system_within(&self.full));
         }
         Ok(())
+    }
+
+    /// Checks the rules for views that are about to be created: none has a name of the server's own
+    /// collections, so that the collection of views is never a view itself.
+    pub fn check_creatable_view(&self) -> Result<()> {
+        self.check_creatable()?;
+        match self.collection() {
+            SYSTEM_VIEWS => Err(reserved_view()),
+            _ if self.is_system() => Err(view_of_system()),
+            _ => Ok(()),
+        }
     }
 
     /// The name of the database.
@@ -166,5 +181,14 @@ mod tests {
         check(&long, "c", Err(&format!("Invalid namespace specified '{long}.c'")));
         check("abcd", &"x".repeat(250), Ok(()));
         assert!(Namespace::new("abcd", &"x".repeat(251)).unwrap().check_creatable().is_err());
+    }
+
+    #[test]
+    fn a_view_has_no_system_name() {
+        let check = |name| Namespace::new("a", name).unwrap().check_creatable_view().is_ok();
+        assert!(check("b"));
+        for name in ["system.views", "system.js", "system.buckets.b", "system.x", "b$c"] {
+            assert!(!check(name), "{name}");
+        }
     }
 }

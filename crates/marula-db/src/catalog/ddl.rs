@@ -144,7 +144,10 @@ impl Db {
         uuid: Uuid,
         txn: &mut dyn Txn,
     ) -> Result<Collection> {
-        ns.check_creatable()?;
+        match options.view {
+            Some(_) => ns.check_creatable_view()?,
+            None => ns.check_creatable()?,
+        }
         shown::check_not_of_cluster(ns, self.engine().is_remote)?;
         check_place(ns, &uuid, &options)?;
         if let Some(known) = self.catalog().differing_in_case(ns.db()) {
@@ -198,7 +201,8 @@ impl Db {
         let mut doomed = vec![collection.clone()];
         if ns.collection() == SYSTEM_VIEWS {
             let mut all = self.catalog().collections(ns.db());
-            all.retain(|other| other.state().options.view.is_some());
+            // Older versions could create a view of this name: it is in the list already.
+            all.retain(|other| other.state().options.view.is_some() && other.namespace() != *ns);
             if all.iter().any(|other| other.state().options.time_series.is_some()) {
                 return Err(views_needed(ns));
             }

@@ -3,16 +3,20 @@
 
 use std::sync::Arc;
 
-use marula_bson::{DocBuf, Element, Value};
+use marula_bson::{Doc, DocBuf, Element, Value};
 use marula_error::{Result, errors};
 
 use super::options::CollectionOptions;
+use super::views::SYSTEM_VIEWS;
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::namespace::Namespace;
 use crate::time_series::{BUCKETS_PREFIX, TimeSeries, buckets_namespace, shown_namespace};
 
 errors! {
+    /// The collection with the definitions of views cannot be one of them.
+    views_are_locked() = 51_070, "Modifications to system.views must take an exclusive lock";
+    no_view(buckets: &Namespace, ns: &Namespace, options: &Doc<'_>, reason: &str) = InvalidNamespace, "Failed to create view on {buckets} for time-series collection {ns} with options {options} :: caused by :: {reason}";
     /// A time-series collection has no bucket collection.
     pub no_buckets(ns: &Namespace) = 6_067_201, "expected time-series buckets collection {ns} to exist";
 }
@@ -29,6 +33,7 @@ impl Db {
         }
         let view = view_options(ns, &options)?;
         let buckets = buckets_namespace(ns)?;
+        check_shown(ns, &buckets, &view)?;
         // A crash between the two entries leaves buckets without a view; they are reused here.
         match self.collection(&buckets) {
             Some(known) if known.state().options.document != options.document => {
@@ -106,6 +111,24 @@ pub fn with_time_series(document: &DocBuf, time_series: &TimeSeries) -> DocBuf {
             };
         }
     })
+}
+
+/// Checks the name of the view that shows the measurements before the buckets are created, so that
+/// an error leaves nothing.
+fn check_shown(ns: &Namespace, buckets: &Namespace, view: &CollectionOptions) -> Result<()> {
+    ns.check_creatable()?;
+    let Err(error) = ns.check_creatable_view() else { return Ok(()) };
+    if ns.collection() == SYSTEM_VIEWS {
+        return Err(views_are_locked());
+    }
+    let shown = DocBuf::build(|out| {
+        for Element { name, value } in view.document.as_doc() {
+            if name != "timeseries" {
+                out.append_raw(name, value);
+            }
+        }
+    });
+    Err(no_view(buckets, ns, &shown.as_doc(), error.message()))
 }
 
 /// The options of the view over the buckets.

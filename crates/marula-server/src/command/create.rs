@@ -363,7 +363,7 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
     match context.unit.collection(ns) {
         Some(known) if known.state().options.view.is_none() => return Err(already_exists(ns)),
         Some(_) => return Ok(()),
-        None => {}
+        None => ns.check_creatable_view()?,
     }
     let collation = match request.arg("collation") {
         Some(Value::Document(collation)) => {
