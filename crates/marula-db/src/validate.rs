@@ -7,12 +7,14 @@ use marula_bson::{Doc, directory, long};
 use marula_error::Result;
 use marula_storage::{Direction, KeyRange, Space, View};
 
+use crate::catalog::options::CollectionOptions;
 use crate::collection::{Collection, Shape};
 use crate::db::Db;
 use crate::index::entry::{self, Entry};
 use crate::index::{Index, KeyMaker, KeySet};
 use crate::keys::{self, Ident, RecordKey};
 use crate::storage_error::{ForClient, is_damage};
+use crate::validator;
 
 /// The maximum number of errors listed in a report; others are counted in `errors_omitted`.
 const ERRORS_MAX: usize = 100;
@@ -27,9 +29,12 @@ pub struct Report {
     pub records: i64,
     /// The number of malformed documents.
     pub invalid_documents: i64,
-    /// The numbers of their records, if records have numbers.
+    /// The number of documents that do not satisfy the collection's validator. They may be older
+    /// than it, so they are not errors.
+    pub non_compliant_documents: i64,
+    /// The numbers of the malformed documents' records, if records have numbers.
     pub corrupt_records: Vec<i64>,
-    /// The name and number of entries of each index.
+    /// The name and number of entries of each index, in the order of the names.
     pub keys_per_index: Vec<(String, i64)>,
     /// The errors, one line each.
     pub errors: Vec<String>,
@@ -67,6 +72,7 @@ pub fn check(
     drop(shared);
     let mut check = Check {
         collection,
+        options: &state.options,
         snapshot: &*snapshot,
         report: Report::default(),
         indexes: state.indexes.iter().map(|index| CheckedIndex::new(index)).collect(),
@@ -81,12 +87,15 @@ pub fn check(
     if have_all {
         check.counters()?;
     }
-    Ok(check.report)
+    let mut report = check.report;
+    report.keys_per_index.sort();
+    Ok(report)
 }
 
 /// A check in progress.
 struct Check<'c> {
     collection: &'c Collection,
+    options: &'c CollectionOptions,
     snapshot: &'c dyn View,
     report: Report,
     indexes: Vec<CheckedIndex<'c>>,
@@ -135,6 +144,9 @@ impl Check<'_> {
             }
             self.report.error(format!("record {record:?} is malformed: {malformed}"));
             return Ok(());
+        }
+        if !validator::is_compliant(self.options, doc) {
+            self.report.non_compliant_documents += 1;
         }
         if !directory::is_sound(doc) {
             self.report.error(format!("the directory of record {record:?} is wrong"));

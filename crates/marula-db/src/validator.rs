@@ -55,6 +55,14 @@ pub fn check_validator(
     Err(document_failed().with_fields(fields.as_doc().elements_bytes().to_vec()))
 }
 
+/// Returns whether a stored document satisfies the validator, unless that is off.
+pub fn is_compliant(options: &CollectionOptions, doc: Doc<'_>) -> bool {
+    match &options.validator {
+        Some(validator) => validator.level == ValidationLevel::Off || holds(validator, doc),
+        None => true,
+    }
+}
+
 /// Returns whether the document matches. Conditions are evaluated in text order: an expression that
 /// fails before the result is decided fails the validation.
 fn holds(validator: &Validator, doc: Doc<'_>) -> bool {

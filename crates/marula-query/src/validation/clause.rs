@@ -69,6 +69,8 @@ enum LooksAt {
     Arrays,
     /// As `Elements`, with the types in the report too.
     Types,
+    /// As `Elements`, of which only geometries can pass the test.
+    Geometries,
 }
 
 const NUMBERS: &[Type] = &[Type::Decimal128, Type::Double, Type::Int32, Type::Int64];
@@ -77,6 +79,7 @@ const TEXTS: &[Type] = &[Type::Regex, Type::String, Type::Symbol];
 const COMPARISON: [&str; 2] = ["comparison failed", "comparison succeeded"];
 const LIST: [&str; 2] = ["no matching value found in array", "matching value found in array"];
 const EXISTENCE: [&str; 2] = ["path does not exist", "path does exist"];
+const NO_GEOMETRY: &str = "could not find a valid geometry at the given path";
 const BITWISE: [&str; 2] =
     ["bitwise operator failed to match", "bitwise operator matched successfully"];
 
@@ -144,16 +147,16 @@ static ROWS: &[ClauseRow] = &[
             "none of the considered geometries were contained within the expression’s geometry",
             "at least one of considered geometries was contained within the expression’s geometry",
         ],
-        LooksAt::Elements,
+        LooksAt::Geometries,
         &[],
     ),
     row(
         "$geoIntersects",
         [
             "none of the considered geometries intersected the expression’s geometry",
-            "at least one of the considered geometries intersected the expression’s geometry",
+            "at least one of considered geometries intersected the expression’s geometry",
         ],
-        LooksAt::Elements,
+        LooksAt::Geometries,
         &[],
     ),
 ];
@@ -416,11 +419,22 @@ impl Report<'_> {
             considered.write_values(self, out);
             return;
         }
+        let reason = match row.looks_at {
+            LooksAt::Geometries if !considered.has_geometry(self.field_of(leaf)) => NO_GEOMETRY,
+            _ => reason,
+        };
         out.append("reason", reason);
         considered.write_values(self, out);
         if row.looks_at == LooksAt::Types {
             considered.write_types(out);
         }
+    }
+
+    /// The document's field that is named as the whole path. An array of two numbers is a point,
+    /// but as a value of the path only its elements are considered; mongod looks at this field, too.
+    fn field_of(&self, leaf: &Leaf) -> Option<RawValue<'_>> {
+        let condition = leaf.written.as_doc().into_iter().next()?;
+        self.doc.get_raw(condition.name.as_bytes())
     }
 
     fn expr(&mut self, name: &str, leaf: &Leaf, inverted: bool, out: &mut DocWriter<'_>) {

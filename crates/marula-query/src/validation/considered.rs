@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use marula_bson::{Doc, DocWriter, FieldPath, RawValue, Type};
 
 use super::Report;
+use crate::geo;
 
 /// The values at a path.
 pub(super) struct Considered<'a> {
@@ -41,6 +42,12 @@ impl<'a> Considered<'a> {
     /// Returns whether a value has one of the types.
     pub(super) fn has_type(&self, kinds: &[Type]) -> bool {
         self.values.iter().any(|value| kinds.contains(&value.kind()))
+    }
+
+    /// Returns whether a value is a geometry, or `field`, an array as a whole.
+    pub(super) fn has_geometry(&self, field: Option<RawValue<'_>>) -> bool {
+        let is_geometry = |value: &RawValue<'_>| geo::parse_stored("", value.get()).is_ok();
+        self.values.iter().any(is_geometry) || field.as_ref().is_some_and(is_geometry)
     }
 
     /// Writes the values: one as `consideredValue`, several as `consideredValues`.

@@ -12,9 +12,21 @@ use crate::time_series;
 errors! {
     no_collection(ns: &Namespace) = NamespaceNotFound, "Collection '{ns}' does not exist to validate.";
     view() = CommandNotSupportedOnView, "Cannot validate a view";
-    full_in_background() = InvalidOptions, "Running the validate command with both {{ background: true }} and {{ full: true }} is not supported.";
+    not_together(first: &str, second: &str) = InvalidOptions, "Running the validate command with both {{ {first}: true }} and {{ {second}: true }} is not supported.";
+    not_with_metadata() = InvalidOptions, "Running the validate command with {{ metadata: true }} is not supported with any other options";
     repair_in_set() = InvalidOptions, "Running the validate command with {{ repair: true }} can only be performed in standalone mode.";
 }
+
+/// The options that exclude each other, in the order of the errors.
+const APART: &[[&str; 2]] = &[
+    ["background", "full"],
+    ["background", "enforceFastCount"],
+    ["background", "repair"],
+    ["enforceFastCount", "repair"],
+];
+
+/// The warning in the reply if documents do not satisfy the collection's validator.
+const NON_COMPLIANT: &str = "Detected one or more documents not compliant with the collection's schema. Check logs for log id 5363500.";
 
 /// The advice in the reply if the collection is not valid.
 const ADVICE: &str = "A corrupt namespace has been detected. See http://dochub.mongodb.org/core/data-recovery for recovery steps.";
@@ -38,11 +50,16 @@ fn run(
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
     let ns = time_series::data_namespace(&context.server.db, &ns)?;
-    if request.flag("background") && request.flag("full") {
-        return Err(full_in_background());
+    let both = |[first, second]: &&[&str; 2]| request.flag(first) && request.flag(second);
+    if let Some([first, second]) = APART.iter().find(both) {
+        return Err(not_together(first, second));
     }
     if request.flag("repair") && context.server.options.repl_set.is_some() {
         return Err(repair_in_set());
+    }
+    let others = ["full", "repair", "background", "enforceFastCount"];
+    if request.flag("metadata") && others.into_iter().any(|option| request.flag(option)) {
+        return Err(not_with_metadata());
     }
     let db = &context.server.db;
     let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
@@ -57,7 +74,7 @@ fn run(
     if !request.flag("metadata") {
         // Each count is an int, or a long if an int is too small.
         reply.append("nInvalidDocuments", Value::whole(report.invalid_documents));
-        reply.append("nNonCompliantDocuments", 0);
+        reply.append("nNonCompliantDocuments", Value::whole(report.non_compliant_documents));
         reply.append("nrecords", Value::whole(report.records));
         reply.append("nIndexes", number(i64::try_from(report.keys_per_index.len()).unwrap_or(0)));
         let mut keys = reply.begin_doc("keysPerIndex");
@@ -82,7 +99,12 @@ fn run(
         }
     }
     reply.append("repaired", false);
-    reply.begin_array("warnings").finish();
+    let mut warnings = reply.begin_array("warnings");
+    if report.non_compliant_documents > 0 && !request.flag("metadata") {
+        tracing::warn!(target: "STORAGE", id = 5_363_500, namespace = %ns, documents = report.non_compliant_documents, "Document is not compliant with the collection's schema");
+        warnings.push(NON_COMPLIANT);
+    }
+    drop(warnings);
     let mut errors = reply.begin_array("errors");
     for error in &report.errors {
         errors.push(error.as_str());
