@@ -147,3 +147,20 @@ def test_a_search_by_distance_is_planned_without_a_projection(db, c):
     db.c.drop_indexes()
     search = {"$geoNear": {"near": [0, 0], "distanceField": "d", "key": "p"}}
     assert "\nProj: {}\n" in answer(db, aggregate(search, {"$project": {"a": 1}}))
+
+
+@pytest.mark.parametrize("command", [
+    find(showRecordId=True),
+    find(showRecordId=True, filter={"_id": "abcdef"}),
+    find(showRecordId=True, filter={"a": 1}),
+    find(projection={"r": {"$meta": "recordId"}}),
+    {"aggregate": "c", "pipeline": [{"$match": {"a": 1}}, {"$project": {"r": {"$meta": "recordId"}}}], "cursor": {}},
+])
+def test_a_record_of_a_clustered_collection_has_its_key_as_its_id(db, command):
+    # The key of a text of six bytes is as long as a number of a record, and is no number.
+    db.command("create", "c", clusteredIndex={"key": {"_id": 1}, "unique": True})
+    db.c.create_index("a")
+    db.c.insert_one({"_id": "abcdef", "a": 1})
+    [found] = answer(db, command)
+    shown = found.get("$recordId", found.get("r"))
+    assert shown == b"\x3cabcdef\x00"

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use marula_bson::{ArrayWriter, Doc, DocBuf, DocWriter, FieldPath, Type, Value};
+use marula_bson::{ArrayWriter, Binary, Doc, DocBuf, DocWriter, FieldPath, Type, Value};
+use marula_db::Shape;
 use marula_db::index::entry;
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution, Found};
@@ -163,6 +164,7 @@ impl FindDocuments {
             sort: sort.as_ref(),
             return_key: self.return_key,
             show_record_id: self.show_record_id,
+            shape: execution.collection().shape(),
             scratch,
         });
         let mut room = match self.is_single_batch {
@@ -207,6 +209,8 @@ struct Shown<'s> {
     sort: Option<&'s SortPattern>,
     return_key: bool,
     show_record_id: bool,
+    /// The form of the collection's record ids.
+    shape: Shape,
     scratch: &'s mut Vec<u8>,
 }
 
@@ -214,7 +218,7 @@ impl Shown<'_> {
     /// Returns the bytes that the reply has for a document.
     fn write(&mut self, found: Found<'_>) -> Result<&[u8]> {
         self.scratch.clear();
-        let record_id = record_id(found.record);
+        let record_id = record_id(self.shape, found.record);
         if self.return_key {
             self.write_key(found);
             self.add_sort_key(found)?;
@@ -310,6 +314,12 @@ impl Shown<'_> {
     }
 }
 
-pub(crate) fn record_id(record: &[u8]) -> Option<i64> {
-    record.try_into().ok().map(i64::from_be_bytes)
+/// The record id as clients see it: a number, or the key of a clustered collection as binary data.
+/// `None` if the document does not come from a record.
+pub(crate) fn record_id(shape: Shape, record: &[u8]) -> Option<Value<'_>> {
+    match shape {
+        Shape::RecordId => record.try_into().ok().map(i64::from_be_bytes).map(Value::Int64),
+        Shape::Clustered if record.is_empty() => None,
+        Shape::Clustered => Some(Value::Binary(Binary { subtype: 0, bytes: record })),
+    }
 }

@@ -18,7 +18,7 @@ pub struct Known {
     /// The index entry that led to the document, with field names.
     pub index_key: Option<DocBuf>,
     /// The record id, as far as the query's own projection shows it.
-    pub record_id: Option<i64>,
+    pub record_id: Option<ValueBuf>,
     /// The values that the query sorted by, an array; it is empty if the query has no order.
     pub sort_key: Option<DocBuf>,
     /// For a measurement of ordered buckets, the time that neither it nor any later one is ahead
@@ -34,7 +34,7 @@ impl Known {
             geo_near_distance: self.nearest.as_ref().map(|(distance, _)| *distance),
             geo_near_point: self.nearest.as_ref().map(|(_, place)| place.get()),
             index_key: self.index_key.as_ref().map(DocBuf::as_doc),
-            record_id: self.record_id,
+            record_id: self.record_id.as_ref().map(ValueBuf::get),
             sort_key: self.sort_key.as_ref().map(|key| Value::Array(key.as_doc())),
             ..Metadata::default()
         }
@@ -58,8 +58,8 @@ impl Known {
             if let Some(key) = &self.index_key {
                 out.append("key", key);
             }
-            if let Some(id) = self.record_id {
-                out.append("record", id);
+            if let Some(id) = &self.record_id {
+                out.append_raw("record", id.as_raw());
             }
             if let Some(key) = &self.sort_key {
                 out.append("sorted", Value::Array(key.as_doc()));
@@ -77,7 +77,7 @@ impl Known {
             text_score: doc.get("score").and_then(|score| score.as_f64()),
             nearest: distance.zip(doc.get("place").map(|place| place.to_buf())),
             index_key: doc.get("key").and_then(|key| key.as_doc()).map(|key| key.to_buf()),
-            record_id: doc.get("record").and_then(|id| id.as_exact_i64()),
+            record_id: doc.get("record").map(|id| id.to_buf()),
             sort_key: doc.get("sorted").and_then(|key| key.as_array()).map(|key| key.to_buf()),
             bound_ms: None,
         })

@@ -98,6 +98,7 @@ impl CollectionSource {
             Ahead::Batch => (READ_AHEAD_BYTES, self.surroundings.room.load(Ordering::Relaxed)),
         };
         let (search, fields) = (&self.search, &self.fields);
+        let shape = self.execution.collection().shape();
         let surroundings = &self.surroundings;
         let work = surroundings.host.work();
         let end = self.execution.run(
@@ -117,7 +118,8 @@ impl CollectionSource {
                         Some(DocBuf::trusted(key))
                     });
                 let index_key = index_key.or_else(|| found.key.map(Doc::to_buf));
-                let record_id = record_id(found.record).filter(|_| wants.record_id);
+                let record_id = record_id(shape, found.record).filter(|_| wants.record_id);
+                let record_id = record_id.map(|id| id.to_buf());
                 let text_score = found.score;
                 let sort_key = match (wants.sort_key, &sort) {
                     (true, Some(sort)) => {

@@ -59,8 +59,8 @@ pub struct Metadata<'a> {
     pub sort_key: Option<Value<'a>>,
     /// The index entry that led to the document, with field names.
     pub index_key: Option<Doc<'a>>,
-    /// The record id.
-    pub record_id: Option<i64>,
+    /// The record id: a number, or the bytes of a clustered collection's key.
+    pub record_id: Option<Value<'a>>,
     /// A random number for each document.
     pub rand_val: Option<f64>,
     /// The distance that `$geoNear` measured.
@@ -77,7 +77,7 @@ impl<'a> Metadata<'a> {
             text_score: self.text_score,
             nearest: nearest.map(|(distance, place)| (distance, place.to_buf())),
             index_key: self.index_key.map(|key| key.to_buf()),
-            record_id: self.record_id,
+            record_id: self.record_id.map(|id| id.to_buf()),
             sort_key: self.sort_key.and_then(|key| key.as_array()).map(|key| key.to_buf()),
             bound_ms: None,
         };
@@ -91,7 +91,7 @@ impl<'a> Metadata<'a> {
             Meta::RandVal => self.rand_val.map(Value::Double),
             Meta::GeoNearDistance => self.geo_near_distance.map(Value::Double),
             Meta::GeoNearPoint => self.geo_near_point,
-            Meta::RecordId => self.record_id.map(Value::Int64),
+            Meta::RecordId => self.record_id,
             Meta::IndexKey => self.index_key.map(Value::Document),
             Meta::SortKey => self.sort_key,
             Meta::SearchScore
