@@ -479,3 +479,30 @@ def test_months_of_densify_continue_from_a_day_before_the_bounds(c):
     densify = {"field": "t", "partitionByFields": ["p"], "range": {"step": 1, "unit": "month", "bounds": bounds}}
     found = [doc["t"] for doc in c.aggregate([{"$densify": densify}])]
     assert found == [at(2020, 1, 30), at(2020, 2, 29), at(2020, 3, 29), at(2020, 4, 29)]
+
+
+def uses(c):
+    return {stats["name"]: stats["accesses"]["ops"] for stats in c.aggregate([{"$indexStats": {}}])}
+
+
+@pytest.mark.parametrize("query", [{"a": None}, {"$or": [{"a": 1, "b": 1}, {"a": 2, "c": 1}]}])
+def test_a_plan_that_scans_an_index_twice_uses_it_once(c, query):
+    c.create_index("a")
+    c.insert_one({"a": 1, "b": 1})
+    c.count_documents(query)
+    assert uses(c) == {"_id_": 0, "a_1": 1}
+
+
+def test_indexes_of_measurements_are_shown_as_the_clients_own(db):
+    db.create_collection("c", timeseries={"timeField": "t", "metaField": "m"})
+    db.c.create_index([("m", 1), ("t", -1)], name="first")
+    db.c.create_index("a.b", name="second", hidden=True)
+    for collection in (db.c, db.create_collection("v", viewOn="c", pipeline=[])):
+        first, second = sorted(collection.aggregate([{"$indexStats": {}}]), key=lambda stats: stats["name"])
+        assert list(first) == ["name", "host", "accesses", "spec", "key"]
+        assert first["key"] == first["spec"]["key"] == {"m": 1, "t": -1}
+        assert second["key"] == second["spec"]["key"] == {"a.b": 1}
+        assert second["spec"]["hidden"] is True and "originalSpec" not in second["spec"]
+    # The buckets have their own.
+    [raw] = db["system.buckets.c"].aggregate([{"$indexStats": {}}, {"$match": {"name": "second"}}])
+    assert raw["key"] == {"control.min.a.b": 1, "control.max.a.b": 1}

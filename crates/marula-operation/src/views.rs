@@ -390,7 +390,7 @@ pub struct Resolved {
     pub pipelines: Vec<DocBuf>,
     /// Whether the lowest pipeline makes the measurements of a time-series collection of its
     /// buckets.
-    unpacks: bool,
+    pub(crate) unpacks: bool,
 }
 
 impl Resolved {

@@ -24,7 +24,7 @@ use super::random_documents::Chosen;
 use super::world::Surroundings;
 use crate::aggregate::check_in_transaction;
 use crate::args;
-use crate::time_series::index::key_of_buckets;
+use crate::time_series::index::{self, key_of_buckets};
 use crate::views;
 
 /// A started pipeline.
@@ -80,12 +80,17 @@ fn start_resolved(
     let pipeline = pipeline.rearranged(&surroundings.context);
     let pipeline = over_buckets(pipeline, &surroundings.context)?;
     if let Some(report) = front_report(&pipeline) {
-        let subject = match report.needs_collection() && !report.is_of_namespace() {
-            true => views::resolve(surroundings.host.db(), ns.clone())?.ns,
-            false => ns.clone(),
-        };
+        let (subject, of_measurements) =
+            match report.needs_collection() && !report.is_of_namespace() {
+                true => {
+                    let below = views::resolve(surroundings.host.db(), ns.clone())?;
+                    (below.ns, below.unpacks && matches!(report, Report::IndexStats))
+                }
+                false => (ns.clone(), false),
+            };
         let input = Reported {
             wanted: Some((subject, report.clone())),
+            of_measurements,
             surroundings: surroundings.clone(),
             documents: Documents::new(Vec::new()),
         };
@@ -248,6 +253,8 @@ fn plan_front(
 struct Reported {
     /// The subject; taken with the first pull.
     wanted: Option<(Namespace, Report)>,
+    /// Whether the indexes of buckets are shown as those of the measurements.
+    of_measurements: bool,
     surroundings: Arc<Surroundings>,
     documents: Documents,
 }
@@ -256,7 +263,14 @@ impl Source for Reported {
     fn pull(&mut self) -> Result<Step> {
         if let Some((ns, wanted)) = self.wanted.take() {
             let Surroundings { host, context, .. } = &*self.surroundings;
-            let documents = host.report(&ns, &wanted, context.now_ms)?;
+            let mut documents = host.report(&ns, &wanted, context.now_ms)?;
+            if self.of_measurements
+                && let Some(buckets) = host.db().collection(&ns)
+                && let Some(options) = &buckets.state().options.time_series
+            {
+                let shown = |stats: &DocBuf| index::shown_stats(options, stats.as_doc());
+                documents = documents.iter().filter_map(shown).collect();
+            }
             self.documents = Documents::new(documents);
         }
         self.documents.advance()

@@ -231,6 +231,27 @@ pub fn shown(options: &TimeSeries, spec: Doc<'_>) -> Option<DocBuf> {
     }))
 }
 
+/// Returns a document of `$indexStats` about the buckets' index as a client of the measurements
+/// sees it; `None` if the index is on no field of theirs.
+pub fn shown_stats(options: &TimeSeries, stats: Doc<'_>) -> Option<DocBuf> {
+    let spec = shown(options, stats.get("spec")?.as_doc()?)?;
+    let key = spec.as_doc().get_raw("key".as_bytes())?;
+    Some(DocBuf::build(|out| {
+        for Element { name, value } in stats {
+            match &**name {
+                b"key" => {}
+                b"spec" => {
+                    out.append(name, &spec);
+                }
+                _ => {
+                    out.append_raw(name, value);
+                }
+            }
+        }
+        out.append_raw("key", key);
+    }))
+}
+
 fn append_partial<'w, 'b>(
     out: &'w mut DocWriter<'b>,
     partial: Option<Doc<'_>>,

@@ -406,11 +406,23 @@ impl Execution {
         if std::mem::replace(&mut self.is_noted, true) {
             return;
         }
+        // A plan may scan an index several times, which is one use. Most plans have one index.
+        let (mut first, mut others) = (None::<&Arc<Index>>, Vec::new());
+        let mut note = |index| {
+            if first.iter().chain(&others).any(|noted| Arc::ptr_eq(noted, index)) {
+                return;
+            }
+            index.note_use();
+            match first {
+                None => first = Some(index),
+                Some(_) => others.push(index),
+            }
+        };
         self.plan.root.walk(&mut |stage| match stage {
             Stage::Collscan(scan) if scan.records.is_none() => self.collection.note_scan(),
             Stage::IdHack(_) => self.collection.note_id_use(),
-            Stage::Ixscan(scan) => scan.index.note_use(),
-            Stage::GeoNear(search) => search.index.note_use(),
+            Stage::Ixscan(scan) => note(&scan.index),
+            Stage::GeoNear(search) => note(&search.index),
             _ => {}
         });
     }
