@@ -162,3 +162,22 @@ def test_measurements_have_no_system_name(db):
     assert refused(db, {"create": "system.x", **series}) == (73, "Invalid system namespace: %s.system.x" % db.name)
     # No buckets are left.
     assert db.list_collection_names() == []
+
+
+# ---- large numbers
+
+
+def test_a_collection_of_more_than_a_petabyte_is_refused(db):
+    db.c.insert_one({})
+    expected = (2, "size cannot exceed 1 PB")
+    assert refused(db, {"convertToCapped": "c", "size": Int64(2**50 + 1)}) == expected
+    assert refused(db, {"cloneCollectionAsCapped": "c", "toCollection": "d", "size": Int64(2**50 + 1)}) == expected
+
+
+@pytest.mark.parametrize("scale", [Int64(2**31), 1e10, 1e300, Decimal128("1E+10")])
+def test_a_scale_is_at_most_the_largest_int(db, scale):
+    assert db.command("collStats", "c", scale=scale)["scaleFactor"] == 2**31 - 1
+    db.c.insert_one({})
+    assert db.command("collStats", "c", scale=scale)["scaleFactor"] == 2**31 - 1
+    [stats] = db.c.aggregate([{"$collStats": {"storageStats": {"scale": scale}}}])
+    assert stats["storageStats"]["scaleFactor"] == 2**31 - 1

@@ -294,3 +294,26 @@ def test_an_index_of_the_same_name_is_looked_at_first(db, key, options, code):
     with pytest.raises(OperationFailure) as failure:
         db.c.create_index(key, **options)
     assert failure.value.code == code
+
+
+def test_unknown_options_are_not_ignored_on_measurements(db):
+    db.create_collection("series", timeseries={"timeField": "t"})
+    spec = SON([("key", {"a": 1}), ("name", "n"), ("foo", 1)])
+    code, text = refuse(db.series, spec, ignoreUnknownIndexOptions=True)
+    assert code == 197
+    assert "The field 'foo' is not valid for an index specification" in text
+    db.command("createIndexes", "plain", indexes=[spec], ignoreUnknownIndexOptions=True)
+
+
+@pytest.mark.parametrize("version", [2, 2.0])
+def test_a_version_of_a_geo_index_on_measurements_is_shown_as_it_was_given(db, version):
+    db.create_collection("series", timeseries={"timeField": "t"})
+    code, text = refuse(db.series, {"key": {"g": "2dsphere"}, "name": "n", "2dsphereIndexVersion": version})
+    assert code == 67
+    assert "2dsphereIndexVersion : 2dsphereIndexVersion: %s }, only versions: [3] are supported" % version in text
+
+
+def test_two_ways_to_list_builds_exclude_each_other(db):
+    code, text = mistake(db, {"listIndexes": "c", "includeBuildUUIDs": True, "includeIndexBuildInfo": True})
+    assert code == 72
+    assert text == "The includeBuildUUIDs flag and includeBuildIndexInfo flag cannot both be set to true"

@@ -26,7 +26,7 @@ pub struct Wording<'a> {
     pub batch_size: Option<u64>,
     /// Whether the cursor stays open after the last document.
     pub is_tailable: bool,
-    /// The number of wanted documents, if the query does not contain it.
+    /// The number of wanted documents, if the query has no limit or a larger one.
     pub limit: Option<u64>,
     /// For a pipeline, the fields that its stages need; only messages use it.
     pub needs: Option<&'a dyn Fn() -> DocBuf>,

@@ -24,7 +24,7 @@ pub fn description(ns: &Namespace, query: &Query, wording: &Wording<'_>) -> Stri
     let mut text = format!("error processing query: ns={ns}");
     let counts = [
         ("batchSize", wording.batch_size),
-        ("limit", query.limit.or(wording.limit)),
+        ("limit", wording.limit.or(query.limit)),
         ("skip", Some(query.skip).filter(|&skip| skip > 0)),
     ];
     for (name, count) in counts {

@@ -23,6 +23,7 @@ errors! {
     pub capped_without_size() = InvalidOptions, "the 'size' field is required when 'capped' is true";
     /// Encryption keywords in a validator whose level or action lets invalid documents pass.
     encryption_not_allowed() = QueryFeatureNotAllowed, "Encryption-related validator keywords are not allowed in this context";
+    capped_size_too_large() = BadValue, "size cannot exceed 1 PB";
     capped_size_range(field: &str) = BadValue, "BSON field 'create.{field}' value must be within the range of a capped collection";
 }
 
@@ -178,8 +179,10 @@ fn parse_capped(options: Doc<'_>) -> Result<Option<Capped>> {
     let Some(size) = number("size") else { return Err(capped_without_size()) };
     #[allow(clippy::cast_possible_truncation)]
     let (size, max) = (size as i64, number("max").map(|max| max as i64));
-    if !(1..=CAPPED_BYTES_MAX).contains(&size) {
-        return Err(capped_size_range("size"));
+    match size {
+        ..1 => return Err(capped_size_range("size")),
+        1..=CAPPED_BYTES_MAX => {}
+        _ => return Err(capped_size_too_large()),
     }
     let rounded = (size + CAPPED_BYTES_STEP - 1) / CAPPED_BYTES_STEP * CAPPED_BYTES_STEP;
     Ok(Some(Capped { size_bytes_max: rounded, documents_max: max.filter(|&max| max > 0) }))

@@ -23,7 +23,7 @@ errors! {
     unsupported_ttl(kind: &str) = CannotCreateIndex, "Index type '{kind}' cannot be a TTL index";
     text_collation(collation: &Doc<'_>) = CannotCreateIndex, "Index type 'text' does not support collation: {collation}";
     sphere_version(version: &Value<'_>) = CannotCreateIndex, "unsupported geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [1,2,3] are supported";
-    bucket_version(version: i32) = CannotCreateIndex, "unsupported geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [3] are supported";
+    bucket_version(version: &Value<'_>) = CannotCreateIndex, "unsupported geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [3] are supported";
     sphere_version_invalid(version: &Value<'_>) = CannotCreateIndex, "Invalid value for geo index version {{ 2dsphereIndexVersion : 2dsphereIndexVersion: {version} }}, only versions: [1,2,3] are supported";
     sphere_version_fraction(version: &Value<'_>) = BadValue, "Expected field \"2dsphereIndexVersion\" to have a value exactly representable as a 64-bit integer, but found 2dsphereIndexVersion: {version}";
     flat_collation(collation: &Doc<'_>) = CannotCreateIndex, "Index type '2d' does not support collation: {collation}";
@@ -137,7 +137,10 @@ impl IndexKind {
                 IndexKind::Places(Geography::Sphere { version, coarsest: coarsest(spec) })
             }
             Plugin::SphereOfBuckets => match version_of_sphere(spec)? {
-                version @ 1..=2 => return Err(bucket_version(version)),
+                1..=2 => {
+                    let given = spec.get("2dsphereIndexVersion").unwrap_or(Value::Null);
+                    return Err(bucket_version(&given));
+                }
                 _ => IndexKind::Places(Geography::SphereOfBuckets),
             },
         };

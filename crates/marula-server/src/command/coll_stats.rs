@@ -46,6 +46,9 @@ fn run(
     Ok(Outcome::Done)
 }
 
+/// The largest scale: mongod reads a larger one as this.
+const SCALE_MAX: i64 = i32::MAX as i64;
+
 fn scale(request: &Request<'_>) -> Result<i64> {
     let Some(scale) = request.arg("scale").and_then(|scale: Value<'_>| scale.as_f64()) else {
         return Ok(1);
@@ -75,6 +78,7 @@ fn write_storage(bytes: i64, out: &mut DocWriter<'_>) {
 }
 
 fn write_absent(scale: i64, out: &mut DocWriter<'_>) {
+    let scale = scale.min(SCALE_MAX);
     for name in
         ["size", "count", "numOrphanDocs", "storageSize", "totalSize", "nindexes", "totalIndexSize"]
     {
@@ -92,6 +96,7 @@ pub(crate) fn write_present(
     scale: i64,
     out: &mut DocWriter<'_>,
 ) -> Result<()> {
+    let scale = scale.min(SCALE_MAX);
     let state = collection.state();
     let (count, size) = (collection.count(), collection.size_bytes());
     out.append("size", Value::whole(size / scale));

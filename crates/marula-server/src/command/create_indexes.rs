@@ -284,7 +284,8 @@ fn specs(
             .filter(|_| !is_of_measurements)
             .and_then(|options| options.clustered.as_ref())
             .map(|clustered| clustered.as_doc()),
-        ignores_unknown: request.flag("ignoreUnknownIndexOptions"),
+        // mongod reads the specifications of an index on measurements without the flag.
+        ignores_unknown: !is_of_measurements && request.flag("ignoreUnknownIndexOptions"),
         version,
     };
     let mut specs = Vec::with_capacity(documents.len());

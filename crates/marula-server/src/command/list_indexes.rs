@@ -13,6 +13,7 @@ use crate::listing;
 use crate::request::Request;
 
 errors! {
+    not_together() = InvalidOptions, "The includeBuildUUIDs flag and includeBuildIndexInfo flag cannot both be set to true";
     no_collection(ns: &Namespace) = NamespaceNotFound, "ns does not exist: {ns}";
 }
 
@@ -43,6 +44,9 @@ fn run(
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
     let ns = request.namespace()?;
+    if request.flag("includeBuildUUIDs") && request.flag("includeIndexBuildInfo") {
+        return Err(not_together());
+    }
     let collection = context.server.db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
     let buckets = context.server.db.buckets_of(&collection)?;
     let is_shown = buckets.is_some();
