@@ -442,3 +442,13 @@ def test_geo_near_of_measurements_is_explained(places):
     shown = places.database.command("explain", {"aggregate": "m", "pipeline": [near()], "cursor": {}}, verbosity="executionStats")
     names = [next(iter(stage)) for stage in shown["stages"]]
     assert names == ["$cursor", "$_internalUnpackBucket", "$_internalComputeGeoNearDistance", "$sort"]
+
+
+@pytest.mark.parametrize("scale", [1, 10, 1024])
+def test_the_average_size_of_buckets_is_not_scaled(db, scale):
+    db.create_collection("c", timeseries={"timeField": "t"})
+    db.c.insert_one({"t": datetime(2020, 1, 1)})
+    bytes_in_all = db.command("collStats", "c")["size"]
+    stats = db.command("collStats", "c", scale=scale)
+    assert stats["size"] == bytes_in_all // scale
+    assert stats["timeseries"]["avgBucketSize"] == bytes_in_all

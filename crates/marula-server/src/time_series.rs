@@ -232,7 +232,7 @@ pub(crate) fn shown_bucket_options(buckets: &Collection) -> DocBuf {
 }
 
 /// Writes the section `timeseries` of `collStats`.
-pub(crate) fn write_statistics(buckets: &Collection, scale: i64, out: &mut DocWriter<'_>) {
+pub(crate) fn write_statistics(buckets: &Collection, out: &mut DocWriter<'_>) {
     let counters = &buckets.open_buckets().counters;
     let of = |counter: &std::sync::atomic::AtomicI64| counter.load(Ordering::Relaxed);
     let mut section = out.begin_doc("timeseries");
@@ -244,7 +244,7 @@ pub(crate) fn write_statistics(buckets: &Collection, scale: i64, out: &mut DocWr
     };
     append("bucketCount", count);
     if count > 0 {
-        append("avgBucketSize", size / count / scale);
+        append("avgBucketSize", size / count);
     }
     let (inserts, updates) = (of(&counters.bucket_inserts), of(&counters.bucket_updates));
     let (commits, measurements) = (inserts + updates, of(&counters.measurements));

@@ -101,7 +101,7 @@ pub(crate) fn write_present(
     let (count, size) = (collection.count(), collection.size_bytes());
     out.append("size", Value::whole(size / scale));
     if state.options.time_series.is_some() {
-        time_series::write_statistics(collection, scale, out);
+        time_series::write_statistics(collection, out);
     } else {
         out.append("count", Value::whole(count));
         if count > 0 {
