@@ -147,11 +147,18 @@ def test_a_privilege_covers_what_it_names(user):
                      [{"$unionWith": {"coll": "c", "pipeline": [lookup]}}],
                      [{"$graphLookup": {"from": "e", "startWith": "$a", "connectFromField": "a",
                                         "connectToField": "b", "as": "x"}}],
-                     [{"$out": "o"}], [{"$merge": "c"}], [{"$merge": {"into": {"db": "f", "coll": "o"}}}]):
+                     [{"$out": "o"}], [{"$merge": "c"}], [{"$merge": {"into": {"db": "f", "coll": "o"}}}],
+                     [{"$merge": {"into": {"db": "", "coll": "o"}}}]):
         assert refused(d, {"aggregate": "c", "pipeline": pipeline, "cursor": {}}), pipeline
         assert refused(d, {"explain": {"aggregate": "c", "pipeline": pipeline, "cursor": {}}}), pipeline
     assert not refused(d, {"aggregate": "c", "pipeline": [{"$unionWith": "c"}], "cursor": {}})
     assert refused(d, {"aggregate": "c", "pipeline": [{"$collStats": {"count": {}}}], "cursor": {}})
+
+
+def test_a_merge_into_a_database_without_a_name_is_into_its_own(user):
+    pipeline = [{"$merge": {"into": {"db": "", "coll": "o"}}}]
+    d = user(privileges=[on("c", "find"), on("o", "insert", "update")]).d
+    assert not refused(d, {"aggregate": "c", "pipeline": pipeline, "cursor": {}})
 
 
 def test_upserts_insert_and_validators_are_not_passed(user):

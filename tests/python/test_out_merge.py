@@ -217,3 +217,34 @@ def test_the_writes_of_a_pipeline_are_no_part_of_its_snapshot(replica):
         for stage in ({"$merge": {"into": "new"}}, {"$merge": {"into": "new"}}, {"$out": "other"}):
             client.merged.command("aggregate", "c", pipeline=[stage], cursor={}, readConcern={"level": "snapshot"})
         assert client.merged.new.count_documents({}) == client.merged.other.count_documents({}) == 3
+
+
+def test_a_merge_into_a_database_without_a_name_is_into_its_own(source):
+    name = source.name + "_target"
+    source.aggregate([{"$merge": {"into": {"db": "", "coll": name}}}])
+    assert rows(source.database[name]) == rows(source)
+    with pytest.raises(OperationFailure, match="Cannot \\$merge to special collection: system.x") as refused:
+        source.aggregate([{"$merge": {"into": {"db": "admin", "coll": "system.x"}}}])
+    assert refused.value.code == 31319
+
+
+def test_documents_without_a_match_are_reported_if_no_write_of_their_batch_fails(source):
+    target = target_of(source)
+    target.insert_one({"_id": 2})
+    failing = {"$cond": [{"$eq": ["$_id", 2]}, "$nothing", {"_id": 1, "v": "new"}]}
+    merge = {"$merge": {"into": target.name, "whenMatched": [{"$replaceWith": failing}], "whenNotMatched": "fail"}}
+    with pytest.raises(OperationFailure) as failed:
+        source.aggregate([{"$sort": {"_id": -1}}, merge])
+    assert failed.value.code == 40228
+    assert rows(target) == [{"_id": 1, "v": "new"}, {"_id": 2}, {"_id": 9, "k": 90, "w": 9}]
+
+
+@pytest.mark.parametrize("document, code, field", [({"_id": None, "k": []}, 51132, "_id"), ({"_id": [], "w": 1}, 51185, "_id"),
+                                                   ({"_id": 1}, 51132, "k")])
+def test_of_the_fields_that_cannot_be_matched_the_first_by_name_is_reported(source, document, code, field):
+    target = target_of(source)
+    target.create_index([("k", 1), ("_id", 1)], unique=True)
+    stages = [{"$limit": 1}, {"$replaceWith": {"$literal": document}}, {"$merge": {"into": target.name, "on": ["k", "_id"]}}]
+    with pytest.raises(OperationFailure, match=f"'on' field '{field}'") as refused:
+        source.aggregate(stages)
+    assert refused.value.code == code

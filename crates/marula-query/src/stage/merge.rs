@@ -190,6 +190,8 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<
         once.note_given(element)?;
     }
     let (database, collection) = target.ok_or_else(no_into)?;
+    // As in mongod, an empty name means the pipeline's own database.
+    let database = database.filter(|name| !name.is_empty());
     let database = database.unwrap_or_else(|| context.database().to_owned());
     check_target_name(&database, &collection)?;
     if collection.is_empty() || !is_database(&database, context) {
@@ -220,11 +222,13 @@ pub(super) fn read<'v>(value: Value<'v>, context: &Context) -> Result<MergeSpec<
 fn parse(value: Value<'_>, parser: &mut Parser<'_>) -> Result<()> {
     let MergeSpec { mut merge, variables, .. } = read(value, parser.context)?;
     check_on(&merge.on)?;
-    if matches!(&*merge.database, "admin" | "config" | "local") {
-        return Err(internal_database(&merge.database));
-    }
+    // As in mongod, the first of the fields by name that a document lacks is the one in the error.
+    merge.on.sort_unstable();
     if merge.collection.starts_with("system.") {
         return Err(special_collection(&merge.collection));
+    }
+    if matches!(&*merge.database, "admin" | "config" | "local") {
+        return Err(internal_database(&merge.database));
     }
     merge.variables = match (variables, &merge.when_matched) {
         (doc, WhenMatched::Pipeline(_)) => {
@@ -407,16 +411,21 @@ impl Batch {
 }
 
 impl Merging {
-    /// Writes all documents of the batch, then returns the first error.
+    /// Writes all documents of the batch, then returns the first error. As in mongod, the documents
+    /// without a match are counted only if all writes succeed.
     fn flush(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
-        let mut outcome = Ok(());
+        let (mut outcome, mut all_match) = (Ok(()), true);
         for prepared in &batch.documents {
             meter::settle()?;
             let written = self.stage.write(prepared, &self.env);
-            outcome = outcome.and(written);
+            outcome = outcome.and(written.map(|is_written| all_match &= is_written));
         }
-        outcome
+        outcome?;
+        match self.stage.when_not_matched {
+            WhenNotMatched::Fail if !all_match => Err(not_matched()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -469,12 +478,14 @@ impl Merge {
         })
     }
 
-    fn write(&self, prepared: &Prepared, env: &Env) -> Result<()> {
+    /// Writes a document; returns whether it was written: it matches one, or is inserted.
+    fn write(&self, prepared: &Prepared, env: &Env) -> Result<bool> {
         let Prepared { document, filter, variables } = prepared;
         let document = document.as_doc();
         check_result(document)?;
         if matches!(self.when_matched, WhenMatched::Fail) {
-            return self.insert(document, InsertStatement::Insert, env).map_err(|error| {
+            let inserted = self.insert(document, InsertStatement::Insert, env);
+            return inserted.map(|()| true).map_err(|error| {
                 let words = if self.is_on_fields(&error) { FOUND_EXISTING } else { DUPLICATE };
                 explained(error, words)
             });
@@ -483,15 +494,13 @@ impl Merge {
         if self.is_upsert() {
             let (filter, update) = (filter.as_doc(), update.get());
             let written = env.world.upsert_one(&self.database, &self.collection, filter, update);
-            return written.map_err(explained_update);
+            return written.map(|()| true).map_err(explained_update);
         }
         if self.update_target(filter.as_doc(), &update, variables, env)? {
-            return Ok(());
+            return Ok(true);
         }
-        match self.when_not_matched {
-            WhenNotMatched::Insert => {}
-            WhenNotMatched::Discard => return Ok(()),
-            WhenNotMatched::Fail => return Err(not_matched()),
+        if self.when_not_matched != WhenNotMatched::Insert {
+            return Ok(false);
         }
         let inserted = self.insert(document, InsertStatement::Upsert, env);
         match inserted {
@@ -500,9 +509,9 @@ impl Merge {
                 if error.code() == codes::DuplicateKey
                     && self.update_target(filter.as_doc(), &update, variables, env)? =>
             {
-                Ok(())
+                Ok(true)
             }
-            outcome => outcome.map_err(|error| explained(error, DUPLICATE)),
+            outcome => outcome.map(|()| true).map_err(|error| explained(error, DUPLICATE)),
         }
     }
 

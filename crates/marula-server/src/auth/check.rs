@@ -431,8 +431,8 @@ fn first_comer() -> Access {
     ])
 }
 
-/// Returns the collections that a field names, in this database or, if it is a document, in another
-/// one. If a name occurs twice, both values count.
+/// Returns the collections that a field names, in this database or, if it is a document with the
+/// name of one, in another. If a name occurs twice, both values count.
 pub(crate) fn named(value: Value<'_>, db: &str) -> Vec<(String, String)> {
     match value {
         Value::String(collection) => vec![(db.to_owned(), collection.to_string())],
@@ -441,6 +441,8 @@ pub(crate) fn named(value: Value<'_>, db: &str) -> Vec<(String, String)> {
             if dbs.is_empty() {
                 dbs.push(db.to_owned());
             }
+            // An empty name means this database.
+            dbs.iter_mut().filter(|name| name.is_empty()).for_each(|name| db.clone_into(name));
             let collections = texts(doc, "coll");
             let of = |db: &String| {
                 collections
