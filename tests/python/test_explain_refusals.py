@@ -114,3 +114,25 @@ def test_an_explained_command_names_no_database(filled):
     both = [failure(filled, SON([("explain", command("aggregate", 1, pipeline=[], cursor={}))])),
             failure(filled, command("aggregate", 1, pipeline=[], cursor={}))]
     assert both == [(73, "{aggregate: 1} is not valid for an empty pipeline.")] * 2
+
+
+@pytest.mark.parametrize("level", ["majority", "available", "linearizable", "snapshot"])
+def test_an_explained_aggregate_reads_locally(filled, level):
+    asked = command("aggregate", pipeline=[], explain=True, readConcern={"level": level})
+    local = SON({**asked, "readConcern": {"level": "local"}})
+    concern = f'{{ readConcern: {{ level: "{level}", provenance: "clientSupplied" }} }}'
+    assert failure(filled, asked)[:2] == (
+        72,
+        f"Command aggregate does not support {concern} :: caused by :: Explain for the aggregate command cannot run "
+        f"with a readConcern other than 'local'. Current readConcern level: {level}",
+    )
+    assert failure(filled, local)[0] == 0
+
+
+def test_a_find_and_modify_in_no_database_is_not_explained(client):
+    none = client["nothing_here"]
+    client.drop_database(none)
+    for fields in ({"remove": True}, {"update": {}, "upsert": True}):
+        asked = SON([("explain", command("findAndModify", **fields))])
+        assert failure(none, asked)[:2] == (26, "database nothing_here does not exist")
+    assert failure(none, SON([("explain", update(u={}))]))[0] == 0

@@ -102,3 +102,13 @@ def test_a_sort_by_natural_on_a_view_is_the_order_of_the_collection(db, c):
             assert [i["_id"] for i in db[view].find({"_id": {"$lt": 3}}, sort=sort)] == [i for i in found if i < 3]
             shown = db.command("explain", {"find": view, "sort": sort})["command"]
             assert shown["hint"] == sort and {"$sort": sort} not in shown["pipeline"]
+
+
+def test_a_find_and_modify_may_ask_for_a_score_without_a_search(c):
+    c.insert_one({"_id": 1})
+    score = {"score": {"$meta": "textScore"}}
+    assert c.find_one_and_update({"_id": 1}, {"$set": {"a": 1}}, score) == {"_id": 1}
+    with pytest.raises(OperationFailure, match="query requires text score metadata") as refused:
+        c.find_one_and_delete({}, sort=[("score", score["score"])])
+    assert refused.value.code == 40218
+    assert c.find_one_and_delete({}, score) == {"_id": 1, "a": 1}

@@ -2,6 +2,7 @@
 import threading
 
 import pytest
+from bson import SON
 from pymongo.errors import OperationFailure
 
 
@@ -137,6 +138,38 @@ def test_what_cannot_be_planned_is_told_with_what_was_asked(filled):
     with pytest.raises(OperationFailure) as refused:
         filled.find_one_and_delete({"a": 1}, sort=[("b", 1)], hint="none")
     assert refused.value.details["errmsg"] == f"{asked} limit=1Tree: a $eq 1\nSort: {{ b: 1 }}\nProj: {{}}\n {reason}"
+
+
+def test_an_update_that_cannot_be_planned_shows_one_document_and_its_collation(db):
+    """For a single `_id` the collation is the collection's own; otherwise it is none in mongod 6.0, too."""
+    c = db.create_collection("swedish", collation={"locale": "sv"})
+    only = {"q": {"_id": 1}, "u": {}, "hint": "none"}
+    for q, u, shown in (({"_id": 1}, {}, '{ locale: "sv", '), ({"_id": {"$eq": 1}}, {}, '{ locale: "simple" }'),
+                        ({"_id": 1}, {"$set": {"a.$": 1}}, '{ locale: "simple" }'),
+                        ({"a": 1}, {}, '{ locale: "simple" }')):
+        reply = db.command("update", c.name, updates=[{**only, "q": q, "u": u}], check=False)
+        assert f"\nCollation: {shown}" in reply["writeErrors"][0]["errmsg"], (q, u)
+        asked = SON([("findAndModify", c.name), ("query", q), ("update", u), ("sort", {"b": 1}), ("hint", "none")])
+        for command in (asked.copy(), SON([("explain", asked)])):
+            with pytest.raises(OperationFailure) as refused:
+                db.command(command)
+            message = refused.value.details["errmsg"]
+            assert message.startswith(f"error processing query: ns={c.full_name} limit=1Tree: ")
+            assert f"\nCollation: {shown}" in message, (q, u)
+
+
+def test_a_natural_order_limits_what_a_find_and_modify_finds(filled):
+    asked = SON([("findAndModify", filled.name), ("query", {"z": 1}), ("sort", {"$natural": -1}), ("remove", True)])
+    assert flat(explain(filled, asked)["queryPlanner"]["winningPlan"]) == "DELETE < LIMIT < COLLSCAN"
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_an_explained_upsert_returns_the_new_document(filled, new):
+    asked = SON([("findAndModify", filled.name), ("query", {"_id": "none"}), ("update", {}), ("upsert", True), ("new", new)])
+    stats = explain(filled, asked)["executionStats"]
+    stage = stats["executionStages"]
+    assert (stats["nReturned"], stage["advanced"], stage["works"], stage["needTime"]) == (int(new), int(new), 1 + new, 0)
+    assert stage["nWouldUpsert"] == 1
 
 
 def test_an_id_is_looked_up_in_the_order_of_the_query(client, c):

@@ -187,6 +187,8 @@ pub struct Order {
     pub sort: Option<SortPattern>,
     /// Whether the sort is by the score of a text search.
     pub wants_score: bool,
+    /// Whether a sort was given, of values or in natural order.
+    pub has_sort: bool,
 }
 
 impl Order {
@@ -199,12 +201,11 @@ impl Order {
         }
         check_natural_sort(sort, hint.as_ref())?;
         let wants_score = text::asks_for(sort, "textScore");
-        Ok(match natural(sort) {
-            Some(backward) => {
-                Order { hint: Some(Hint::Natural { backward }), sort: None, wants_score }
-            }
-            None => Order { hint, sort: Some(SortPattern::parse(sort, context)?), wants_score },
-        })
+        let (hint, sort) = match natural(sort) {
+            Some(backward) => (Some(Hint::Natural { backward }), None),
+            None => (hint, Some(SortPattern::parse(sort, context)?)),
+        };
+        Ok(Order { hint, sort, wants_score, has_sort: true })
     }
 
     /// Returns whether the operation may find its documents in any order, by any index.
@@ -214,14 +215,14 @@ impl Order {
 
     /// Makes the query that finds the documents of `filter` in this order.
     pub fn query(self, filter: Filter, context: QueryContext) -> Query {
-        let Order { hint, sort, wants_score } = self;
+        let Order { hint, sort, wants_score, .. } = self;
         Query { hint, sort, wants_score, ..Query::new(filter, context) }
     }
 
     /// Makes the query that finds the first document of `filter`, for a write, which stops there:
     /// only a sort has to know the limit.
     pub fn query_of_one(self, filter: Filter, context: QueryContext) -> Query {
-        let limit = self.sort.is_some().then_some(1);
+        let limit = self.has_sort.then_some(1);
         Query { limit, ..self.query(filter, context) }
     }
 }

@@ -62,7 +62,8 @@ pub struct FindAndModifyOp<'a> {
     pub update: Option<Value<'a>>,
     /// Whether a document is inserted if none matches.
     pub upsert: bool,
-    new: bool,
+    /// Whether the new document is returned, not the old one.
+    pub new: bool,
     /// The statement's number in its session.
     pub statement: i32,
 }
@@ -215,6 +216,8 @@ impl<'a> FindAndModifyOp<'a> {
             _ => (self.sort, self.fields),
         };
         let order = Order::parse(hint, sort, &context)?;
+        // As in mongod, a projection may show a score without a search: there is none then.
+        context.has_text_score = true;
         Ok(Parts { update, draft, order, fields, context })
     }
 
@@ -246,9 +249,9 @@ impl<'a> FindAndModifyOp<'a> {
     }
 
     /// The query as the client wrote it.
-    pub fn wording(&self) -> Wording<'a> {
-        let wording = match self.update {
-            Some(_) => Wording::of_update(self.query, self.collation),
+    pub fn wording(&self, update: Option<&Update>) -> Wording<'a> {
+        let wording = match update.map(Update::needs_position) {
+            Some(needs_position) => Wording::of_update(self.query, self.collation, needs_position),
             None => Wording::of(self.query, self.collation),
         };
         Wording { sort: Some(self.sort), ..wording }
@@ -313,10 +316,10 @@ impl Job<'_> {
         op: &mut WriteOp<'_>,
     ) -> Result<Option<DocBuf>> {
         let (filter, context, order) = (self.filter, self.context, self.order.clone());
-        let is_sorted = order.sort.is_some();
-        let wording = Wording { limit: is_sorted.then_some(1), ..self.op.wording() };
+        let counted = order.has_sort.then_some(1);
+        let wording = Wording { limit: counted, ..self.op.wording(self.update) };
         let (asked, may_wait) = (self.op.query, op.may_wait);
-        let limit = is_sorted.then_some(SORTED_MAX);
+        let limit = order.sort.is_some().then_some(SORTED_MAX);
         let sought = Sought { asked, filter, order, wording, context, limit, may_wait };
         loop {
             let execution = candidates::find(env, collection, sought.clone())?;

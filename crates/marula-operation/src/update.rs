@@ -223,8 +223,10 @@ impl<'a> UpdateOp<'a> {
     }
 
     /// The query as the client wrote it.
-    pub fn wording(&self) -> Wording<'a> {
-        Wording { sort: self.sort, ..Wording::of_update(self.query, self.collation) }
+    pub fn wording(&self, update: &Update) -> Wording<'a> {
+        let needs_position = update.needs_position();
+        let wording = Wording::of_update(self.query, self.collation, needs_position);
+        Wording { sort: self.sort, ..wording }
     }
 }
 
@@ -344,8 +346,8 @@ impl ParsedUpdate<'_> {
         collection: &Arc<Collection>,
         may_wait: bool,
     ) -> Result<Execution> {
-        let ParsedUpdate { statement, filter, context, .. } = *self;
-        let (asked, wording) = (statement.query, statement.wording());
+        let ParsedUpdate { statement, update, filter, context } = *self;
+        let (asked, wording) = (statement.query, statement.wording(update));
         let order = statement.order(context)?;
         let sought = Sought { asked, filter, order, wording, context, limit: None, may_wait };
         candidates::find(env, collection, sought)

@@ -56,12 +56,11 @@ impl<'a> Wording<'a> {
         Wording { filter: Some(filter), collation, ..Wording::default() }
     }
 
-    /// Returns the wording of the filter of a write, which resolves its collation beforehand.
-    pub fn of_update(filter: Doc<'a>, collation: Option<Value<'a>>) -> Self {
-        let collation = match collation {
-            Some(_) => WordedCollation::InFull,
-            None => WordedCollation::Simple,
-        };
+    /// Returns the wording of the filter of an update, which resolves its collation beforehand: for
+    /// a single `_id` it is the collection's own, unless the update needs a position.
+    pub fn of_update(filter: Doc<'a>, collation: Option<Value<'a>>, needs_position: bool) -> Self {
+        let is_resolved = collation.is_some() || id_equality(filter).is_some() && !needs_position;
+        let collation = if is_resolved { WordedCollation::InFull } else { WordedCollation::Simple };
         Wording { filter: Some(filter), collation, ..Wording::default() }
     }
 }

@@ -27,6 +27,7 @@ errors! {
     cursor_type() = TypeMismatch, "cursor field must be missing or an object";
     disk_use_type(kind: &str) = TypeMismatch, "Field 'allowDiskUse' should be a boolean value, but found: {kind}";
     stream_not_majority(level: &str) = InvalidOptions, "Command aggregate does not support {{ readConcern: {{ level: \"{level}\", provenance: \"clientSupplied\" }} }} :: caused by :: Aggregation stage $changeStream cannot run with a readConcern other than 'majority'. Current readConcern: {level}";
+    explain_not_local(concern: &str, level: &str) = InvalidOptions, "Command aggregate does not support {{ readConcern: {{ {concern}, provenance: \"clientSupplied\" }} }} :: caused by :: Explain for the aggregate command cannot run with a readConcern other than 'local'. Current readConcern level: {level}";
     no_linearizable(stage: &str) = InvalidOptions, "Command aggregate does not support {{ readConcern: {{ level: \"linearizable\", provenance: \"clientSupplied\" }} }} :: caused by :: {stage} cannot be used with a 'linearizable' read concern level";
 }
 
@@ -85,6 +86,12 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         aggregate::check_in_transaction(stages, request.flag("explain"))?;
     }
     if request.flag("explain") {
+        match request.read_concern.level {
+            None | Some(ReadLevel::Local) => {}
+            Some(level) => {
+                return Err(explain_not_local(&request.read_concern.shown(), level.name()));
+            }
+        }
         ctx.unit = ctx.unit.explained();
         super::explain::of_pipeline(ctx, request, reply)?;
         return Ok(Outcome::Done);

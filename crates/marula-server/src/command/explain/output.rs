@@ -21,7 +21,7 @@ use marula_query::filter::Filter;
 use marula_query::update::Update;
 
 use super::Verbosity;
-use super::query::Verb;
+use super::query::{Returned, Verb};
 use crate::context::Context;
 
 /// The number of documents that were found and would be changed.
@@ -229,7 +229,14 @@ impl<'a> Output<'a> {
             // documents.
             works += 1;
         }
-        let advanced = if self.verb.returns() { found.count } else { 0 };
+        let mut advanced = if self.verb.returns() { found.count } else { 0 };
+        if let Verb::Update { upsert: true, returns: Some(Returned::New), .. } = self.verb
+            && found.count == 0
+            && failure.is_none()
+        {
+            // The inserted document is returned by a unit of work of its own.
+            (works, advanced) = (works + 1, 1);
+        }
         let stats = Stats {
             works,
             advanced,

@@ -23,6 +23,7 @@ use crate::request::Request;
 use crate::write_reply;
 
 errors! {
+    no_database(name: &str) = NamespaceNotFound, "database {name} does not exist";
     one_statement() = InvalidLength, "explained write batches must be of size 1";
 }
 
@@ -79,15 +80,24 @@ pub(super) enum Verb {
     /// They are counted.
     Count { is_whole: bool, skip: u64, limit: Option<u64> },
     /// They are updated, and the updated one may be returned.
-    Update { multi: bool, upsert: bool, returns: bool },
+    Update { multi: bool, upsert: bool, returns: Option<Returned> },
     /// They are removed, and the removed one may be returned.
     Delete { multi: bool, returns: bool },
+}
+
+/// The state of an updated document that is returned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Returned {
+    /// The one before the update; an upsert has none.
+    Old,
+    /// The one after it.
+    New,
 }
 
 impl Verb {
     /// Returns whether the written document is returned.
     pub(super) fn returns(self) -> bool {
-        matches!(self, Verb::Update { returns: true, .. } | Verb::Delete { returns: true, .. })
+        matches!(self, Verb::Update { returns: Some(_), .. } | Verb::Delete { returns: true, .. })
     }
 
     /// Returns whether the documents are written.
@@ -149,9 +159,10 @@ impl<'a> ExplainedQuery<'a> {
                 statement.check_supplied()?;
                 let op = statement.op;
                 let (query, update) = op.explained(&env, ns, collection)?;
-                let verb = Verb::Update { multi: op.multi, upsert: op.upsert, returns: false };
+                let wording = op.wording(&update);
+                let verb = Verb::Update { multi: op.multi, upsert: op.upsert, returns: None };
                 let query = ExplainedQuery::of(query, op.sort.unwrap_or(Doc::EMPTY), Doc::EMPTY);
-                ExplainedQuery { verb, update: Some(update), ..query.worded(op.wording()) }
+                ExplainedQuery { verb, update: Some(update), ..query.worded(wording) }
             }
             QueryCommand::Delete => {
                 let statement = only_statement(request, "deletes")?;
@@ -167,12 +178,19 @@ impl<'a> ExplainedQuery<'a> {
                 let op = FindAndModifyOp::parse(request, 0)?;
                 collection.map_or(Ok(()), targets::check_not_view)?;
                 let (query, update) = op.explained(&env, ns, collection)?;
+                if ctx.server.db.catalog().collections(ns.db()).is_empty() {
+                    return Err(no_database(ns.db()));
+                }
+                let returns = if op.new { Returned::New } else { Returned::Old };
                 let verb = match update {
-                    Some(_) => Verb::Update { multi: false, upsert: op.upsert, returns: true },
+                    Some(_) => {
+                        Verb::Update { multi: false, upsert: op.upsert, returns: Some(returns) }
+                    }
                     None => Verb::Delete { multi: false, returns: true },
                 };
+                let wording = op.wording(update.as_ref());
                 let query = ExplainedQuery::of(query, op.sort, op.fields);
-                ExplainedQuery { verb, update, ..query.worded(op.wording()) }
+                ExplainedQuery { verb, update, ..query.worded(wording) }
             }
         };
         query.query.context.limits = environment::limits(ctx, request);
