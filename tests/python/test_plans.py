@@ -2,7 +2,7 @@
 import threading
 
 import pytest
-from bson import SON
+from bson import Int64, SON
 from pymongo.errors import OperationFailure
 
 
@@ -678,3 +678,18 @@ def test_elements_of_an_array_that_a_number_chooses_are_not_looked_for_in_an_ind
     assert [doc["_id"] for doc in c.find({"b.0": wanted}).sort("_id", 1)] == [1, 2]
     plan = explain(c, {"find": c.name, "filter": {"b.0": wanted}}, "queryPlanner")["queryPlanner"]
     assert plan["winningPlan"]["stage"] == "COLLSCAN" and plan["rejectedPlans"] == []
+
+
+def test_an_explained_sort_has_directions_that_are_ints(filled):
+    given = {"z": 1.0, "y": Int64(-1)}
+    find = explain(filled, {"find": filled.name, "sort": given})["queryPlanner"]["winningPlan"]
+    stages = [{"$limit": 4}, {"$setWindowFields": {"sortBy": given, "output": {"n": {"$count": {}}}}},
+              {"$sort": {**given, "x": {"$meta": "randVal"}}},
+              {"$group": {"_id": 1, "n": {"$top": {"sortBy": given, "output": "$z"}}}}]
+    aggregate = {"aggregate": filled.name, "pipeline": stages, "cursor": {}}
+    _, first, window, sort, group = explain(filled, aggregate, "queryPlanner")["stages"]
+    for shown in (find["sortPattern"], first["$sort"]["sortKey"], window["$_internalSetWindowFields"]["sortBy"],
+                  group["$group"]["n"]["$top"]["sortBy"]):
+        assert shown == {"z": 1, "y": -1}
+        assert [type(direction) for direction in shown.values()] == [int, int]
+    assert sort["$sort"]["sortKey"] == {"z": 1, "y": -1, "$computed2": {"$meta": "randVal"}}

@@ -15,15 +15,13 @@ use marula_db::Index;
 use marula_db::index::{Geography, IndexKind, component_bit};
 use marula_query::filter::Filter;
 use marula_query::geo::hash::hash_of;
-use marula_query::sort::SortPart;
+use marula_query::sort::{self, SortPart};
 use marula_query::text::Search;
 use marula_storage::Direction;
 
 use crate::bounds::{IndexBounds, Interval};
 use crate::executor::{Round, StageRun, Stats};
-use crate::plan::{
-    Expansion, GeoNear, Ixscan, Plan, ProjectionKind, ScanUse, Sort, SortedKeys, Stage,
-};
+use crate::plan::{Expansion, GeoNear, Ixscan, Plan, ProjectionKind, ScanUse, SortedKeys, Stage};
 
 /// The options for printing a plan.
 #[derive(Clone, Copy)]
@@ -296,7 +294,7 @@ fn describe(stage: &Stage, printed: &Printed<'_>, run: Option<&StageRun>, out: &
             dups(out);
         }
         Stage::Sort(stage) => {
-            write_sort(stage, printed.sort, &mut out.begin_doc("sortPattern"));
+            sort::write_shown(printed.sort, &mut out.begin_doc("sortPattern"));
             append_count(out, "memLimit", stage.bytes_max as u64);
             if let Some(limit) = stage.limit {
                 append_count(out, "limitAmount", limit);
@@ -340,16 +338,6 @@ fn write_round(round: &Round, out: &mut ArrayWriter<'_>) {
     one.append("maxInclusive", round.is_last);
     append_count(&mut one, "nBuffered", round.found);
     append_count(&mut one, "nReturned", round.given);
-}
-
-/// Writes a sort; a part that is not a field is shown as a computed value.
-fn write_sort(stage: &Sort, sort: Doc<'_>, out: &mut DocWriter<'_>) {
-    for (number, (element, part)) in sort.iter().zip(stage.pattern.parts()).enumerate() {
-        match part {
-            SortPart::Path { .. } => out.append_raw(element.name, element.value),
-            SortPart::Meta(_) => out.append_raw(format!("$computed{number}"), element.value),
-        };
-    }
 }
 
 /// Writes a parsed search string.

@@ -13,7 +13,9 @@ use bstr::{BStr, ByteSlice};
 use marula_bson::key_string::{encode_part, part_head};
 use marula_bson::order::compare;
 use marula_bson::value::exact_i64_of_double;
-use marula_bson::{ArrayWriter, Collator, Doc, DocBuf, FieldPath, RawValue, Type, Value};
+use marula_bson::{
+    ArrayWriter, Collator, Doc, DocBuf, DocWriter, FieldPath, RawValue, Type, Value,
+};
 use marula_error::{Result, errors};
 
 use crate::collation::Collation;
@@ -328,6 +330,19 @@ fn without_arrays<'a>(path: &FieldPath, mut doc: Doc<'a>) -> Option<RawValue<'a>
             Type::Document => doc = Doc::trusted(value.bytes()),
             _ => return Some(MISSING),
         }
+    }
+}
+
+/// Writes a valid sort as `explain` shows it: each direction as an int, metadata as computed values.
+pub fn write_shown(sort: Doc<'_>, out: &mut DocWriter<'_>) {
+    for (number, element) in sort.iter().enumerate() {
+        match element.value.get() {
+            Value::Document(_) => out.append_raw(format!("$computed{number}"), element.value),
+            direction => {
+                let descending = parse_direction(direction).unwrap_or_default();
+                out.append(element.name, if descending { -1 } else { 1 })
+            }
+        };
     }
 }
 

@@ -8,6 +8,7 @@ use super::{Accumulator, AccumulatorRow, Settings, State, document};
 use crate::expression::{Arena, Expression, Frame, Scope, print};
 use crate::feature_version::FeatureVersion;
 use crate::sort::by_value::ValuePattern;
+use crate::sort::write_shown;
 use crate::stage::needs::Needs;
 
 pub(super) static ROWS: &[AccumulatorRow] = &[
@@ -130,7 +131,8 @@ impl Top {
             if self.many {
                 out.append("n", &self.count.print());
             }
-            out.append("output", &output.print()).append("sortBy", &self.sort_doc);
+            out.append("output", &output.print());
+            write_shown(self.sort_doc.as_doc(), &mut out.begin_doc("sortBy"));
         })
     }
 }

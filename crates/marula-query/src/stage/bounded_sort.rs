@@ -18,7 +18,7 @@ use super::unpack_bucket::TimeOrder;
 use super::{Env, Source, Stage, Step};
 use crate::context::Context;
 use crate::known::Known;
-use crate::sort::SortPattern;
+use crate::sort::{SortPattern, write_shown};
 use crate::spill::{Pieces, Share};
 
 /// A sort by time of measurements from ordered buckets.
@@ -43,7 +43,7 @@ impl Stage for BoundedSort {
 
     fn print(&self) -> ValueBuf {
         printed(|out| {
-            out.append("sortKey", self.sort.spec());
+            write_shown(self.sort.spec().as_doc(), &mut out.begin_doc("sortKey"));
             let mut bound = out.begin_doc("bound");
             bound.append("base", self.order.base.name());
             bound.append("offsetSeconds", self.order.offset_seconds);

@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::expression::{Arena, Expression, Frame, Path, Variable};
 use crate::feature_version::FeatureVersion;
 use crate::once::{Once, unknown_field};
-use crate::sort::{SortPart, SortPattern};
+use crate::sort::{SortPart, SortPattern, write_shown};
 use crate::spill::Share;
 use crate::window::{FunctionState, Partition, WindowFunction};
 
@@ -246,7 +246,7 @@ impl Stage for SetWindowFields {
                 out.append("partitionBy", &partition_by.print());
             }
             if let Some(sort_by) = &self.sort_by {
-                out.append("sortBy", sort_by);
+                write_shown(sort_by.as_doc(), &mut out.begin_doc("sortBy"));
             }
             let mut output = out.begin_doc("output");
             for (path, function) in &self.output {

@@ -11,7 +11,7 @@ use super::{Env, Kind, Parser, Source, Stage, StagePlace, StageRow, Step};
 use crate::context::Context;
 use crate::feature_version::FeatureVersion;
 use crate::known::Known;
-use crate::sort::{DocMeta, SortPart, SortPattern};
+use crate::sort::{DocMeta, SortPart, SortPattern, write_shown};
 use crate::spill::{ExternalSort, Rows};
 
 pub(super) const ROW: StageRow =
@@ -93,7 +93,7 @@ impl Stage for Sort {
 
     fn print(&self) -> ValueBuf {
         super::pipeline::printed(|out| {
-            out.append("sortKey", &self.spec);
+            write_shown(self.spec.as_doc(), &mut out.begin_doc("sortKey"));
             if let Some(limit) = self.limit {
                 out.append("limit", long(limit));
             }
