@@ -129,6 +129,14 @@ def test_an_explained_aggregate_reads_locally(filled, level):
     assert failure(filled, local)[0] == 0
 
 
+def test_an_explained_aggregate_has_no_write_concern(filled):
+    message = "Aggregation explain does not support the'writeConcern' option"
+    for concern in ({}, {"w": 1}):
+        asked = command("aggregate", pipeline=[{"$out": "o"}], writeConcern=concern)
+        assert failure(filled, SON({**asked, "explain": True})) == (9, message)
+        assert failure(filled, SON([("explain", SON({**asked, "cursor": {}}))])) == (9, message)
+
+
 def test_a_find_and_modify_in_no_database_is_not_explained(client):
     none = client["nothing_here"]
     client.drop_database(none)

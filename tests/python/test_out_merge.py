@@ -248,3 +248,14 @@ def test_of_the_fields_that_cannot_be_matched_the_first_by_name_is_reported(sour
     with pytest.raises(OperationFailure, match=f"'on' field '{field}'") as refused:
         source.aggregate(stages)
     assert refused.value.code == code
+
+
+def test_a_value_that_is_missing_defines_no_variable(source):
+    target = target_of(source)
+    for value in ("$nothing", "$$REMOVE"):
+        unused = {"into": target.name, "let": {"n": value}, "whenMatched": [{"$set": {"v": 1}}]}
+        source.aggregate([{"$match": {"_id": 1}}, {"$merge": unused}])
+        used = {**unused, "whenMatched": [{"$set": {"v": "$$n"}}]}
+        with pytest.raises(OperationFailure, match="Invalid \\$set :: caused by :: Use of undefined variable: n"):
+            source.aggregate([{"$match": {"_id": 1}}, {"$merge": used}])
+    assert rows(target)[0] == {"_id": 1, "k": 10, "w": 1, "v": 1}

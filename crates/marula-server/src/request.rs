@@ -51,7 +51,7 @@ errors! {
     max_time_negative(value: i64) = 51_024, "BSON field 'maxTimeMS' value must be >= 0, actual value '{value}'";
     max_time_range(value: i64) = BadValue, "{value} value for maxTimeMS is out of range";
     internal_max_time() = InvalidOptions, "Can not specify maxTimeMSOpOnly for non internal clients";
-    no_explained_concern() = FailedToParse, "Aggregation explain does not support the'writeConcern' option";
+    pub(crate) no_explained_concern() = FailedToParse, "Aggregation explain does not support the'writeConcern' option";
     no_write_concern() = InvalidOptions, "Command does not support writeConcern";
     api_version(version: &BStr) = APIVersionError, "Cannot accept API version {version}";
     api_version_unknown() = APIVersionError, "API version must be \"1\"";

@@ -461,7 +461,10 @@ impl Merge {
         let arena = Arena::new();
         let frame = Frame::new(document.as_doc(), &arena, &env.context);
         for (name, value) in &self.variables {
-            variables.push(name, value.eval(&frame)?.unwrap_or(Value::Null));
+            // As in mongod, a missing value defines no variable.
+            if let Some(value) = value.eval(&frame)? {
+                variables.push(name, value);
+            }
         }
         Ok(Prepared { document, filter, variables })
     }

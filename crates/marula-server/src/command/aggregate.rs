@@ -15,7 +15,7 @@ use crate::concern::ReadLevel;
 use crate::context::Context;
 use crate::cursor::{Filled, Parked, Source};
 use crate::pipeline_source::PipelineSource;
-use crate::request::Request;
+use crate::request::{Request, no_explained_concern};
 use crate::write_lock::WriteLock;
 
 errors! {
@@ -86,6 +86,9 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) 
         aggregate::check_in_transaction(stages, request.flag("explain"))?;
     }
     if request.flag("explain") {
+        if request.write_concern.is_some() {
+            return Err(no_explained_concern());
+        }
         match request.read_concern.level {
             None | Some(ReadLevel::Local) => {}
             Some(level) => {
