@@ -333,7 +333,8 @@ fn without_arrays<'a>(path: &FieldPath, mut doc: Doc<'a>) -> Option<RawValue<'a>
     }
 }
 
-/// Writes a valid sort as `explain` shows it: each direction as an int, metadata as computed values.
+/// Writes a valid sort as `explain` shows it: each direction as an int, metadata as a computed
+/// value.
 pub fn write_shown(sort: Doc<'_>, out: &mut DocWriter<'_>) {
     for (number, element) in sort.iter().enumerate() {
         match element.value.get() {
