@@ -184,7 +184,7 @@ impl Transaction {
         let mut state = self.state.lock();
         let is_own = state.created.iter().any(|own| Arc::ptr_eq(own, &collection));
         let outcome = match () {
-            () if state.is_over => Err(is_over()),
+            () if state.is_over => Err(ended()),
             () if is_own => Ok(()),
             () if collection.is_dropped() => Err(snapshot_unavailable()),
             () => collection.check_seen(self.moment()),
@@ -208,9 +208,20 @@ impl Transaction {
         }
     }
 
+    /// Checks that the transaction has not ended: a session may be killed while its statement runs.
+    ///
+    /// Errors: those of [`ended`].
+    #[cold]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.state.lock().is_over {
+            true => Err(ended()),
+            false => Ok(()),
+        }
+    }
+
     /// Takes over the effects of a statement's change.
     ///
-    /// Errors: `too_large`.
+    /// Errors: `too_large`, `too_many`, and those of [`ended`].
     pub(crate) fn absorb(
         &self,
         grown: Option<(Ident, Growth)>,
@@ -218,6 +229,9 @@ impl Transaction {
         entries: Option<Box<Entries>>,
     ) -> Result<()> {
         let mut state = self.state.lock();
+        if state.is_over {
+            return Err(ended());
+        }
         if let Some(entries) = entries {
             state.entries.append(*entries);
         }
@@ -317,7 +331,7 @@ impl Transaction {
         }
         let mut state = self.state.lock();
         if state.is_over {
-            return Err(is_over());
+            return Err(ended());
         }
         if !self.overlay.is_empty() || !created.is_empty() {
             let mut tries = 1;
@@ -461,6 +475,13 @@ impl Transaction {
         TOTAL_BYTES.fetch_sub(state.counted_bytes, Ordering::Relaxed);
         state.counted_bytes = 0;
     }
+}
+
+/// The error of an operation whose transaction has ended: that of its own interruption, if it was
+/// killed together with the transaction.
+#[cold]
+fn ended() -> Error {
+    current::check().err().unwrap_or_else(is_over)
 }
 
 impl Claims for Transaction {

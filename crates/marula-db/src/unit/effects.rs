@@ -85,10 +85,14 @@ impl<'u> Write<'u> {
     /// Claims keys until the change ends, or until the client's transaction ends.
     ///
     /// Errors: a conflict if another change holds one of them for longer than `timeout`, or an open
-    /// transaction holds one.
+    /// transaction holds one; those of [`Transaction::check_open`](crate::Transaction::check_open).
     #[inline]
     pub(crate) fn guard(&mut self, keys: &[(Space, &[u8])], timeout: Duration) -> Result<()> {
-        self.txn.guard_within(keys, timeout).for_client()?;
+        let guarded = self.txn.guard_within(keys, timeout);
+        if let (Err(_), Some(transaction)) = (&guarded, self.unit.transaction) {
+            transaction.check_open()?;
+        }
+        guarded.for_client()?;
         let locks = &self.unit.db.locks;
         if self.unit.transaction.is_some() || !locks.any() {
             return Ok(());

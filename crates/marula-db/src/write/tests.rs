@@ -395,6 +395,30 @@ fn what_would_wait_is_postponed() {
     assert_sound(&db, &collection);
 }
 
+/// A session is killed while its statement computes a change.
+#[test]
+fn a_statement_whose_transaction_ends_fails_and_changes_nothing() {
+    let db = Arc::new(open());
+    let collection = create(&db, &doc! {});
+    insert(&db, &collection, &[doc! { "_id": 1, "n": 0 }], true);
+    let transaction = Transaction::begin(&db, LIMITS).unwrap();
+    let unit = Unit::new(&db).within(&transaction);
+    unit.touch(&collection).unwrap();
+    let mut change = |_: Doc<'_>, out: &mut Vec<u8>| {
+        transaction.abort();
+        out.extend_from_slice(&doc! { "_id": 1, "n": 1 });
+        Ok(Change::Replace(Touched::All))
+    };
+    let mut op = WriteOp::new(unit, 0);
+    let record = record(&db, &collection, 1);
+    let refused = op.update(&collection, &record, &mut change, None).unwrap_err();
+    assert_eq!(refused.code(), codes::NoSuchTransaction);
+    let refused = op.update(&collection, &record, &mut change, None).unwrap_err();
+    assert_eq!(refused.code(), codes::NoSuchTransaction, "it locks nothing any more");
+    drop(collection.hold_off().expect("nothing holds the collection"));
+    assert_sound(&db, &collection);
+}
+
 #[test]
 fn a_clustered_collection_is_in_the_order_of_its_ids() {
     let db = open();
