@@ -139,6 +139,33 @@ def test_transactions_are_whole(nodes, databases):
             assert first["clusterTime"] == second["clusterTime"]
 
 
+def test_transactions_that_are_committed_beside_changes_of_the_catalogue(nodes, databases):
+    """Such a commit is tried again; the stream shows it all the same."""
+    one, two = databases[:2]
+    one.create_collection("money")
+    count, is_over = 30, threading.Event()
+
+    def change():
+        while not is_over.is_set():
+            two.create_collection("other")
+            two.other.drop()
+            time.sleep(0.05)
+
+    def commit():
+        try:
+            with nodes.clients[0].start_session() as session:
+                for n in range(count):
+                    insert = lambda session, n=n: one.money.insert_one({"_id": n}, session=session)
+                    session.with_transaction(insert)
+        finally:
+            is_over.set()
+
+    with two.money.watch(max_await_time_ms=100) as stream:
+        at_once(change, commit)
+        events = [changed(event) for event in events_of(stream, count)]
+    assert events == [("insert", n) for n in range(count)]
+
+
 def test_the_catalogue_of_all_nodes(databases):
     databases[0].create_collection("c")
     with databases[0].watch(max_await_time_ms=100, show_expanded_events=True) as stream:

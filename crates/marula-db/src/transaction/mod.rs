@@ -393,14 +393,16 @@ impl Transaction {
             false if self.db.oplog().is_on() => self.net_effect(state)?,
             false => Entries::default(),
         };
-        match entries.is_empty() {
-            true => drop(txn.commit().for_client()?),
-            false => {
-                of.into_iter().for_each(|numbered| entries.belong_to(numbered));
-                self.db.oplog().commit(&self.db, txn, &entries)?;
-            }
+        of.into_iter().for_each(|numbered| entries.belong_to(numbered));
+        let committed = match entries.is_empty() {
+            true => txn.commit().for_client(),
+            false => self.db.oplog().commit(&self.db, txn, &entries),
+        };
+        // The next try logs them.
+        if committed.is_err() && self.is_logged {
+            state.entries = entries;
         }
-        Ok(())
+        committed.map(drop)
     }
 
     /// Has the commit fail if another node has, since the transaction's moment, changed a key that

@@ -310,7 +310,7 @@ fn what_does_not_fit_is_refused_before_it_is_written() {
         ),
         (r#"{"$concat": ["$text", "$text", "$text", "$text", "$text", "$text", "$text", "$text", "$text"]}"#.to_owned(), 16493),
         (r#"{"$reduce": {"input": "$list", "initialValue": "x", "in": {"$concat": ["$$value", "$$value"]}}}"#.to_owned(), 16493),
-        (r#"{"$reduce": {"input": "$list", "initialValue": ["x"], "in": {"$concatArrays": ["$$value", "$$value"]}}}"#.to_owned(), 146),
+        (r#"{"$reduce": {"input": "$list", "initialValue": ["x"], "in": {"$concatArrays": ["$$value", "$$value"]}}}"#.to_owned(), 13548),
     ] {
         let context = Context::default();
         let expression = parse(&text, &context).and_then(|expression| {
