@@ -140,8 +140,8 @@ def refused(db, command):
     ("system.buckets.c", OF_SYSTEM),
 ])
 def test_a_view_has_no_system_name(db, name, expected):
-    # A view named system.views stood in the list of views that are dropped with it: the drop waited for itself, and
-    # every later change of the catalogue for the drop.
+    # A view named system.views stood in the list of views that are dropped with it: the drop
+    # waited for itself, and every later change of the catalogue for the drop.
     assert refused(db, {"create": name, "viewOn": "c"}) == (73, expected)
     # The name comes before the definition.
     assert refused(db, {"create": name, "viewOn": name, "pipeline": [{"$geoNear": {}}]}) == (73, expected)

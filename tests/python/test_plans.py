@@ -134,7 +134,8 @@ def test_what_cannot_be_planned_is_told_with_what_was_asked(filled):
     assert refused.value.details["errmsg"] == (
         f"{asked}Tree: a $eq 1\nSort: {{}}\nProj: {{ b: 1, _id: 0 }}\nCollation: {{ locale: \"simple\" }}\n {reason}"
     )
-    # The limit is that of the command, not the number of sorted documents that are kept in case others change the first.
+    # The limit is that of the command, not the number of sorted documents that are kept in case
+    # others change the first.
     with pytest.raises(OperationFailure) as refused:
         filled.find_one_and_delete({"a": 1}, sort=[("b", 1)], hint="none")
     assert refused.value.details["errmsg"] == f"{asked} limit=1Tree: a $eq 1\nSort: {{ b: 1 }}\nProj: {{}}\n {reason}"

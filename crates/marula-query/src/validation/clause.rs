@@ -431,7 +431,8 @@ impl Report<'_> {
     }
 
     /// The document's field that is named as the whole path. An array of two numbers is a point,
-    /// but as a value of the path only its elements are considered; mongod looks at this field, too.
+    /// but as a value of the path only its elements are considered; mongod looks at this field,
+    /// too.
     fn field_of(&self, leaf: &Leaf) -> Option<RawValue<'_>> {
         let condition = leaf.written.as_doc().into_iter().next()?;
         self.doc.get_raw(condition.name.as_bytes())

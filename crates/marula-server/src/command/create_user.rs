@@ -90,8 +90,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     }
 }
 
-/// Returns the field `credentials` of a user with this password, for the mechanisms that the request
-/// names or else for all that the server takes.
+/// Returns the field `credentials` of a user with this password, for the mechanisms that the
+/// request names or else for all that the server takes.
 pub(super) fn make_credentials(
     ctx: &Context<'_>,
     request: &Request<'_>,

@@ -70,7 +70,7 @@ pub(super) fn read_tokens(whole: &BStr) -> Result<(Local, OwnZone)> {
     Ok((local, scan.zone))
 }
 
-/// What is wrong at a place of a text, and the byte there.
+/// The message about a mistake at a place of a text, with the byte there.
 pub(super) fn message_at(text: &[u8], at: usize, what: &str) -> String {
     let byte = text.get(at).copied().unwrap_or(0);
     format!("{at}: {what} '{}'", shown(byte))

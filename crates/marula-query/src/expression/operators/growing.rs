@@ -1,9 +1,10 @@
 //! The growth of an array by the steps of a `$reduce`: each puts other elements before or after
 //! those of `$$value`.
 //!
-//! Written anew for each step, an array of a thousand elements costs a million copies. So what comes
-//! to the array is kept apart from it. It is put into the array at the end, and for a step that
-//! reads `$$value`, as one that adds what is not in it yet: at the array's end, which needs no copy.
+//! Written again for each step, an array of a thousand elements costs a million copies. So added
+//! elements are kept apart from it. They are put into the array at the end, and before a step that
+//! reads `$$value`, such as one that adds only elements that are not in it yet: at the array's
+//! end, which needs no copy of the others.
 
 use std::borrow::Cow;
 
@@ -88,21 +89,23 @@ impl<'e> Step<'e> {
             Expression::Call(call) => call,
             _ => return None,
         };
-        match (operator.name, &args[..]) {
-            ("$concatArrays", args) => {
+        match operator.name {
+            "$concatArrays" => {
                 let inner = |(at, arg)| Some((at, Step::of(arg, up, reads)?));
                 let (at, inner) = args.iter().enumerate().find_map(inner)?;
                 let (before, after) = (&args[..at], &args[at + 1..]);
                 *reads |= before.iter().chain(after).any(reads_value);
                 Some(Step::Concat { before, inner: Box::new(inner), after })
             }
-            ("$cond", [condition, then, other]) => {
+            "$cond" => {
+                let [condition, then, other] = &args[..] else { return None };
                 let then = Box::new(Step::of(then, up, reads)?);
                 let other = Box::new(Step::of(other, up, reads)?);
                 *reads |= reads_value(condition);
                 Some(Step::Cond { condition, then, other })
             }
-            ("$let", [body, vars @ ..]) => {
+            "$let" => {
+                let (body, vars) = args.split_first()?;
                 let body = Box::new(Step::of(body, up + vars.len() / 2, reads)?);
                 *reads |= vars.iter().any(reads_value);
                 Some(Step::Let { vars, body })

@@ -19,7 +19,7 @@ fn call(operator: &str, text: &[u8], others: &str) -> Result<i64> {
     let arena = Arena::new();
     let value = expression.eval(&Frame::new(doc.as_doc(), &arena, &context))?;
     Ok(match value.expect("there is a result") {
-        // A part of the text stands for its length.
+        // A part of the text is compared by its length.
         Value::String(part) => i64::try_from(part.len()).expect("it is short"),
         value => value.as_exact_i64().expect("it is a number"),
     })
