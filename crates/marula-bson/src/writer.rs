@@ -23,6 +23,12 @@ impl<'b> DocWriter<'b> {
         DocWriter { out, start }
     }
 
+    /// Continues the document that `out` holds, and nothing else.
+    fn resumed(out: &'b mut Vec<u8>) -> Self {
+        out.pop();
+        DocWriter { out, start: 0 }
+    }
+
     /// Appends a field.
     pub fn append<'v>(&mut self, name: impl AsRef<[u8]>, value: impl Into<Value<'v>>) -> &mut Self {
         let value = value.into();
@@ -156,8 +162,7 @@ impl<'b> ArrayWriter<'b> {
 
     /// Continues the array that `out` holds, and nothing else, with `count` elements.
     pub fn resumed(out: &'b mut Vec<u8>, count: usize) -> Self {
-        out.pop();
-        ArrayWriter { doc: DocWriter { out, start: 0 }, next: ElementName::of(count) }
+        ArrayWriter { doc: DocWriter::resumed(out), next: ElementName::of(count) }
     }
 
     /// Appends an element.
@@ -309,8 +314,7 @@ impl DocBuf {
     /// Appends a field to a finished document, in place.
     pub fn push<'v>(&mut self, name: impl AsRef<[u8]>, value: impl Into<Value<'v>>) {
         let mut bytes = std::mem::take(self).into_bytes();
-        bytes.pop();
-        let mut writer = DocWriter { out: &mut bytes, start: 0 };
+        let mut writer = DocWriter::resumed(&mut bytes);
         writer.append(name, value);
         writer.finish();
         *self = DocBuf::trusted(bytes);

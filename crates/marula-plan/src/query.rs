@@ -37,10 +37,14 @@ pub struct Wording<'a> {
 pub enum WordedCollation<'a> {
     /// As the client gave it, or none.
     AsGiven(Option<Doc<'a>>),
-    /// No collation.
-    Simple,
     /// The collation that the query compares with, with all its options.
     InFull,
+    /// As in full for a single `_id`, whose collation an update resolves beforehand unless it needs
+    /// a position; else none.
+    OfUpdate {
+        /// Whether the update needs the position of a match.
+        needs_position: bool,
+    },
 }
 
 impl Default for WordedCollation<'_> {
@@ -56,11 +60,12 @@ impl<'a> Wording<'a> {
         Wording { filter: Some(filter), collation, ..Wording::default() }
     }
 
-    /// Returns the wording of the filter of an update, which resolves its collation beforehand: for
-    /// a single `_id` it is the collection's own, unless the update needs a position.
+    /// Returns the wording of the filter of an update, which resolves its collation beforehand.
     pub fn of_update(filter: Doc<'a>, collation: Option<Value<'a>>, needs_position: bool) -> Self {
-        let is_resolved = collation.is_some() || id_equality(filter).is_some() && !needs_position;
-        let collation = if is_resolved { WordedCollation::InFull } else { WordedCollation::Simple };
+        let collation = match collation {
+            Some(_) => WordedCollation::InFull,
+            None => WordedCollation::OfUpdate { needs_position },
+        };
         Wording { filter: Some(filter), collation, ..Wording::default() }
     }
 }

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use marula_bson::{Doc, DocBuf, doc};
 use marula_db::Namespace;
 use marula_error::Error;
+use marula_query::filter::id_equality;
 use marula_query::sort::{SortPart, SortPattern};
 
 use crate::query::{Query, WordedCollation, Wording};
@@ -61,13 +62,16 @@ pub fn description(ns: &Namespace, query: &Query, wording: &Wording<'_>) -> Stri
     }
     let _ = writeln!(text, "Sort: {}\nProj: {projection}", sort.as_doc());
     let simple = doc! { "locale": "simple" };
+    let in_full = || match &query.context.collation {
+        Some(collation) => collation.to_doc(),
+        None => simple.as_doc(),
+    };
+    let is_of_id = || wording.filter.is_some_and(|filter| id_equality(filter).is_some());
     let collation = match wording.collation {
         WordedCollation::AsGiven(given) => given.filter(|given| !given.is_empty()),
-        WordedCollation::Simple => Some(simple.as_doc()),
-        WordedCollation::InFull => Some(match &query.context.collation {
-            Some(collation) => collation.to_doc(),
-            None => simple.as_doc(),
-        }),
+        WordedCollation::InFull => Some(in_full()),
+        WordedCollation::OfUpdate { needs_position: false } if is_of_id() => Some(in_full()),
+        WordedCollation::OfUpdate { .. } => Some(simple.as_doc()),
     };
     if let Some(collation) = collation {
         let _ = writeln!(text, "Collation: {collation}");

@@ -159,8 +159,8 @@ impl Arena {
         self.array_of(|out| values.into_iter().try_for_each(|value| out.push(value)))
     }
 
-    /// An array value with the elements of these arrays.
-    pub fn array_of_arrays(&self, arrays: &[Doc<'_>]) -> Result<Value<'_>> {
+    /// An array with the elements of these arrays.
+    pub fn array_of_arrays(&self, arrays: &[Doc<'_>]) -> Result<Doc<'_>> {
         let bytes = self.filled(|out| {
             let (mut writer, mut size) = (ArrayWriter::new(out), 0);
             for array in arrays {
@@ -185,7 +185,7 @@ impl Arena {
             }
             Ok(())
         })?;
-        Ok(Value::Array(Doc::trusted(bytes)))
+        Ok(Doc::trusted(bytes))
     }
 
     /// Checks the limits before a value of `size` bytes grows by an element of `bytes`.

@@ -147,7 +147,7 @@ fn concat_arrays<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option
             Some(items) => arrays.push(items),
         }
     }
-    frame.arena.array_of_arrays(&arrays).map(Some)
+    frame.arena.array_of_arrays(&arrays).map(|array| Some(Value::Array(array)))
 }
 
 /// An argument of `$concatArrays`; `None` if it is null.

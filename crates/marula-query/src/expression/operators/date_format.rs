@@ -12,7 +12,7 @@ use marula_error::Result;
 
 use super::date_scan::{Local, OwnZone, message_at};
 use super::date_text::{incomplete, unreadable};
-use super::date_token::own_zone;
+use super::date_token::{NO_OWN_ZONE, own_zone};
 use crate::meter;
 
 /// The number of mistakes after which a text is not read further.
@@ -125,11 +125,8 @@ impl<'t> Reader<'t> {
             b'z' => {
                 let (zone, length) = own_zone(self.rest());
                 match zone {
-                    Some(zone) => self.zone = Some(zone),
-                    None => self.fail(
-                        self.at,
-                        "passing a time zone identifier as part of the string is not allowed",
-                    ),
+                    None => self.fail(self.at, NO_OWN_ZONE),
+                    zone => self.zone = zone,
                 }
                 self.at += length;
             }

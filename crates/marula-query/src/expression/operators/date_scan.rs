@@ -13,7 +13,7 @@ use super::date_arithmetic::parts_too_long;
 use super::date_patterns::{BLANKS, Form, token};
 use super::date_plain;
 use super::date_text::{incomplete, unreadable};
-use super::date_token::{Words, own_zone};
+use super::date_token::{NO_OWN_ZONE, Words, own_zone};
 use super::date_words::without_blanks;
 use crate::meter;
 
@@ -531,11 +531,9 @@ impl<'t> Scan<'t> {
 
     /// Reads an offset, or the abbreviation of a zone.
     fn read_zone(&mut self, words: Words<'t>) {
-        match own_zone(words.rest()) {
-            (Some(zone), _) => self.zone = Some(zone),
-            (None, _) => {
-                self.fail("passing a time zone identifier as part of the string is not allowed");
-            }
+        match own_zone(words.rest()).0 {
+            None => self.fail(NO_OWN_ZONE),
+            zone => self.zone = zone,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use marula_bson::calendar::{HOUR_MS, MINUTE_MS, SECOND_MS};
 
-use super::date_scan::{Search, Unit};
+use super::date_scan::{OwnZone, Search, Unit};
 use super::date_words::{direction, month, ordinal, unit, zone_seconds};
 
 /// The text of a token, as its parts are read.
@@ -142,9 +142,13 @@ impl<'t> Words<'t> {
     }
 }
 
+/// The mistake of a text that should begin with a zone.
+pub(super) const NO_OWN_ZONE: &str =
+    "passing a time zone identifier as part of the string is not allowed";
+
 /// The zone at the beginning of a text, and the number of bytes that it takes: an offset, or the
 /// abbreviation of a zone, perhaps in parentheses. `None` if there is no such zone.
-pub(super) fn own_zone(text: &[u8]) -> (Option<(i64, Option<String>)>, usize) {
+pub(super) fn own_zone(text: &[u8]) -> (OwnZone, usize) {
     let count = |at: usize, belongs: fn(u8) -> bool| {
         text.get(at..).unwrap_or_default().iter().take_while(|byte| belongs(**byte)).count()
     };

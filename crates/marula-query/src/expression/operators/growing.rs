@@ -59,7 +59,9 @@ impl<'e> Growth<'e> {
             let this = frame.moved_to(&arena).bind(None);
             let both = this.bind(None);
             while arena.size() < BYTES_MAX {
-                let Some(item) = items.next() else { return growing.value(frame.arena).map(Some) };
+                let Some(item) = items.next() else {
+                    return growing.joined(frame.arena).map(|list| Some(Value::Array(list)));
+                };
                 meter::spend(meter::ELEMENT)?;
                 let is_array = if self.reads {
                     growing.settle()?;
@@ -207,8 +209,7 @@ impl<'a> Growing<'a> {
         } else {
             let arena = Arena::new();
             self.count = None;
-            let Value::Array(list) = self.value(&arena)? else { return Ok(()) };
-            list.as_bytes().to_vec()
+            self.joined(&arena)?.as_bytes().to_vec()
         };
         self.list = Cow::Owned(list);
         self.added.bytes.clear();
@@ -218,14 +219,12 @@ impl<'a> Growing<'a> {
     }
 
     /// The array with the elements of all.
-    fn value<'v>(&self, arena: &'v Arena) -> Result<Value<'v>>
+    fn joined<'v>(&self, arena: &'v Arena) -> Result<Doc<'v>>
     where
         'a: 'v,
     {
         match &self.list {
-            Cow::Borrowed(list) if self.added.bytes.is_empty() => {
-                Ok(Value::Array(Doc::trusted(list)))
-            }
+            Cow::Borrowed(list) if self.added.bytes.is_empty() => Ok(Doc::trusted(list)),
             list => {
                 let before = self.added.parts_before();
                 let parts = before.chain([Doc::trusted(list)]).chain(self.added.parts_after());
