@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 use std::hash::Hasher;
 
-use crate::value::{LONG_END, exact_i64_of_double};
+use crate::value::{LONG_END, exact_i64_of_double, string_content};
 use crate::{Binary, Decimal128, Doc, RawValue, Type, Value};
 
 /// Compares strings by the rules of a language. ICU implements it outside this crate.
@@ -74,6 +74,24 @@ pub fn equal(a: Value<'_>, b: Value<'_>, collator: Option<&dyn Collator>) -> boo
         // Strings of different lengths are not read.
         (Value::String(a), Value::String(b)) if collator.is_none() => a == b,
         _ => compare_at(a, b, collator, 0).is_eq(),
+    }
+}
+
+/// Returns whether `compare` finds a raw value equal to another. It is decoded only if its type does
+/// not decide.
+#[inline]
+pub fn equal_raw(a: RawValue<'_>, b: &Value<'_>, collator: Option<&dyn Collator>) -> bool {
+    match (a.kind(), b) {
+        (Type::Int32, Value::Int32(b)) => a.bytes() == b.to_le_bytes(),
+        (Type::Int64, Value::Int64(b)) => a.bytes() == b.to_le_bytes(),
+        (Type::DateTime, Value::DateTime(b)) => a.bytes() == b.to_le_bytes(),
+        (Type::ObjectId, Value::ObjectId(b)) => a.bytes() == b.bytes().as_slice(),
+        (Type::String, Value::String(b)) if collator.is_none() => {
+            string_content(a.bytes()).is_some_and(|a| a == *b)
+        }
+        (kind, b) => {
+            canonical_class(kind) == canonical_class(b.kind()) && equal(a.get(), *b, collator)
+        }
     }
 }
 

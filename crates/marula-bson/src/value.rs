@@ -534,7 +534,7 @@ fn fixed<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
 }
 
 #[inline]
-fn string_content(bytes: &[u8]) -> Option<&BStr> {
+pub(crate) fn string_content(bytes: &[u8]) -> Option<&BStr> {
     Some(bytes.get(4..bytes.len().checked_sub(1)?)?.as_bstr())
 }
 

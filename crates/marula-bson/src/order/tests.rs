@@ -7,6 +7,7 @@ fn check_ascending(values: &[Value<'_>]) {
         for (j, b) in values.iter().enumerate() {
             assert_eq!(compare(*a, *b, None), i.cmp(&j), "{a} {b}");
             assert_eq!(equal(*a, *b, None), i == j, "{a} {b}");
+            assert_eq!(equal_raw(ValueBuf::from(*a).as_raw(), b, None), i == j, "{a} {b}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use bumpalo::Bump;
 use bumpalo::collections::Vec as ArenaVec;
-use marula_bson::{ArrayWriter, Collator, Doc, DocWriter, RawValue, Value};
+use marula_bson::{ArrayWriter, Collator, Doc, DocWriter, RawValue, Value, doc::Iter};
 use marula_error::{Error, Result, errors};
 
 use super::positions::Positions;
@@ -205,12 +205,8 @@ impl Arena {
     /// several.
     ///
     /// Errors: the server is short of memory.
-    pub fn values_from<'v>(
-        &self,
-        items: Doc<'v>,
-        at: usize,
-    ) -> Result<impl Iterator<Item = Value<'v>> + use<'v>> {
-        self.positions.values_from(items, at)
+    pub fn elements_from<'v>(&self, items: Doc<'v>, at: usize) -> Result<Iter<'v>> {
+        self.positions.elements_from(items, at)
     }
 
     /// The position of an array's first element that equals a value, if the evaluation has searched

@@ -43,12 +43,8 @@ impl Positions {
     /// The elements of an array from a position on.
     ///
     /// Errors: the server is short of memory.
-    pub(super) fn values_from<'a>(
-        &self,
-        items: Doc<'a>,
-        at: usize,
-    ) -> Result<impl Iterator<Item = Value<'a>> + use<'a>> {
-        let elements = match self.start_of(items, at)? {
+    pub(super) fn elements_from<'a>(&self, items: Doc<'a>, at: usize) -> Result<Iter<'a>> {
+        Ok(match self.start_of(items, at)? {
             Some(start) => Iter::over(items.elements_bytes().get(start..).unwrap_or_default()),
             None => {
                 let mut elements = items.iter();
@@ -57,8 +53,7 @@ impl Positions {
                 }
                 elements
             }
-        };
-        Ok(elements.map(|element| element.value.get()))
+        })
     }
 
     /// Returns where an element begins, if that is noted: the end of the array if it has no such
@@ -202,7 +197,8 @@ mod tests {
                 for doc in &docs {
                     let items = doc.as_doc().get("a").and_then(|items| items.as_array()).unwrap();
                     let expected: Vec<_> = items.values().skip(at).collect();
-                    let found: Vec<_> = positions.values_from(items, at).unwrap().collect();
+                    let found = positions.elements_from(items, at).unwrap();
+                    let found: Vec<_> = found.map(|element| element.value.get()).collect();
                     assert_eq!(found, expected, "{at}");
                 }
             }
@@ -236,8 +232,8 @@ mod tests {
             let doc = array(of..of + 40);
             let items = doc.as_doc().get("a").and_then(|items| items.as_array()).unwrap();
             for _ in 0..3 {
-                let found = positions.values_from(items, 20).unwrap().next();
-                assert_eq!(found, Some(Value::Int32(of + 20)));
+                let found = positions.elements_from(items, 20).unwrap().next();
+                assert_eq!(found.map(|element| element.value.get()), Some(Value::Int32(of + 20)));
             }
         }
     }

@@ -107,7 +107,9 @@ fn element_at<'a>(items: Doc<'a>, index: i32, arena: &Arena) -> Result<Option<Va
         Ok(at) => Some(at),
         Err(_) => items.iter().count().checked_sub(index.unsigned_abs() as usize),
     };
-    at.map_or(Ok(None), |at| Ok(arena.values_from(items, at)?.next()))
+    let Some(at) = at else { return Ok(None) };
+    let element = arena.elements_from(items, at)?.next();
+    Ok(element.map(|element| element.value.get()))
 }
 
 fn array_elem_at<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>>> {
@@ -269,10 +271,10 @@ fn position_of(
         None => {}
     }
     let count = part.end.saturating_sub(part.start);
-    let items = frame.arena.values_from(items, part.start)?.take(count);
+    let items = frame.arena.elements_from(items, part.start)?.take(count);
     for (at, item) in (part.start..).zip(items) {
         meter::spend(meter::ELEMENT)?;
-        if order::equal(item, wanted, collator) {
+        if order::equal_raw(item.value, &wanted, collator) {
             return Ok(Some(at));
         }
     }
@@ -446,6 +448,6 @@ fn slice<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'
     };
     let start = usize::try_from(start).unwrap_or(0);
     let count = usize::try_from(count).unwrap_or(0);
-    let part = frame.arena.values_from(items, start)?.take(count);
-    frame.arena.array(part).map(Some)
+    let part = frame.arena.elements_from(items, start)?.take(count);
+    frame.arena.array(part.map(|element| element.value.get())).map(Some)
 }
