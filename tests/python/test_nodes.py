@@ -262,6 +262,41 @@ def test_a_collection_is_dropped_while_others_write(databases):
     assert all(db.c.find_one({"_id": "last"}) for db in databases)
 
 
+def test_a_collection_is_renamed_while_others_write(databases):
+    """What is inserted under the old name is not in a collection that has been renamed before."""
+    is_over = threading.Event()
+
+    def insert(node):
+        n = 0
+        while not is_over.is_set():
+            n += 1
+            with contextlib.suppress(OperationFailure):
+                databases[node].c.insert_one({"_id": "%d-%d" % (node, n)})
+
+    def rename():
+        try:
+            for n in range(15):
+                databases[2].c.insert_one({})
+                ignoring(lambda: databases[2].c.rename("r", dropTarget=True))
+        finally:
+            is_over.set()
+
+    with databases[1].watch(max_await_time_ms=100) as stream:
+        at_once(rename, lambda: insert(0), lambda: insert(1))
+        databases[0].last.insert_one({})
+        names = [event["ns"]["coll"] for event in events_of_inserts(stream)]
+    assert set(names) == {"c", "last"}
+
+
+def events_of_inserts(stream):
+    """The inserts up to the one into the last collection."""
+    for event in stream:
+        if event["operationType"] == "insert":
+            yield event
+            if event["ns"]["coll"] == "last":
+                return
+
+
 def test_an_index_becomes_multikey_while_others_plan(databases):
     writer, *readers = databases
     for n in range(15):

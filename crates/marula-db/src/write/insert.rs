@@ -18,6 +18,7 @@ use crate::collection::{Collection, Shape, State};
 use crate::current;
 use crate::index::KeySet;
 use crate::keys::{self, RecordKey};
+use crate::namespace::Namespace;
 use crate::nodes::Share;
 use crate::session::{Done, StatementIds};
 use crate::storage_error::client_error;
@@ -33,6 +34,7 @@ const CLOSED_STEP: Duration = Duration::from_millis(5);
 
 errors! {
     collection_dropped() = NamespaceNotFound, "collection dropped during the write";
+    collection_renamed() = NamespaceNotFound, "collection renamed during the write";
 }
 
 /// The maximum number of chunk buffers kept for later inserts.
@@ -150,6 +152,7 @@ impl WriteOp<'_> {
         let is_alone = docs.size_hint().1 == Some(1);
         let mut chunk = if is_alone { Chunk::default() } else { Chunk::of_many() };
         let mut docs = docs.enumerate().peekable();
+        let name = self.name_among_nodes(collection);
         while docs.peek().is_some() {
             let shared = self.share(collection)?;
             let state = collection.state();
@@ -193,7 +196,8 @@ impl WriteOp<'_> {
             while let Err(error) = self.insert_chunk(collection, &held.1, &chunk, ordered, report) {
                 self.check_renewable(error)?;
                 drop(held);
-                let (again, refused) = self.share_again(collection, &mut chunk, ordered)?;
+                let (again, refused) =
+                    self.share_again(collection, name.as_ref(), &mut chunk, ordered)?;
                 held = again;
                 match ordered {
                     true => failed = refused.into_iter().next().or(failed),
@@ -234,6 +238,7 @@ impl WriteOp<'_> {
         doc: Doc<'_>,
         statements: &[(i32, Done)],
     ) -> Result<()> {
+        let name = self.name_among_nodes(collection);
         let shared = self.share(collection)?;
         let state = collection.state();
         let mut chunk = Chunk::default();
@@ -252,7 +257,7 @@ impl WriteOp<'_> {
                 Err(error) => self.check_renewable(error)?,
             }
             drop(held);
-            let (again, refused) = self.share_again(collection, &mut chunk, true)?;
+            let (again, refused) = self.share_again(collection, name.as_ref(), &mut chunk, true)?;
             if let Some((_, error)) = refused.into_iter().next() {
                 return Err(self.first_refusal(collection, &again.1, &mut chunk, error)?);
             }
@@ -274,15 +279,22 @@ impl WriteOp<'_> {
     /// Shares a collection again, with the indexes that it has now, and makes the keys of a chunk's
     /// documents for them; returns those that are refused, if they are in order the first one,
     /// which then ends the chunk.
+    ///
+    /// Errors: `collection_renamed` if `name` is no longer its name: the client has named a
+    /// collection that is not this one any more.
     fn share_again<'c>(
         &mut self,
         collection: &'c Collection,
+        name: Option<&Namespace>,
         chunk: &mut Chunk,
         ordered: bool,
     ) -> Result<((Share<'c>, Arc<State>), Vec<(usize, Error)>)> {
         current::check()?;
         self.unit.db().renew_catalog()?;
         let shared = self.share(collection)?;
+        if name.is_some_and(|name| *name != collection.namespace()) {
+            return Err(collection_renamed());
+        }
         let state = collection.state();
         let old = std::mem::take(chunk);
         let mut refused = Vec::new();
@@ -298,6 +310,11 @@ impl WriteOp<'_> {
             }
         }
         Ok(((shared, state), refused))
+    }
+
+    /// The collection's name, where other nodes may change it during the write.
+    fn name_among_nodes(&self, collection: &Collection) -> Option<Namespace> {
+        self.unit.db().is_shared().then(|| collection.namespace())
     }
 
     /// Locks the collection in shared mode; waits only if this operation may.
