@@ -21,6 +21,17 @@ def backup(*args, fails=False, env=None, timeout=300):
     return done.stdout
 
 
+def killed(rng, *args):
+    """Runs a program and kills it at some time, if it is not through by then."""
+    process = subprocess.Popen([PROGRAM, "backup", *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        process.wait(rng.uniform(0, 0.6))
+    except subprocess.TimeoutExpired:
+        pass
+    process.kill()
+    process.wait()
+
+
 def ids(target, *args, **kwargs):
     """The names of the backups, oldest first."""
     import json

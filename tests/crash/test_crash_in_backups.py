@@ -14,7 +14,7 @@ import time
 import pymongo
 import pytest
 import server
-from backups import PROGRAM, at, backup, ids, now_us, wait_for_log
+from backups import PROGRAM, at, backup, ids, killed, now_us, wait_for_log
 
 ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "3"))
 # Rounds with the same folder. Each restores the writes of all earlier ones, so more would make a
@@ -76,17 +76,6 @@ def options(target, key):
 def age_s(name):
     """The age of a backup in seconds: its name begins with the time, as 2026-11-24T224802Z."""
     return time.time() - calendar.timegm(time.strptime(name[:18], "%Y-%m-%dT%H%M%SZ"))
-
-
-def killed(rng, *args):
-    """Runs a program and kills it at some time, if it is not through by then."""
-    process = subprocess.Popen([PROGRAM, "backup", *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        process.wait(rng.uniform(0, 0.6))
-    except subprocess.TimeoutExpired:
-        pass
-    process.kill()
-    process.wait()
 
 
 @pytest.mark.parametrize("form", ["plain", "encrypted"])
