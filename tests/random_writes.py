@@ -11,7 +11,8 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 
 RAW = CodecOptions(document_class=RawBSONDocument)
 DATABASES = ["one", "two"]
-# Random writes meet many errors, each because of what earlier ones have left; these are of a broken server.
+# Random writes meet many errors, each because of what earlier ones have left; these are of a
+# broken server.
 INTERNAL_ERRORS = {1, 8}
 FAR = datetime.datetime(2100, 1, 1)
 

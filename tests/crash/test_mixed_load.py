@@ -21,7 +21,8 @@ from pymongo.errors import PyMongoError
 from update_descriptions import described
 
 ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "1"))
-# Of each round: more where there are more of them, since nodes need ten to notice that another one has ended.
+# Of each round: more where there are more of them, since nodes need ten to notice that another
+# one has ended.
 SECONDS = 8 if ROUNDS == 1 else 20
 # A node is paused for less time than after which others take it for ended.
 PAUSE_MAX = 3

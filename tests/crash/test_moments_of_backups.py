@@ -131,7 +131,7 @@ def test_moments_come_back(tmp_path, number):
             moving.is_over.set()
             moving.join()
             over = now_us()
-            # A backup of the schedule may have met one that was asked for, which is an error that passes.
+            # A backup of the schedule may have met one that was asked for: an error that passes.
             wait_for(lambda: log_until_us(client) > over)
             newest = fingerprint(client)
             validated(client)

@@ -77,8 +77,8 @@ pub fn equal(a: Value<'_>, b: Value<'_>, collator: Option<&dyn Collator>) -> boo
     }
 }
 
-/// Returns whether `compare` finds a raw value equal to another. It is decoded only if its type does
-/// not decide.
+/// Returns whether `compare` finds a raw value equal to another. It is decoded only if its type
+/// does not decide.
 #[inline]
 pub fn equal_raw(a: RawValue<'_>, b: &Value<'_>, collator: Option<&dyn Collator>) -> bool {
     match (a.kind(), b) {
