@@ -130,13 +130,9 @@ struct First {
 }
 
 impl First {
-    fn value<'a>(&self, bytes: &'a [u8]) -> Option<Value<'a>> {
-        let mut elements = Iter::over(bytes.get(self.start as usize..)?);
-        elements.next().map(|element| element.value.get())
-    }
-
     fn has(&self, wanted: Value<'_>, bytes: &[u8], collator: Option<&dyn Collator>) -> bool {
-        self.value(bytes).is_some_and(|value| order::equal(value, wanted, collator))
+        let element = bytes.get(self.start as usize..).and_then(|bytes| Iter::over(bytes).next());
+        element.is_some_and(|element| order::equal_raw(element.value, &wanted, collator))
     }
 }
 
