@@ -47,20 +47,24 @@ def at(us):
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(us // 1_000_000)) + ".%06dZ" % (us % 1_000_000)
 
 
-def state(uri):
-    """The hash of every database but those of the server, and what `validate` says of every collection."""
-    with pymongo.MongoClient(uri) as client:
-        hashes = {}
-        for name in client.list_database_names():
-            if name in ("local", "config"):
+def validated(client):
+    """Checks every collection with its indexes."""
+    for name in client.list_database_names():
+        for info in client[name].list_collections(filter={"type": "collection"}):
+            report = client[name].command("validate", info["name"], full=True)
+            assert report["valid"] and not report["errors"] and not report["warnings"], (name, info["name"], report)
+            if info["name"] == "system.views":
                 continue
-            hashes[name] = client[name].command("dbHash")["collections"]
-            for collection in client[name].list_collections(filter={"type": "collection"}):
-                report = client[name].command("validate", collection["name"], full=True)
-                assert report["valid"], report
-                count = client[name][collection["name"]].estimated_document_count()
-                assert count == report["nrecords"], (collection["name"], count, report["nrecords"])
-        return hashes
+            count = client[name][info["name"]].estimated_document_count()
+            assert count == report["nrecords"], (name, info["name"], count, report["nrecords"])
+
+
+def state(uri):
+    """The hash of every database but those of the server, all of which are checked."""
+    with pymongo.MongoClient(uri) as client:
+        validated(client)
+        return {name: client[name].command("dbHash")["collections"]
+                for name in client.list_database_names() if name not in ("local", "config")}
 
 
 def restored(target, to, *args, **kwargs):
@@ -88,12 +92,17 @@ def wait_for(what, wait=60):
         time.sleep(0.05)
 
 
+def log_until_us(schedule):
+    """The time up to which the log is sent, by `backupStatus`; 0 if it is not."""
+    until = schedule.get("logUntil")
+    return int(until.timestamp() * 1000) * 1000 if until else 0
+
+
 def wait_for_log(uri, us, wait=60):
     """Waits until the log is sent up to a time."""
     with pymongo.MongoClient(uri) as client:
         def sent():
             schedule = client.admin.command("backupStatus")["schedule"]
             assert "lastError" not in schedule, schedule
-            return "lastBackup" in schedule and schedule.get("logUntil") and \
-                int(schedule["logUntil"].timestamp() * 1000) * 1000 > us
+            return "lastBackup" in schedule and log_until_us(schedule) > us
         wait_for(sent, wait)

@@ -288,15 +288,3 @@ def fingerprint(client):
     for name in DATABASES:
         found[name + " roles"] = repr(client[name].command("rolesInfo", 1, showPrivileges=True)["roles"])
     return found
-
-
-def validated(client):
-    """Checks every collection with its indexes."""
-    for name in client.list_database_names():
-        for info in client[name].list_collections(filter={"type": "collection"}):
-            report = client[name].command("validate", info["name"], full=True)
-            assert report["valid"] and not report["errors"] and not report["warnings"], (name, info["name"], report)
-            if info["name"] == "system.views":
-                continue
-            count = client[name][info["name"]].estimated_document_count()
-            assert count == report["nrecords"], (name, info["name"], count, report["nrecords"])

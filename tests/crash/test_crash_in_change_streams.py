@@ -12,6 +12,7 @@ import server
 from bson import Binary, Int64
 from pymongo.errors import OperationFailure, PyMongoError
 from raw import Raw
+from update_descriptions import described
 
 ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "3"))
 KEYS = 30
@@ -91,18 +92,7 @@ class Mirror:
             return
         before, shown = self.documents.get(key), event.get("fullDocument")
         if event["operationType"] == "update":
-            shown = dict(before)
-            description = event["updateDescription"]
-            for path in description["removedFields"]:
-                del shown[path]
-            for path, value in description["updatedFields"].items():
-                name, _, place = path.partition(".")
-                if place:
-                    shown[name] = shown[name][:int(place)] + [value] + shown[name][int(place) + 1:]
-                else:
-                    shown[name] = value
-            for truncated in description["truncatedArrays"]:
-                shown[truncated["field"]] = shown[truncated["field"]][:truncated["newSize"]]
+            shown = described(before, event["updateDescription"])
         elif event["operationType"] == "insert":
             assert before is None, "inserted twice"
         self.documents[key] = shown

@@ -2,8 +2,8 @@
 program in between; many moments of it are restored, each compared with what the server held then, written on, backed up
 and restored again.
 
-MARULA_MOMENTS_ROUNDS sets the number of rounds, MARULA_MOMENTS_STEPS and MARULA_MOMENTS_RESTORES how long each is,
-MARULA_MOMENTS_SEED repeats a run.
+MARULA_CRASH_ROUNDS sets the number of rounds, MARULA_MOMENTS_STEPS and MARULA_MOMENTS_RESTORES how long each is,
+MARULA_CRASH_SEED repeats a round.
 """
 import contextlib
 import os
@@ -15,10 +15,10 @@ import time
 import pymongo
 import pytest
 import server
-from backups import at, backup, ids, killed, now_us, restored, wait_for
-from random_writes import RandomWrites, fingerprint, validated
+from backups import at, backup, ids, killed, log_until_us, now_us, restored, validated, wait_for
+from random_writes import RandomWrites, fingerprint
 
-ROUNDS = int(os.environ.get("MARULA_MOMENTS_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "1"))
 STEPS = int(os.environ.get("MARULA_MOMENTS_STEPS", "40"))
 RESTORES = int(os.environ.get("MARULA_MOMENTS_RESTORES", "2"))
 
@@ -63,11 +63,6 @@ class Transfers(threading.Thread):
         assert acknowledged <= count <= began, (acknowledged, count, began)
 
 
-def log_until_us(client):
-    until = client.admin.command("backupStatus")["schedule"].get("logUntil")
-    return int(until.timestamp() * 1000) * 1000 if until else 0
-
-
 def differences(expected, found):
     return {place: (expected.get(place), found.get(place)) for place in {*expected, *found}
             if expected.get(place) != found.get(place)}
@@ -75,7 +70,7 @@ def differences(expected, found):
 
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_moments_come_back(tmp_path, number):
-    seed = int(os.environ.get("MARULA_MOMENTS_SEED", random.randrange(1 << 30)))
+    seed = int(os.environ.get("MARULA_CRASH_SEED", random.randrange(1 << 30)))
     print("seed", seed)
     rng = random.Random(seed)
     target, key = str(tmp_path / "backups"), []
@@ -132,7 +127,7 @@ def test_moments_come_back(tmp_path, number):
             moving.join()
             over = now_us()
             # A backup of the schedule may have met one that was asked for: an error that passes.
-            wait_for(lambda: log_until_us(client) > over)
+            wait_for(lambda: log_until_us(client.admin.command("backupStatus")["schedule"]) > over)
             newest = fingerprint(client)
             validated(client)
         assert own.terminate() == 0
