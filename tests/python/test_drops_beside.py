@@ -1,6 +1,8 @@
-"""Operations beside drops of their collection and of its indexes: one that reads little answers as if it came before a drop
-or after it. (A mongod tells a few of a thousand pipelines that the collection was dropped.)
+"""Operations beside drops and renames of their collection and drops of its indexes: one that reads little answers as if it
+came before them or after. (A mongod tells a few of a thousand pipelines that the collection was dropped.) No write goes into
+a collection that has been dropped or renamed before.
 """
+import itertools
 import threading
 import time
 
@@ -22,10 +24,15 @@ OPERATIONS = {
     "distinct": lambda c: c.distinct("a"),
     "aggregate": lambda c: list(c.aggregate([{"$match": {"a": 1}}, {"$group": {"_id": "$a"}}])),
     "findAndModify": lambda c: c.find_one_and_update({"a": 1}, {"$set": {"b": 2}}),
+    "update": lambda c: c.update_one({"a": 1}, {"$inc": {"b": 1}}),
+    "delete": lambda c: c.delete_one({"a": 2}),
+    "upsert": lambda c: c.update_one({"_id": 0}, {"$inc": {"b": 1}}, upsert=True),
+    "insert": lambda c: c.insert_many([{"a": 1}, {"a": 2}]),
+    "$merge": lambda c: list(c.aggregate([{"$limit": 1}, {"$set": {"b": 3}}, {"$merge": "c"}])),
 }
 
 
-@pytest.mark.parametrize("what", ["the collection", "an index"])
+@pytest.mark.parametrize("what", ["the collection", "its name", "an index"])
 def test_no_operation_is_told_of_a_drop(uri, db, what):
     until, failures, done = time.monotonic() + SECONDS, [], {name: 0 for name in OPERATIONS}
 
@@ -37,6 +44,8 @@ def test_no_operation_is_told_of_a_drop(uri, db, what):
                 c.create_index("a")
                 if what == "the collection":
                     c.drop()
+                elif what == "its name":
+                    c.rename("d", dropTarget=True)
                 else:
                     c.drop_index("a_1")
                     c.delete_many({})
@@ -58,3 +67,46 @@ def test_no_operation_is_told_of_a_drop(uri, db, what):
         thread.join()
     assert not failures, (len(failures), failures[:5], done)
     assert all(done.values()), done
+
+
+@pytest.mark.parametrize("change", ["drop", "renameCollection"])
+def test_a_write_goes_into_no_collection_that_was_dropped_or_renamed_before(replica, change):
+    client, until = pymongo.MongoClient(replica.uri), time.monotonic() + SECONDS
+    db = client["drops_beside_" + change]
+    works = [
+        lambda n: db.c.insert_one({"_id": n}),
+        lambda n: db.c.update_one({"_id": n}, {"$set": {"a": 1}}, upsert=True),
+        lambda n: db.c.insert_many([{"_id": "%s-%d" % (n, k)} for k in range(3)]),
+    ]
+
+    def writing(number):
+        for n in itertools.count():
+            if time.monotonic() > until:
+                return
+            works[number]("%d-%d" % (number, n))
+
+    def changing():
+        while time.monotonic() < until:
+            db.c.insert_one({})
+            db.c.drop() if change == "drop" else db.c.rename("d", dropTarget=True)
+
+    with client, db.watch(show_expanded_events=True) as stream:
+        threads = [threading.Thread(target=writing, args=(number,)) for number in range(len(works))]
+        threads.append(threading.Thread(target=changing))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        db.last.insert_one({})
+        dropped, counts = set(), {}
+        for event in stream:
+            kind = event["operationType"]
+            counts[kind] = counts.get(kind, 0) + 1
+            if kind == "drop":
+                dropped.add(event["collectionUUID"])
+            elif kind == "insert":
+                if event["ns"]["coll"] == "last":
+                    break
+                assert event["collectionUUID"] not in dropped
+                assert event["ns"]["coll"] == "c"
+    assert counts["insert"] > 100 and counts["drop" if change == "drop" else "rename"] > 10, counts

@@ -15,7 +15,7 @@ use crate::args::{self, Order};
 use crate::candidates::{self, Sought, for_each_record, write_first};
 use crate::env::Env;
 use crate::targets::{check_not_view, multi_not_retryable};
-use crate::time_series;
+use crate::{statements, time_series};
 
 /// The actions on the collection that the user must be allowed.
 pub const ACTIONS: &[&str] = &["remove"];
@@ -66,7 +66,11 @@ impl<'a> DeleteOp<'a> {
         if self.multi && op.numbered.is_some() {
             return Err(multi_not_retryable("true"));
         }
-        let collection = env.unit.collection(ns);
+        statements::from_look_up(env, op, |op| self.run_once(env, ns, op))
+    }
+
+    fn run_once(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<i64> {
+        let collection = op.look_up(ns);
         let collection = collection.as_ref();
         let buckets = collection.map(|collection| env.unit.db().buckets_of(collection));
         if let Some(buckets) = buckets.transpose()?.flatten() {

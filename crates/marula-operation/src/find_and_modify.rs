@@ -109,7 +109,11 @@ impl<'a> FindAndModifyOp<'a> {
     ///
     /// Errors: those of the update, the filter and their parts, of the execution and of the write.
     pub fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<DocBuf> {
-        let mut collection = env.unit.collection(ns);
+        statements::from_look_up(env, op, |op| self.run_once(env, ns, op))
+    }
+
+    fn run_once(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<DocBuf> {
+        let mut collection = op.look_up(ns);
         if let Some(collection) = &collection {
             env.unit.touch(collection)?;
         }
@@ -124,7 +128,7 @@ impl<'a> FindAndModifyOp<'a> {
         if is_made {
             // The collection exists even if the command fails after this.
             op.user_writes.check(ns.db()).map_err(executor_error)?;
-            collection = Some(env.unit.collection_or_create(ns)?);
+            collection = Some(op.look_up_or_create(ns)?);
         }
         // A collection that does not exist has no document to project.
         let fields = if collection.is_some() { fields } else { Doc::EMPTY };

@@ -4,9 +4,10 @@ use marula_bson::Doc;
 use marula_db::index::is_about_keys;
 use marula_db::write::{InsertReport, check_id, check_in_transaction};
 use marula_db::{Collection, Namespace, WriteOp};
-use marula_error::{Error, Result, errors};
+use marula_error::{Error, Result, codes, errors};
 
 use crate::env::Env;
+use crate::statements;
 use crate::targets::check_not_view;
 
 errors! {
@@ -65,27 +66,60 @@ impl<'a> InsertOp<'a> {
     /// Errors: those of the name and of the store. An error of the collection (a view, blocked
     /// writes) is each document's own, as a duplicate key is.
     pub fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Inserted> {
-        let known = env.unit.collection(ns);
+        let mut report = InsertReport::default();
+        loop {
+            let (commits, attempted) = (op.commits(), report.attempted);
+            match self.run_once(env, ns, op, &mut report) {
+                // The collection was dropped or renamed; the rest belongs into that which has its
+                // name now.
+                Err(error)
+                    if error.code() == codes::QueryPlanKilled
+                        && (op.commits() == commits || report.attempted > attempted) =>
+                {
+                    statements::begin_again(env, op)?;
+                }
+                Err(error) => return Err(error),
+                Ok(counted) => {
+                    let counted = counted.unwrap_or(report.inserted);
+                    return Ok(Inserted { report, counted });
+                }
+            }
+        }
+    }
+
+    /// Inserts the documents that `report` is not about yet. Returns the number for the reply, if
+    /// it is not that of the inserted ones.
+    fn run_once(
+        &self,
+        env: &Env<'_>,
+        ns: &Namespace,
+        op: &mut WriteOp<'_>,
+        report: &mut InsertReport,
+    ) -> Result<Option<usize>> {
+        let known = op.look_up(ns);
         if !op.may_wait && (known.is_none() || self.is_long()) {
             return Err(Error::postponed());
         }
         ns.check_creatable()?;
         if let Err(error) = op.user_writes.check(ns.db()) {
-            return Ok(self.refused(&error));
+            self.refuse(&error, report);
+            return Ok(None);
         }
         let collection = match known {
             Some(collection) => collection,
             None => {
                 // A collection is not created for documents that it cannot have.
-                let errors = self.refused_by_id();
-                if errors.len() == self.documents.len() || self.is_ordered && !errors.is_empty() {
-                    let report = InsertReport { errors, ..InsertReport::default() };
-                    return Ok(Inserted::of(report));
+                let errors = self.refused_by_id(report.attempted);
+                let rest = self.documents.len() - report.attempted;
+                if errors.len() == rest || self.is_ordered && !errors.is_empty() {
+                    report.errors.extend(errors);
+                    return Ok(None);
                 }
                 if let Err(error) = self.check_uuid() {
-                    return Ok(self.refused(&error));
+                    self.refuse(&error, report);
+                    return Ok(None);
                 }
-                env.unit.collection_or_create(ns)?
+                op.look_up_or_create(ns)?
             }
         };
         if let Some(buckets) = env.unit.db().buckets_of(&collection)? {
@@ -103,15 +137,16 @@ impl<'a> InsertOp<'a> {
             if let Some(parking) = env.unit.parking() {
                 parking.forbid();
             }
-            return self.insert_measurements(&buckets, op);
+            return self.add_measurements(&buckets, op, report).map(Some);
         }
         let may_write = check_not_view(&collection)
             .and_then(|()| self.check_uuid())
             .and_then(|()| check_in_transaction(env.unit, &collection));
         match may_write {
-            Ok(()) => self.insert_into(&collection, op),
-            Err(error) => Ok(self.refused(&error)),
+            Ok(()) => self.add(&collection, op, report)?,
+            Err(error) => self.refuse(&error, report),
         }
+        Ok(None)
     }
 
     /// Inserts into a collection that has documents of its own.
@@ -119,14 +154,23 @@ impl<'a> InsertOp<'a> {
     /// Errors: those of the store.
     pub fn insert_into(&self, collection: &Collection, op: &mut WriteOp<'_>) -> Result<Inserted> {
         let mut report = InsertReport::default();
-        let mut documents = self.documents.iter().copied();
+        self.add(collection, op, &mut report)?;
+        Ok(Inserted::of(report))
+    }
+
+    fn add(
+        &self,
+        collection: &Collection,
+        op: &mut WriteOp<'_>,
+        report: &mut InsertReport,
+    ) -> Result<()> {
+        let mut documents = self.documents[report.attempted..].iter().copied();
         // A capped collection takes them one by one.
         let is_capped = || collection.state().options.capped.is_some();
         if !op.may_wait && self.documents.len() > 1 && is_capped() {
             return Err(Error::postponed());
         }
-        op.insert(collection, &mut documents, self.is_ordered, &mut report)?;
-        Ok(Inserted::of(report))
+        op.insert(collection, &mut documents, self.is_ordered, report)
     }
 
     /// Inserts measurements into the buckets of a time-series collection.
@@ -138,31 +182,52 @@ impl<'a> InsertOp<'a> {
         op: &mut WriteOp<'_>,
     ) -> Result<Inserted> {
         let mut report = InsertReport::default();
-        let mut documents = self.documents.iter().copied();
-        op.insert_measurements(buckets, &mut documents, self.is_ordered, &mut report)?;
-        let is_refused = report.errors.iter().any(|(_, error)| is_about_keys(error));
-        let counts_all = self.is_ordered && !is_refused;
-        let counted = if counts_all { self.documents.len() } else { report.inserted };
+        let counted = self.add_measurements(buckets, op, &mut report)?;
         Ok(Inserted { report, counted })
+    }
+
+    fn add_measurements(
+        &self,
+        buckets: &Collection,
+        op: &mut WriteOp<'_>,
+        report: &mut InsertReport,
+    ) -> Result<usize> {
+        // Measurements of several buckets are refused before the first is written, so that the
+        // report is of them all or of none.
+        let mut whole = InsertReport { attempted: report.attempted, ..InsertReport::default() };
+        let mut documents = self.documents[report.attempted..].iter().copied();
+        op.insert_measurements(buckets, &mut documents, self.is_ordered, &mut whole)?;
+        let is_refused = whole.errors.iter().any(|(_, error)| is_about_keys(error));
+        let counts_all = self.is_ordered && !is_refused;
+        report.append(whole);
+        Ok(if counts_all { self.documents.len() } else { report.inserted })
     }
 
     /// The result of an insert into a collection that takes no document: the error is each
     /// document's, unless its `_id` cannot be one.
     pub fn refused(&self, error: &Error) -> Inserted {
+        let mut report = InsertReport::default();
+        self.refuse(error, &mut report);
+        Inserted::of(report)
+    }
+
+    /// Adds the error to the report, for those that it is not about yet.
+    fn refuse(&self, error: &Error, report: &mut InsertReport) {
         let error_of = |(position, doc): (usize, &Doc<'_>)| {
             (position, id_error(*doc).unwrap_or_else(|| error.clone()))
         };
-        let errors = self.attempted().enumerate().map(error_of).collect();
-        Inserted::of(InsertReport { errors, ..InsertReport::default() })
+        report.errors.extend(self.attempted(report.attempted).map(error_of));
     }
 
     fn check_uuid(&self) -> Result<()> {
         self.check_uuid.map_or(Ok(()), |check| check())
     }
 
-    /// The documents that are attempted if all fail: of an ordered insert only the first.
-    fn attempted(&self) -> impl Iterator<Item = &Doc<'a>> {
-        self.documents.iter().take(if self.is_ordered { 1 } else { self.documents.len() })
+    /// The documents from position `from` that are attempted if all fail: of an ordered insert only
+    /// the first.
+    fn attempted(&self, from: usize) -> impl Iterator<Item = (usize, &Doc<'a>)> {
+        let count = if self.is_ordered { 1 } else { self.documents.len() };
+        self.documents.iter().enumerate().skip(from).take(count)
     }
 
     /// Returns whether the documents take too long for a thread that may not wait.
@@ -171,10 +236,10 @@ impl<'a> InsertOp<'a> {
         self.documents.len() > INLINE_DOCUMENTS_MAX || bytes() > INLINE_BYTES_MAX
     }
 
-    /// Returns the errors of the documents with an `_id` that cannot be one.
-    fn refused_by_id(&self) -> Vec<(usize, Error)> {
+    /// Returns the errors of the documents from position `from` with an `_id` that cannot be one.
+    fn refused_by_id(&self, from: usize) -> Vec<(usize, Error)> {
         let failure = |(position, doc): (usize, &Doc<'_>)| Some((position, id_error(*doc)?));
-        self.attempted().enumerate().filter_map(failure).collect()
+        self.attempted(from).filter_map(failure).collect()
     }
 }
 

@@ -5,9 +5,17 @@
 
 use marula_db::WriteOp;
 use marula_db::session::Done;
-use marula_error::{Error, Result};
+use marula_db::unit::Tally;
+use marula_error::{Error, Result, codes};
 
+use crate::env::Env;
 use crate::targets::{ends_command, is_transient, mismatch};
+
+/// The number of index entries and documents that a plan of mongod examines before it lets others
+/// drop or rename its collection.
+///
+/// Source: the default of `internalQueryExecYieldIterations`.
+pub const FIRST_READS: u64 = 1_000;
 
 /// The number of times that an upsert starts again after it lost a race to another insert.
 const UPSERT_ATTEMPTS_MAX: usize = 100;
@@ -81,6 +89,42 @@ pub fn run_one<T>(
         Err(error) if op.unit.transaction().is_some() && is_transient(error.code()) => Err(error),
         Err(error) => Ok(Err(error)),
     }
+}
+
+/// Runs `run`, which looks up its collection and writes one statement. It begins again if the
+/// collection or an index is dropped or renamed before it has read much or written anything: in
+/// mongod the look-up, the first reads and their write exclude that.
+///
+/// Errors: those of `run`, and the interrupt.
+pub fn from_look_up<T>(
+    env: &Env<'_>,
+    op: &mut WriteOp<'_>,
+    mut run: impl FnMut(&mut WriteOp<'_>) -> Result<T>,
+) -> Result<T> {
+    let (commits, before) = (op.commits(), examined(env));
+    loop {
+        let outcome = run(op);
+        let is_begun = || op.commits() > commits || examined(env) - before > FIRST_READS;
+        match outcome {
+            Err(error) if error.code() == codes::QueryPlanKilled && !is_begun() => {
+                begin_again(env, op)?;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Checks that a statement whose collection was dropped or renamed may begin again.
+///
+/// Errors: the interrupt. The operation is postponed if this thread must not wait.
+pub(crate) fn begin_again(env: &Env<'_>, op: &WriteOp<'_>) -> Result<()> {
+    if op.may_wait { env.check_interrupt() } else { Err(Error::postponed()) }
+}
+
+/// The number of index entries and documents that the operation has examined.
+fn examined(env: &Env<'_>) -> u64 {
+    let examined = env.unit.tally().map(Tally::examined).unwrap_or_default();
+    examined.keys + examined.docs
 }
 
 /// Changes the documents that match or, if there are none, inserts one. `modify` returns `None` if

@@ -108,7 +108,11 @@ impl<'a> UpdateOp<'a> {
         if self.multi && op.numbered.is_some() {
             return Err(multi_not_retryable("true"));
         }
-        let mut collection = env.unit.collection(ns);
+        statements::from_look_up(env, op, |op| self.run_once(env, ns, op))
+    }
+
+    fn run_once(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Updated> {
+        let mut collection = op.look_up(ns);
         if let Some(shown) = &collection
             && let Some(buckets) = env.unit.db().buckets_of(shown)?
         {
@@ -123,7 +127,7 @@ impl<'a> UpdateOp<'a> {
                 return Err(Error::postponed());
             }
             op.user_writes.check(ns.db())?;
-            collection = Some(env.unit.collection_or_create(ns)?);
+            collection = Some(op.look_up_or_create(ns)?);
         }
         let Parsed { update, filter, context } =
             &self.parse(env, collection.as_deref(), op.empty_timestamps)?;

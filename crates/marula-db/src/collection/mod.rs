@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use marula_bson::DocBuf;
-use marula_error::Result;
+use marula_error::{Error, Result, errors};
 use marula_storage::{Stamp, View};
 use parking_lot::{Mutex, RwLock};
 
@@ -40,6 +40,11 @@ pub use reads::{Documents, EntryCursor, RecordCursor};
 use record_ids::RecordIds;
 use waiters::Waiters;
 pub use waiters::{Arrivals, Listener};
+
+errors! {
+    collection_dropped(uuid: &str) = QueryPlanKilled, "collection dropped. UUID {uuid}";
+    collection_renamed(from: &Namespace, to: &Namespace, uuid: &str) = QueryPlanKilled, "collection renamed from '{from}' to '{to}'. UUID {uuid}";
+}
 
 /// The kind of record key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -231,9 +236,29 @@ impl Collection {
         Renames(self.renames.load(Ordering::Acquire))
     }
 
-    /// Its previous name, if it was renamed since the start of the server.
-    pub fn former_name(&self) -> Option<Namespace> {
-        self.former_name.lock().clone()
+    /// Returns whether this is its current name.
+    pub(crate) fn is_named(&self, ns: &Namespace) -> bool {
+        *self.namespace.read() == *ns
+    }
+
+    /// Checks that it exists under the name that it had when this was the number of its renames.
+    ///
+    /// Errors: `collection_dropped`, `collection_renamed`.
+    #[inline]
+    pub fn check_there(&self, renames: Renames) -> Result<()> {
+        if !self.is_dropped() && self.renames() == renames {
+            return Ok(());
+        }
+        Err(self.not_there())
+    }
+
+    #[cold]
+    fn not_there(&self) -> Error {
+        let uuid = marula_bson::uuid::text(&self.uuid);
+        match self.former_name.lock().clone() {
+            Some(from) if !self.is_dropped() => collection_renamed(&from, &self.namespace(), &uuid),
+            _ => collection_dropped(&uuid),
+        }
     }
 
     /// Checks that a view of this moment may read the collection: it must have had its name by

@@ -51,6 +51,7 @@ impl WriteOp<'_> {
             }
             _ => write.commit()?,
         }
+        self.commits += 1;
         Ok(true)
     }
 
@@ -95,6 +96,7 @@ impl WriteOp<'_> {
         if documents > 0 {
             write.count(collection, -documents, -bytes);
             write.commit()?;
+            self.commits += 1;
         }
         Ok(documents.unsigned_abs())
     }

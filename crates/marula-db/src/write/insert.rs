@@ -3,22 +3,20 @@
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
 
 use marula_bson::Doc;
 use marula_bson::directory::write_record;
-use marula_error::{Error, Result, codes, errors};
+use marula_error::{Error, Result, codes};
 use marula_storage::Space;
-use parking_lot::{Mutex, RwLockReadGuard};
+use parking_lot::Mutex;
 
 use super::document::Origin;
 use super::unique_keys::{ChunkDocument, UniqueKeys, When};
-use super::{WriteOp, capped, check_in_transaction, document, duplicate, find_taken};
+use super::{WriteOp, capped, document, duplicate, find_taken};
 use crate::collection::{Collection, Shape, State};
 use crate::current;
 use crate::index::KeySet;
 use crate::keys::{self, RecordKey};
-use crate::namespace::Namespace;
 use crate::nodes::Share;
 use crate::session::{Done, StatementIds};
 use crate::storage_error::client_error;
@@ -28,14 +26,6 @@ use crate::validator::check_validator;
 const CHUNK_DOCUMENTS_MAX: usize = 1_000;
 /// The maximum total size of documents in one transaction, unless a single document is larger.
 const CHUNK_BYTES_MAX: usize = 2 * 1024 * 1024;
-
-/// The interval at which a writer looks whether an index build of another node has ended.
-const CLOSED_STEP: Duration = Duration::from_millis(5);
-
-errors! {
-    collection_dropped() = NamespaceNotFound, "collection dropped during the write";
-    collection_renamed() = NamespaceNotFound, "collection renamed during the write";
-}
 
 /// The maximum number of chunk buffers kept for later inserts.
 const SPARE_MAX: usize = 4;
@@ -49,12 +39,43 @@ static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 /// The result of an insert of several documents.
 #[derive(Default, Debug)]
 pub struct InsertReport {
+    /// The position of the first document that it is not about, if the insert was interrupted.
+    pub attempted: usize,
     /// The number of inserted documents, by this attempt or an earlier one.
     pub inserted: usize,
     /// The errors of failed documents, with their positions.
     pub errors: Vec<(usize, Error)>,
     /// The statement ids that an earlier attempt had done.
     pub retried: Vec<i32>,
+}
+
+/// The lengths of an [`InsertReport`].
+#[derive(Clone, Copy)]
+struct Counts {
+    inserted: usize,
+    errors: usize,
+    retried: usize,
+}
+
+impl InsertReport {
+    fn counts(&self) -> Counts {
+        let (errors, retried) = (self.errors.len(), self.retried.len());
+        Counts { inserted: self.inserted, errors, retried }
+    }
+
+    /// Adds the report of the documents that follow.
+    pub fn append(&mut self, rest: InsertReport) {
+        self.inserted += rest.inserted;
+        self.errors.extend(rest.errors);
+        self.retried.extend(rest.retried);
+    }
+
+    /// Takes back all that was added since it had these lengths.
+    fn cut(&mut self, counts: Counts) {
+        self.inserted = counts.inserted;
+        self.errors.truncate(counts.errors);
+        self.retried.truncate(counts.retried);
+    }
 }
 
 /// The statements recorded in the session for the documents of a chunk.
@@ -137,11 +158,12 @@ impl Chunk {
 }
 
 impl WriteOp<'_> {
-    /// Inserts `docs` into `collection`. An ordered insert stops at the first error.
+    /// Inserts `docs`, the first of which is the next that `report` has not, into `collection`. An
+    /// ordered insert stops at the first error.
     ///
     /// Each document is a statement of the session; a statement that an earlier attempt has done
-    /// counts as inserted. The outer error does not belong to a document; the report is lost with
-    /// it.
+    /// counts as inserted. The outer error does not belong to a document: then the report is of the
+    /// documents before `attempted`, and none after them was inserted.
     pub fn insert<'d>(
         &mut self,
         collection: &Collection,
@@ -151,73 +173,88 @@ impl WriteOp<'_> {
     ) -> Result<()> {
         let is_alone = docs.size_hint().1 == Some(1);
         let mut chunk = if is_alone { Chunk::default() } else { Chunk::of_many() };
-        let mut docs = docs.enumerate().peekable();
-        let name = self.name_among_nodes(collection);
-        while docs.peek().is_some() {
-            let shared = self.share(collection)?;
-            let state = collection.state();
-            chunk.clear();
-            let mut failed = None;
-            // A capped collection may remove documents of the same insert, so they are inserted one
-            // by one.
-            let documents_max =
-                if state.options.capped.is_some() { 1 } else { CHUNK_DOCUMENTS_MAX };
-            while chunk.documents.len() < documents_max
-                && chunk.bytes.len() < CHUNK_BYTES_MAX
-                && let Some((position, doc)) = docs.next()
-            {
-                if let Some(numbered) = &self.numbered
-                    && let Some(done) = numbered.done(self.ids.at(position))
-                {
-                    if *done != Done::Inserted {
-                        return Err(numbered.mismatch(self.ids.at(position)));
-                    }
-                    report.inserted += 1;
-                    report.retried.push(self.ids.at(position));
-                    continue;
-                }
-                let origin = match self.is_of_catalogue {
-                    true => Origin::Catalogue,
-                    false => Origin::Insert(self.empty_timestamps),
-                };
-                let prepared = self.prepare(collection, &state, doc, origin, position, &mut chunk);
-                if let Err(error) = prepared {
-                    let is_conflict = error.code() == codes::WriteConflict;
-                    let ends_transaction = is_conflict && self.unit.transaction().is_some();
-                    if error.is_postponed() || ends_transaction {
-                        return Err(error);
-                    }
-                    failed = Some((position, error));
-                    break;
-                }
+        let mut docs = (report.attempted..).zip(docs).peekable();
+        while let Some((next, _)) = docs.peek() {
+            report.attempted = *next;
+            let before = report.counts();
+            let inserted = self.insert_some(collection, &mut docs, ordered, &mut chunk, report);
+            if let Err(error) = inserted {
+                report.cut(before);
+                return Err(error);
             }
-            let before = report.errors.len();
-            let mut held = (shared, state);
-            while let Err(error) = self.insert_chunk(collection, &held.1, &chunk, ordered, report) {
-                self.check_renewable(error)?;
-                drop(held);
-                let (again, refused) =
-                    self.share_again(collection, name.as_ref(), &mut chunk, ordered)?;
-                held = again;
-                match ordered {
-                    true => failed = refused.into_iter().next().or(failed),
-                    false => report.errors.extend(refused),
-                }
-            }
-            let (shared, state) = held;
-            drop(shared);
-            if let Some((position, error)) = failed {
-                let error = self.first_refusal(collection, &state, &mut chunk, error)?;
-                report.errors.push((position, error));
-            }
-            if ordered && report.errors.len() > before {
+            if ordered && report.errors.len() > before.errors {
                 // An error within the chunk precedes the one that ended it.
-                report.errors.truncate(before + 1);
+                report.errors.truncate(before.errors + 1);
                 break;
             }
         }
         chunk.spare();
         report.errors.sort_by_key(|(position, _)| *position);
+        Ok(())
+    }
+
+    /// Inserts as many documents as belong into one transaction.
+    fn insert_some<'d>(
+        &mut self,
+        collection: &Collection,
+        docs: &mut dyn Iterator<Item = (usize, Doc<'d>)>,
+        ordered: bool,
+        chunk: &mut Chunk,
+        report: &mut InsertReport,
+    ) -> Result<()> {
+        let shared = self.share(collection)?;
+        let state = collection.state();
+        chunk.clear();
+        let mut failed = None;
+        // A capped collection may remove documents of the same insert, so they are inserted one
+        // by one.
+        let documents_max = if state.options.capped.is_some() { 1 } else { CHUNK_DOCUMENTS_MAX };
+        while chunk.documents.len() < documents_max
+            && chunk.bytes.len() < CHUNK_BYTES_MAX
+            && let Some((position, doc)) = docs.next()
+        {
+            if let Some(numbered) = &self.numbered
+                && let Some(done) = numbered.done(self.ids.at(position))
+            {
+                if *done != Done::Inserted {
+                    return Err(numbered.mismatch(self.ids.at(position)));
+                }
+                report.inserted += 1;
+                report.retried.push(self.ids.at(position));
+                continue;
+            }
+            let origin = match self.is_of_catalogue {
+                true => Origin::Catalogue,
+                false => Origin::Insert(self.empty_timestamps),
+            };
+            let prepared = self.prepare(collection, &state, doc, origin, position, chunk);
+            if let Err(error) = prepared {
+                let is_conflict = error.code() == codes::WriteConflict;
+                let ends_transaction = is_conflict && self.unit.transaction().is_some();
+                if error.is_postponed() || ends_transaction {
+                    return Err(error);
+                }
+                failed = Some((position, error));
+                break;
+            }
+        }
+        let mut held = (shared, state);
+        while let Err(error) = self.insert_chunk(collection, &held.1, chunk, ordered, report) {
+            self.check_renewable(error)?;
+            drop(held);
+            let (again, refused) = self.share_again(collection, chunk, ordered)?;
+            held = again;
+            match ordered {
+                true => failed = refused.into_iter().next().or(failed),
+                false => report.errors.extend(refused),
+            }
+        }
+        let (shared, state) = held;
+        drop(shared);
+        if let Some((position, error)) = failed {
+            let error = self.first_refusal(collection, &state, chunk, error)?;
+            report.errors.push((position, error));
+        }
         Ok(())
     }
 
@@ -238,7 +275,6 @@ impl WriteOp<'_> {
         doc: Doc<'_>,
         statements: &[(i32, Done)],
     ) -> Result<()> {
-        let name = self.name_among_nodes(collection);
         let shared = self.share(collection)?;
         let state = collection.state();
         let mut chunk = Chunk::default();
@@ -257,7 +293,7 @@ impl WriteOp<'_> {
                 Err(error) => self.check_renewable(error)?,
             }
             drop(held);
-            let (again, refused) = self.share_again(collection, name.as_ref(), &mut chunk, true)?;
+            let (again, refused) = self.share_again(collection, &mut chunk, true)?;
             if let Some((_, error)) = refused.into_iter().next() {
                 return Err(self.first_refusal(collection, &again.1, &mut chunk, error)?);
             }
@@ -280,21 +316,16 @@ impl WriteOp<'_> {
     /// documents for them; returns those that are refused, if they are in order the first one,
     /// which then ends the chunk.
     ///
-    /// Errors: `collection_renamed` if `name` is no longer its name: the client has named a
-    /// collection that is not this one any more.
+    /// Errors: those of [`share`](WriteOp::share).
     fn share_again<'c>(
         &mut self,
         collection: &'c Collection,
-        name: Option<&Namespace>,
         chunk: &mut Chunk,
         ordered: bool,
     ) -> Result<((Share<'c>, Arc<State>), Vec<(usize, Error)>)> {
         current::check()?;
         self.unit.db().renew_catalog()?;
         let shared = self.share(collection)?;
-        if name.is_some_and(|name| *name != collection.namespace()) {
-            return Err(collection_renamed());
-        }
         let state = collection.state();
         let old = std::mem::take(chunk);
         let mut refused = Vec::new();
@@ -310,54 +341,6 @@ impl WriteOp<'_> {
             }
         }
         Ok(((shared, state), refused))
-    }
-
-    /// The collection's name, where other nodes may change it during the write.
-    fn name_among_nodes(&self, collection: &Collection) -> Option<Namespace> {
-        self.unit.db().is_shared().then(|| collection.namespace())
-    }
-
-    /// Locks the collection in shared mode; waits only if this operation may.
-    pub(super) fn share<'c>(&self, collection: &'c Collection) -> Result<Share<'c>> {
-        collection.check_writable()?;
-        if self.unit.transaction().is_some() {
-            self.unit.touch(collection)?;
-            check_in_transaction(self.unit, collection)?;
-        }
-        if self.unit.db().is_shared() {
-            return self.share_among_nodes(collection);
-        }
-        self.lock_shared(collection).map(|writers| Share::new(writers, false))
-    }
-
-    fn lock_shared<'c>(&self, collection: &'c Collection) -> Result<RwLockReadGuard<'c, ()>> {
-        if self.may_wait {
-            return collection.write_shared();
-        }
-        collection.try_write_shared().ok_or_else(Error::postponed)
-    }
-
-    /// The same where other nodes may have dropped the collection, or hold writers off.
-    fn share_among_nodes<'c>(&self, collection: &'c Collection) -> Result<Share<'c>> {
-        loop {
-            let share = Share::new(self.lock_shared(collection)?, true);
-            if collection.is_dropped() {
-                return Err(collection_dropped());
-            }
-            if !collection.state().building.iter().any(|build| build.is_closed()) {
-                return Ok(share);
-            }
-            drop(share);
-            if !self.may_wait {
-                return Err(Error::postponed());
-            }
-            if self.unit.transaction().is_some() {
-                return Err(client_error(marula_storage::Error::Conflict));
-            }
-            current::check()?;
-            std::thread::sleep(CLOSED_STEP);
-            self.unit.db().renew_catalog()?;
-        }
     }
 
     /// Adds a document to the chunk, with its record key and its keys in every index.
@@ -568,6 +551,7 @@ impl WriteOp<'_> {
             }
             _ => write.commit()?,
         }
+        self.commits += 1;
         Ok((inserted, errors))
     }
 }

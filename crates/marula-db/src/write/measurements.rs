@@ -66,7 +66,7 @@ impl WriteOp<'_> {
         let state = buckets.state();
         let Some(options) = &state.options.time_series else { return Ok(()) };
         let mut groups = Groups::default();
-        for (position, doc) in docs.enumerate() {
+        for (position, doc) in (report.attempted..).zip(docs) {
             if let Some(numbered) = &self.numbered {
                 let number = self.ids.at(position);
                 match numbered.done(number) {

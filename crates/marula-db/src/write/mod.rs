@@ -17,6 +17,7 @@ mod document;
 mod duplicate;
 mod insert;
 mod measurements;
+mod target;
 mod unique_keys;
 mod update;
 
@@ -43,6 +44,7 @@ use crate::unit::{Parking, Unit, Write};
 pub use document::{DOCUMENT_BYTES_MAX, check_id, check_id_type, inserts_with_dollars, new_id};
 pub(crate) use duplicate::error as duplicate_key;
 pub use insert::InsertReport;
+use target::Target;
 
 errors! {
     capped_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Collection '{ns}' is a capped collection. Writes in transactions are not allowed on capped collections.";
@@ -150,6 +152,8 @@ pub enum Written {
 pub struct WriteOp<'a> {
     /// The unit of work of the operation.
     pub unit: Unit<'a>,
+    target: Option<Target>,
+    commits: u64,
     /// The numbered write of the session, if the client may retry.
     pub numbered: Option<NumberedWrite>,
     /// The ids of its statements in the session.
@@ -228,6 +232,8 @@ impl<'a> WriteOp<'a> {
     pub fn new(unit: Unit<'a>, now_ms: i64) -> Self {
         WriteOp {
             unit,
+            target: None,
+            commits: 0,
             numbered: None,
             ids: StatementIds::From(0),
             bypass_validation: false,
@@ -239,6 +245,11 @@ impl<'a> WriteOp<'a> {
             now_ms,
             buffers: Buffers::default(),
         }
+    }
+
+    /// The number of commits so far.
+    pub fn commits(&self) -> u64 {
+        self.commits
     }
 
     /// The limits of this thread.

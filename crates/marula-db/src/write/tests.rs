@@ -420,6 +420,65 @@ fn a_statement_whose_transaction_ends_fails_and_changes_nothing() {
 }
 
 #[test]
+fn a_collection_that_was_dropped_or_renamed_after_the_look_up_takes_no_write() {
+    let name = |name: &str| Namespace::new("db", name).unwrap();
+    for is_drop in [true, false] {
+        let db = open();
+        let created = create(&db, &doc! {});
+        insert(&db, &created, &[doc! { "_id": 1 }], true);
+        let mut op = WriteOp::new(Unit::new(&db), 0);
+        let collection = op.look_up(&name("c")).unwrap();
+        match is_drop {
+            true => db.drop_collection(&name("c")).map(drop).unwrap(),
+            false => db.rename_collection(&name("c"), &name("d"), false).unwrap(),
+        }
+        let record = RecordKey::of_record_id(1);
+        let mut same = |_: Doc<'_>, _: &mut Vec<u8>| Ok(Change::Same);
+        let refused = [
+            op.upsert(&collection, doc! { "_id": 2 }.as_doc(), None).unwrap_err(),
+            op.update(&collection, &record, &mut same, None).unwrap_err(),
+            op.delete(&collection, &record, &mut |_| Ok(true), None).map(drop).unwrap_err(),
+        ];
+        assert!(refused.iter().all(|error| error.code() == codes::QueryPlanKilled), "{refused:?}");
+        assert_eq!(op.commits(), 0);
+        let again = op.look_up_or_create(&name("c")).unwrap();
+        op.upsert(&again, doc! { "_id": 2 }.as_doc(), None).unwrap();
+        assert_eq!(ids(&db, &again), ["2"]);
+        if !is_drop {
+            assert_eq!(ids(&db, &collection), ["1"]);
+        }
+    }
+}
+
+#[test]
+fn an_insert_whose_collection_is_renamed_reports_what_it_has_done() {
+    const COUNT: i32 = 2_500;
+    let name = |name: &str| Namespace::new("db", name).unwrap();
+    let db = open();
+    create(&db, &doc! {});
+    let docs: Vec<DocBuf> = (0..COUNT).map(|n| doc! { "_id": n / 2 * 2 }).collect();
+    let mut op = WriteOp::new(Unit::new(&db), 0);
+    let collection = op.look_up(&name("c")).unwrap();
+    // The next document is asked for between two transactions.
+    let mut asked = docs.iter().enumerate().map(|(position, doc)| {
+        if position == 1_000 {
+            db.rename_collection(&name("c"), &name("d"), false).unwrap();
+        }
+        doc.as_doc()
+    });
+    let mut report = InsertReport::default();
+    let error = op.insert(&collection, &mut asked, false, &mut report).unwrap_err();
+    assert_eq!((error.code(), report.attempted), (codes::QueryPlanKilled, 1_000));
+    assert_eq!((report.inserted, report.errors.len()), (500, 500));
+    let again = op.look_up_or_create(&name("c")).unwrap();
+    let mut rest = docs[report.attempted..].iter().map(|doc| doc.as_doc());
+    op.insert(&again, &mut rest, false, &mut report).unwrap();
+    assert_eq!((report.inserted, report.errors.len()), (1_250, 1_250));
+    assert!(report.errors.iter().all(|(position, _)| position % 2 == 1));
+    assert_eq!((ids(&db, &collection).len(), ids(&db, &again).len()), (500, 750));
+}
+
+#[test]
 fn a_clustered_collection_is_in_the_order_of_its_ids() {
     let db = open();
     let collection =

@@ -105,6 +105,7 @@ impl WriteOp<'_> {
             }
             _ => write.commit()?,
         }
+        self.commits += 1;
         Ok(Written::Changed)
     }
 

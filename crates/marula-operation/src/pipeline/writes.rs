@@ -17,8 +17,8 @@ use marula_query::update::{EmptyTimestamps, Update};
 use super::host::{PipelineHost, StageWrites, Work};
 use crate::env::{Env, Host};
 use crate::insert::{InsertOp, Inserted};
-use crate::targets;
 use crate::update::{ParsedUpdate, UpdateOp};
+use crate::{statements, targets};
 
 errors! {
     not_time_series(ns: &Namespace) = InvalidOptions, "Cannot create a time-series collection from a non time-series collection or view: {ns}";
@@ -182,11 +182,11 @@ impl Writer {
         let constants = Some(variables).filter(|variables| !variables.is_empty());
         let statement = UpdateOp { constants, ..UpdateOp::of_one(filter, update) };
         let parsed = statement.parse_within(&self.context, EmptyTimestamps::default())?;
-        let Some(collection) = self.db().collection(ns) else {
+        if self.db().collection(ns).is_none() {
             ns.check_creatable()?;
             return Ok(false);
-        };
-        self.run(&statement, &parsed, &collection)
+        }
+        self.run(ns, &statement, &parsed)
     }
 
     /// Updates the single document that matches `filter`, or inserts the one that the update
@@ -199,21 +199,29 @@ impl Writer {
     ) -> Result<()> {
         let statement = UpdateOp { upsert: true, ..UpdateOp::of_one(filter, update) };
         self.user_writes.check(ns.db())?;
-        let collection = self.db().collection_or_create(ns)?;
+        self.db().collection_or_create(ns)?;
         let parsed = statement.parse_within(&self.context, EmptyTimestamps::default())?;
-        self.run(&statement, &parsed, &collection).map(drop)
+        self.run(ns, &statement, &parsed).map(drop)
     }
 
     /// Executes an update; returns whether a document matched or was inserted.
     fn run(
         &self,
+        ns: &Namespace,
         statement: &UpdateOp<'_>,
         (update, filter): &(Update, Filter),
-        collection: &Arc<Collection>,
     ) -> Result<bool> {
-        targets::check_not_view(collection)?;
+        let (env, mut op) = (self.env(), self.op());
         let parsed = ParsedUpdate { statement, update, filter, context: &self.context };
-        let updated = parsed.run(&self.env(), collection, &mut self.op());
+        let updated = statements::from_look_up(&env, &mut op, |op| {
+            let collection = match statement.upsert {
+                true => Some(op.look_up_or_create(ns)?),
+                false => op.look_up(ns),
+            };
+            let Some(collection) = collection else { return Ok(None) };
+            targets::check_not_view(&collection)?;
+            parsed.run(&env, &collection, op)
+        });
         let has_matched = matches!(&updated, Ok(Some(updated)) if updated.upserted.is_none());
         let updates = StageWrites { updates: 1, updated: has_matched.into(), ..Default::default() };
         self.host.count_writes(updates);

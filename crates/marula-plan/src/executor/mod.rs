@@ -39,8 +39,8 @@ use marula_bson::Doc;
 use marula_db::collection::Renames;
 use marula_db::index::entry::Entry;
 use marula_db::unit::Examined;
-use marula_db::{Collection, Index, Namespace, RecordKey, Unit};
-use marula_error::{Error, Result, errors};
+use marula_db::{Collection, Index, RecordKey, Unit};
+use marula_error::{Error, Result};
 
 use crate::cache::PROVEN_BY;
 use crate::plan::{Plan, Stage};
@@ -56,11 +56,6 @@ pub(crate) use work::{Env, SizeLimit, Step};
 
 /// The number of units of work between two checks for an interruption.
 const INTERRUPT_INTERVAL: u64 = 32;
-
-errors! {
-    collection_dropped(uuid: &str) = QueryPlanKilled, "collection dropped. UUID {uuid}";
-    collection_renamed(from: &Namespace, to: &Namespace, uuid: &str) = QueryPlanKilled, "collection renamed from '{from}' to '{to}'. UUID {uuid}";
-}
 
 /// A found document, in the store's memory.
 #[derive(Clone, Copy)]
@@ -330,7 +325,7 @@ impl Execution {
         if self.is_exhausted {
             return Ok(End::Exhausted);
         }
-        check_there(&self.collection, self.renames)?;
+        self.collection.check_there(self.renames)?;
         unit.touch(&self.collection)?;
         tally::begin(unit, &self.plan);
         let timed =
@@ -474,7 +469,7 @@ pub struct Reads {
 impl Reads {
     /// Fails if any of them no longer exists: the collection, its name, or an index.
     pub fn check(&self) -> Result<()> {
-        check_there(&self.collection, self.renames)?;
+        self.collection.check_there(self.renames)?;
         self.indexes.iter().try_for_each(|index| self.collection.check_index(index))
     }
 }
@@ -530,22 +525,6 @@ struct Limits {
     renames: Renames,
 }
 
-/// Checks that a collection exists under its original name.
-///
-/// Errors: `collection_dropped`, `collection_renamed`.
-fn check_there(collection: &Collection, renames: Renames) -> Result<()> {
-    if !collection.is_dropped() && collection.renames() == renames {
-        return Ok(());
-    }
-    let uuid = marula_bson::uuid::text(collection.uuid());
-    match collection.former_name() {
-        Some(from) if !collection.is_dropped() => {
-            Err(collection_renamed(&from, &collection.namespace(), &uuid))
-        }
-        _ => Err(collection_dropped(&uuid)),
-    }
-}
-
 /// Runs a plan until it has returned enough or ends; `None` if it comes from the plan cache, has
 /// returned nothing, and exceeds its work limit.
 fn run_stages(
@@ -572,7 +551,7 @@ fn run_stages(
         }
         if works.is_multiple_of(INTERRUPT_INTERVAL) {
             interrupt()?;
-            check_there(env.collection, renames)?;
+            env.collection.check_there(renames)?;
         }
         match run.work(root, env, emit)? {
             Step::NeedTime if run.stats.works > barren_works_max && run.stats.advanced == 0 => {

@@ -7,6 +7,7 @@ use marula_bson::{DocBuf, DocWriter};
 use marula_db::current;
 use marula_db::unit::{Examined, Tally};
 use marula_error::{Error, Result, codes};
+use marula_operation::statements::FIRST_READS;
 use marula_operation::targets;
 use marula_query::context::Interrupt as QueryInterrupt;
 use marula_query::{meter, usage};
@@ -31,10 +32,6 @@ use crate::row::{Kind, Outcome};
 use crate::server::Server;
 use crate::transactions::{Entrance, Leaving, TRANSIENT, Work};
 use crate::write_lock::WriteLock;
-
-/// The units of work after which a plan of mongod lets others in.
-/// Source: its default of `internalQueryExecYieldIterations`.
-const YIELD_AFTER: u64 = 1_000;
 
 /// Runs the command of a request; returns the network's next step.
 ///
@@ -264,14 +261,10 @@ fn interrupted(context: &Context<'_>, request: &Request<'_>, error: Error) -> Er
 /// between its plan and its first reads, which in mongod exclude a drop until the plan yields.
 fn begins_again(request: &Request<'_>, tally: &Tally, error: &Error) -> bool {
     let command = request.command;
-    // A `getMore` goes on with a plan, and a command with several writes may have done some.
-    let may_begin_again = match command.name {
-        "getMore" => false,
-        "findAndModify" => true,
-        _ => !command.writes,
-    };
+    // A `getMore` goes on with a plan, and the statements of a write begin again one by one.
+    let may_begin_again = command.name != "getMore" && !command.writes;
     let Examined { keys, docs, .. } = tally.examined();
-    error.code() == codes::QueryPlanKilled && may_begin_again && keys + docs <= YIELD_AFTER
+    error.code() == codes::QueryPlanKilled && may_begin_again && keys + docs <= FIRST_READS
 }
 
 /// Returns whether a request that ran must run again, because another process has changed what it
