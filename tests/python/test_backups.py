@@ -2,6 +2,7 @@
 backup or to a moment, pruned; with and without encryption; and what is said of everything that is broken.
 """
 import base64
+import json
 import os
 import random
 import shutil
@@ -412,6 +413,18 @@ def test_a_program_that_is_killed_ends_its_backup(tmp_path):
         assert not os.listdir(os.path.join(own.dbpath, "backup")), "no checkpoint is left"
         backup("create", target, *host)
         assert "0 faults" in backup("verify", target, "--temp", tmp_path)
+
+
+def test_a_backup_asked_for_continues_in_the_log_however_its_target_is_written(tmp_path):
+    target = tmp_path / "backups"
+    (tmp_path / "link").symlink_to(target)
+    with server.Server(*schedule(target)) as own, pymongo.MongoClient(own.uri) as client:
+        wait_for(lambda: "lastBackup" in client.admin.command("backupStatus")["schedule"])
+        for address in [target, "%s/../backups/" % target, tmp_path / "link", "file://%s" % target]:
+            made = ids(target)
+            backup("create", address, "--host", "127.0.0.1:%d" % own.port)
+            (new,) = set(ids(target)) - set(made)
+            assert json.loads((target / "backups" / (new + ".json")).read_text().splitlines()[0])["log"], address
 
 
 def test_old_backups_go_and_the_rest_stays_whole(tmp_path):

@@ -33,7 +33,6 @@ pub struct Segment {
     /// microseconds since 1970.
     pub until_us: i64,
     name: String,
-    put_ms: i64,
 }
 
 /// A run of the log.
@@ -47,6 +46,9 @@ pub struct Run {
     pub until: Option<(u64, i64)>,
     /// The error of reading `until`. Then `until` is unknown, and writes may be missing at the end.
     pub damage: Option<String>,
+    /// The time when an object of it was last written, in milliseconds since 1970 by the target's
+    /// clock.
+    pub(crate) put_ms: i64,
 }
 
 /// The part of a run that continues from a backup.
@@ -104,12 +106,7 @@ pub fn runs(repository: &Repository) -> Result<Vec<Run>> {
         if runs.last().is_none_or(|last| last.id != id) {
             runs.push(Run { id: id.to_owned(), ..Run::default() });
         }
-        let run = runs.last_mut().expect("one was just pushed");
-        if rest == "until" {
-            run.read_until(repository)?;
-        } else if let Some(segment) = Segment::of(rest, &stored) {
-            run.segments.push(segment);
-        }
+        runs.last_mut().expect("one was just pushed").add(rest, &stored, repository)?;
     }
     Ok(runs)
 }
@@ -119,12 +116,11 @@ pub fn runs(repository: &Repository) -> Result<Vec<Run>> {
 /// Errors: those of [`runs`].
 pub fn run(repository: &Repository, id: &str) -> Result<Run> {
     let prefix = format!("log/{id}/");
-    let stored = repository.target().list(&prefix)?;
-    let segments =
-        stored.iter().filter_map(|stored| Segment::of(stored.name.strip_prefix(&prefix)?, stored));
-    let segments = segments.collect();
-    let mut run = Run { id: id.to_owned(), segments, ..Run::default() };
-    run.read_until(repository)?;
+    let mut run = Run { id: id.to_owned(), ..Run::default() };
+    for stored in repository.target().list(&prefix)? {
+        let rest = stored.name.strip_prefix(&prefix).unwrap_or_default();
+        run.add(rest, &stored, repository)?;
+    }
     Ok(run)
 }
 
@@ -163,6 +159,16 @@ pub(crate) fn delete_until(repository: &Repository, run: &str) -> Result<()> {
 }
 
 impl Run {
+    /// Adds an object of the run, whose name ends with `rest`.
+    fn add(&mut self, rest: &str, stored: &Stored, repository: &Repository) -> Result<()> {
+        self.put_ms = self.put_ms.max(stored.put_ms);
+        if rest == "until" {
+            return self.read_until(repository);
+        }
+        self.segments.extend(Segment::of(rest, stored));
+        Ok(())
+    }
+
     fn read_until(&mut self, repository: &Repository) -> Result<()> {
         match until(repository, &self.id) {
             Ok(until) => self.until = until,
@@ -202,12 +208,6 @@ impl Run {
         let is_whole = known < next && self.damage.is_none();
         Continuation { segments, until_us: until, is_whole }
     }
-
-    /// Returns when an object of the run was last written, in milliseconds since 1970 by the
-    /// target's clock.
-    pub(crate) fn put_ms(&self) -> i64 {
-        self.segments.iter().map(|segment| segment.put_ms).max().unwrap_or(0)
-    }
 }
 
 impl Segment {
@@ -219,7 +219,6 @@ impl Segment {
             last: last.parse().ok()?,
             until_us: until.parse().ok()?,
             name: stored.name.clone(),
-            put_ms: stored.put_ms,
         };
         (parts.next().is_none() && segment.first <= segment.last).then_some(segment)
     }

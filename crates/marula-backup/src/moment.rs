@@ -100,6 +100,11 @@ pub fn shown_time(us: i64) -> String {
     }
 }
 
+/// Returns the last time to which a backup and its log can be restored, in microseconds since 1970.
+pub(crate) fn reach_us(backup: &Manifest, runs: &[Run]) -> i64 {
+    longest_way(backup, runs).until_us
+}
+
 fn longest_way<'l>(backup: &'l Manifest, runs: &'l [Run]) -> Way<'l> {
     let until_us = backup.moment.until_us;
     let own = Way { backup, segments: Vec::new(), until_us, is_cut: false };

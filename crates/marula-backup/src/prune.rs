@@ -12,7 +12,7 @@ use crate::log::{self, Run};
 use crate::manifest::{Manifest, place_of};
 use crate::repository::Repository;
 use crate::underway::{Announcement, Work};
-use crate::{Progress, Result, work};
+use crate::{Progress, Result, moment, work};
 
 /// The number of concurrent removals; each is a request.
 const THREADS: usize = 8;
@@ -71,7 +71,8 @@ pub fn prune(
         None => false,
     };
     let listing = repository.list()?;
-    let (gone, kept) = parted(&listing.backups, retention, now_us);
+    let runs = log::runs(repository)?;
+    let (gone, kept) = parted(&listing.backups, &runs, retention, now_us);
     let mut pruned = Pruned {
         backups: gone.iter().map(|backup| backup.id.clone()).collect(),
         kept: kept.len(),
@@ -96,7 +97,6 @@ pub fn prune(
     objects.retain(|(object, _)| !named.contains(object.as_str()));
     pruned.objects = objects.len();
     pruned.bytes = objects.iter().map(|(_, bytes)| bytes).sum();
-    let runs = log::runs(repository)?;
     let segments = outdated(&runs, &kept, now_us, retention);
     pruned.segments = segments.iter().map(|(_, segments, _)| segments.len()).sum();
     let Some(announcement) = &announcement else { return Ok(pruned) };
@@ -117,17 +117,36 @@ pub fn prune(
 }
 
 /// Returns the backups to remove and those to keep; `backups` is sorted by time.
-fn parted(
-    backups: &[Manifest],
+fn parted<'l>(
+    backups: &'l [Manifest],
+    runs: &'l [Run],
     retention: Retention,
     now_us: i64,
-) -> (Vec<&Manifest>, Vec<&Manifest>) {
+) -> (Vec<&'l Manifest>, Vec<&'l Manifest>) {
     let begin_us = now_us.saturating_sub(retention.window_us);
     let young = backups.iter().filter(|backup| backup.moment.until_us > begin_us).count();
     // The newest backup before the window is needed to restore the start of the window.
-    let kept = (young + 1).max(retention.count_min).max(1).min(backups.len());
-    let (gone, kept) = backups.split_at(backups.len() - kept);
-    (gone.iter().collect(), kept.iter().collect())
+    let kept_min = (young + 1).max(retention.count_min).max(1).min(backups.len());
+    let old = &backups[..backups.len() - young];
+    let newest = &old[(backups.len() - kept_min).min(old.len())..];
+    let reach = |backup: &Manifest| moment::reach_us(backup, runs);
+    let mut reached_us = newest.iter().map(reach).fold(begin_us, i64::max);
+    let (mut gone, mut kept) = (Vec::new(), Vec::new());
+    kept.extend(backups[backups.len() - kept_min..].iter().rev());
+    // That backup may have no log, or a log that ends early. Then the window also needs the older
+    // backup whose log reaches further.
+    for backup in backups[..backups.len() - kept_min].iter().rev() {
+        let until_us = reach(backup);
+        if until_us > reached_us {
+            reached_us = until_us;
+            kept.push(backup);
+        } else {
+            gone.push(backup);
+        }
+    }
+    gone.reverse();
+    kept.reverse();
+    (gone, kept)
 }
 
 /// Returns the segments that no kept backup needs, by run, and whether they are the whole run.
@@ -141,16 +160,16 @@ fn outdated<'r>(
     for run in runs {
         let starts = kept.iter().filter_map(|backup| backup.log.as_ref());
         let first = starts.filter(|start| start.run == run.id).map(|start| start.sequence).min();
-        let outdated: Vec<&log::Segment> = match first {
-            Some(first) => run.segments.iter().filter(|segment| segment.last <= first).collect(),
-            // A run whose first backup is in progress, or failed, is young.
-            None if now_us / 1000 - run.put_ms() > (retention.window_us / 1000).max(DAY_MS) => {
-                run.segments.iter().collect()
-            }
-            None => Vec::new(),
+        // A run whose first backup is in progress, or failed, is young.
+        let is_old = now_us / 1000 - run.put_ms > (retention.window_us / 1000).max(DAY_MS);
+        let is_whole = first.is_none() && is_old;
+        let is_outdated = |segment: &&log::Segment| match first {
+            Some(first) => segment.last <= first,
+            None => is_whole,
         };
-        let is_whole = outdated.len() == run.segments.len() && first.is_none();
-        if !outdated.is_empty() {
+        let outdated: Vec<_> = run.segments.iter().filter(is_outdated).collect();
+        // A run of a server that nobody wrote to has no segments.
+        if is_whole || !outdated.is_empty() {
             all.push((run, outdated, is_whole));
         }
     }
@@ -169,7 +188,7 @@ mod tests {
     use crate::create::tests::source;
     use crate::create::{Extent, Known, create};
     use crate::fetch::compare;
-    use crate::log::{put_segment, runs};
+    use crate::log::{put_segment, put_until, runs};
     use crate::manifest::LogStart;
     use crate::work::tests::folder;
 
@@ -218,6 +237,54 @@ mod tests {
         assert_eq!(runs(&repository).expect("they are listed")[0].segments.len(), 3);
         assert_eq!(pruned(keep(0, 2), false).kept, 2);
         assert_eq!(pruned(keep(0, 0), false).kept, 1, "the newest one always stays");
+    }
+
+    #[test]
+    fn a_backup_without_log_does_not_replace_one_with_it() {
+        let (data, target) = (folder(), folder());
+        let address = target.path().join("t").display().to_string();
+        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let progress = Progress::default();
+        fs::write(data.path().join("1.sst"), b"x").expect("it is written");
+        let mut made = Vec::new();
+        for (hour, sequence) in [(1, Some(10)), (2, Some(20)), (3, None), (6, Some(60))] {
+            let mut source = source(data.path(), hour * HOUR);
+            source.log = sequence.map(|sequence| LogStart { run: "r".to_owned(), sequence });
+            let known = Known::default();
+            let backup = create(&repository, &source, Extent::Incremental, &known, 1, &progress);
+            made.push(backup.expect("it is made"));
+        }
+        for (numbers, until) in [((11, 20), 2), ((21, 60), 6), ((61, 70), 7)] {
+            put_segment(&repository, "r", numbers, until * HOUR, &[]).expect("it is put");
+        }
+        // The window begins at 4. The newest backup before it, of 3, has no log: the moments up to
+        // 6 need the backup of 2 and its log.
+        let pruned = prune(&repository, keep(3, 0), 7 * HOUR, false, &progress);
+        let pruned = pruned.expect("it is pruned");
+        assert_eq!(pruned.backups, [made[0].id.clone()]);
+        assert_eq!((pruned.kept, pruned.segments), (3, 1));
+        let left = repository.list().expect("it is listed").backups;
+        let runs = runs(&repository).expect("they are listed");
+        let way = moment::way_to(moment::Wanted::At(5 * HOUR), &left, &runs).expect("it is there");
+        assert_eq!(way.backup.id, made[1].id);
+    }
+
+    #[test]
+    fn a_run_that_no_backup_needs_goes_whole_when_it_is_old() {
+        let target = folder();
+        let address = target.path().join("t").display().to_string();
+        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let progress = Progress::default();
+        put_segment(&repository, "written", (1, 2), HOUR, &[]).expect("it is put");
+        put_until(&repository, "written", 2, HOUR).expect("it is put");
+        put_until(&repository, "idle", 0, HOUR).expect("it is put");
+        let now_us = 1000 * runs(&repository).expect("they are listed")[0].put_ms;
+        for (hours, left) in [(23, 2), (25, 0)] {
+            prune(&repository, keep(0, 0), now_us + hours * HOUR, false, &progress)
+                .expect("it is pruned");
+            assert_eq!(runs(&repository).expect("they are listed").len(), left);
+        }
+        assert_eq!(repository.target().list("log/").expect("it is listed"), []);
     }
 
     #[test]

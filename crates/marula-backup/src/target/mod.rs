@@ -107,6 +107,20 @@ fn as_folder(address: &str) -> Result<Option<PathBuf>> {
     }
 }
 
+/// Returns whether two addresses are of one target, as far as they show it: one folder may be
+/// written in several ways. The folder of a target that is in use exists.
+pub fn is_same(one: &str, other: &str) -> bool {
+    let folders = [one, other].map(|address| as_folder(address).ok().flatten());
+    match folders {
+        [Some(one), Some(other)] => {
+            let real = [one, other].map(|folder| folder.canonicalize().ok());
+            real[0].is_some() && real[0] == real[1]
+        }
+        [None, None] => one.trim_end_matches('/') == other.trim_end_matches('/'),
+        _ => false,
+    }
+}
+
 /// Returns an address for messages: without a password or key that it may contain.
 pub fn shown(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
@@ -160,6 +174,30 @@ mod tests {
         for address in ["nope://x", "s3://", "http://", "://"] {
             assert!(Target::open(address).is_err(), "{address}");
         }
+    }
+
+    #[test]
+    fn one_folder_has_several_addresses() {
+        let folder = crate::work::tests::folder();
+        let path = folder.path().join("t");
+        std::fs::create_dir(&path).expect("it is made");
+        let own = path.display().to_string();
+        let within = std::path::absolute("x").expect("there is a current folder");
+        let ups = "../".repeat(within.components().count() - 2);
+        let ways = [
+            own.clone(),
+            format!("{own}/"),
+            format!("{own}/../t"),
+            format!("file://{own}"),
+            format!("{ups}{}", own.trim_start_matches('/')),
+        ];
+        for way in &ways {
+            assert!(is_same(&own, way), "{way}");
+            assert!(!is_same(&folder.path().display().to_string(), way), "{way}");
+        }
+        assert!(!is_same(&own, "s3://bucket/t"));
+        assert!(is_same("s3://bucket/t", "s3://bucket/t/"));
+        assert!(!is_same("s3://bucket/t", "s3://bucket/u"));
     }
 
     #[test]

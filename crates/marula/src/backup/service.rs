@@ -259,7 +259,8 @@ impl Service {
         target: &str,
         progress: &Progress,
     ) -> marula_backup::Result<(Manifest, String)> {
-        let is_own = self.schedule.to.as_deref() == Some(target);
+        let own = self.schedule.to.as_deref();
+        let is_own = own.is_some_and(|own| marula_backup::target::is_same(own, target));
         let key_file = wanted.key_file.as_ref().map(PathBuf::from);
         let key_file = match is_own {
             true => key_file.or_else(|| self.schedule.key_file.clone()),
