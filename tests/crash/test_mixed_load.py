@@ -1,4 +1,4 @@
-"""Many kinds of writes at once while the server is killed and paused.
+"""Many kinds of writes at once while servers are killed and paused: a single server, and three nodes over one etcd.
 
 Afterwards every write is there that was acknowledged, and each once: in the collections, in their indexes, and in the change streams,
 which all show the same events. MARULA_CRASH_ROUNDS sets the number of rounds, MARULA_CRASH_SEED repeats a run.
@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 
+import etcd_cluster
 import mixed_load
 import pymongo
 import pytest
@@ -20,11 +21,14 @@ from pymongo.errors import PyMongoError
 from update_descriptions import described
 
 ROUNDS = int(os.environ.get("MARULA_CRASH_ROUNDS", "1"))
-# The seconds of a round; a run of several rounds is to find what is rare.
+# Of each round: more where there are more of them, since nodes need ten to notice that another
+# one has ended.
 SECONDS = 8 if ROUNDS == 1 else 20
+# A node is paused for less time than after which others take it for ended.
 PAUSE_MAX = 3
 OPTIONS = ["--setParameter", "ttlMonitorSleepSecs=1", "--setParameter", "transactionLifetimeLimitSeconds=3"]
-pytestmark = [pytest.mark.skipif(server.is_mongod(), reason="it is Marula that is killed"), pytest.mark.embedded]
+OTHER = server.is_mongod() or "--storage-engine" in server.serve_command()
+pytestmark = pytest.mark.skipif(OTHER, reason="the engines are chosen here")
 
 
 class Watcher(threading.Thread):
@@ -206,3 +210,9 @@ def run_rounds(servers):
 def test_one_server_is_killed():
     with server.Server("--replSet", "rs0", *OPTIONS) as own:
         run_rounds([own])
+
+
+def test_nodes_are_killed():
+    with contextlib.ExitStack() as stack:
+        etcd = stack.enter_context(etcd_cluster.start())
+        run_rounds([stack.enter_context(server.Server(*etcd.options(), "--shared", *OPTIONS, wait=60.0)) for _ in range(3)])
