@@ -110,3 +110,38 @@ def test_a_write_goes_into_no_collection_that_was_dropped_or_renamed_before(repl
                 assert event["collectionUUID"] not in dropped
                 assert event["ns"]["coll"] == "c"
     assert counts["insert"] > 100 and counts["drop" if change == "drop" else "rename"] > 10, counts
+
+
+def test_a_conversion_to_a_capped_collection_loses_no_write(uri, db):
+    db.c.insert_many([{"_id": n, "n": 0, "x": "y" * 200} for n in range(3000)])
+    inserted, counts, is_over = [], {}, threading.Event()
+
+    def inserting():
+        with pymongo.MongoClient(uri) as client:
+            for n in itertools.count(3000):
+                if is_over.is_set():
+                    return
+                client[db.name].c.insert_one({"_id": n})
+                inserted.append(n)
+
+    def updating():
+        with pymongo.MongoClient(uri) as client:
+            for n in itertools.cycle(range(3000)):
+                if is_over.is_set():
+                    return
+                counts[n] = counts.get(n, 0) + client[db.name].c.update_one({"_id": n}, {"$inc": {"n": 1}}).modified_count
+
+    threads = [threading.Thread(target=inserting), threading.Thread(target=updating)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            time.sleep(0.05)
+            db.command("convertToCapped", "c", size=100 << 20)
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    found = {doc["_id"]: doc.get("n") for doc in db.c.find()}
+    assert [n for n in inserted if n not in found] == []
+    assert {n: found[n] for n in counts} == counts

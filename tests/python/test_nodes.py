@@ -288,6 +288,30 @@ def test_a_collection_is_renamed_while_others_write(databases):
     assert set(names) == {"c", "last"}
 
 
+def test_a_collection_becomes_capped_while_others_write(databases):
+    """What is acknowledged is in the new collection."""
+    databases[0].c.insert_many([{"_id": n, "x": "y" * 100} for n in range(100)])
+    is_over, inserted = threading.Event(), []
+
+    def insert(node):
+        n = 0
+        while not is_over.is_set():
+            n += 1
+            databases[node].c.insert_one({"_id": "%d-%d" % (node, n)})
+            inserted.append("%d-%d" % (node, n))
+
+    def convert():
+        try:
+            for _ in range(3):
+                databases[2].command("convertToCapped", "c", size=100 << 20)
+        finally:
+            is_over.set()
+
+    at_once(convert, lambda: insert(0), lambda: insert(1))
+    found = {doc["_id"] for doc in databases[0].c.find()}
+    assert [name for name in inserted if name not in found] == []
+
+
 def events_of_inserts(stream):
     """The inserts up to the one into the last collection."""
     for event in stream:

@@ -171,6 +171,14 @@ impl Build {
         self.is_closed.load(Ordering::Acquire)
     }
 
+    /// Holds off the writers of other nodes. The caller holds off those of this one.
+    ///
+    /// Errors: those of the store.
+    pub(crate) fn close(&self, db: &Db, collection: &Collection) -> Result<()> {
+        self.is_closed.store(true, Ordering::Release);
+        db.publish_state(collection, &collection.state())
+    }
+
     /// Has writers use this generation, or wait.
     pub(crate) fn set_stage(&self, generation: u32, is_closed: bool) {
         self.generation.store(generation, Ordering::Release);
@@ -289,9 +297,7 @@ impl<'a, 'w> Builder<'a, 'w> {
     pub(crate) fn finish(&mut self) -> Result<()> {
         self.build.check_not_aborted()?;
         if self.build.owner.is_some() {
-            // The writers of other nodes are held off by this, those of this one already.
-            self.build.is_closed.store(true, Ordering::Release);
-            self.db.publish_state(self.collection, &self.collection.state())?;
+            self.build.close(self.db, self.collection)?;
         }
         let last = self.build.generation.load(Ordering::Acquire);
         self.drain(last)?;

@@ -293,9 +293,21 @@ impl Db {
         check_no_build(&collection)?;
         let _change = collection.change()?;
         let _target_change = target.as_ref().map(|target| target.change()).transpose()?;
+        self.give_name(&collection, to, target.as_ref())
+    }
+
+    /// Gives `collection` the name `to`, in the place of `target`, which is dropped. The caller
+    /// holds the catalogue and both collections.
+    pub(super) fn give_name(
+        &self,
+        collection: &Arc<Collection>,
+        to: &Namespace,
+        target: Option<&Arc<Collection>>,
+    ) -> Result<()> {
+        let from = collection.namespace();
         let mut txn = self.store().begin();
         let mut dropped = Vec::new();
-        if let Some(target) = &target {
+        if let Some(target) = target {
             remove_entry(&mut *txn, target, &mut dropped);
         }
         // A temporary collection that is renamed becomes permanent.
@@ -303,19 +315,19 @@ impl Db {
         state.options = state.options.lasting();
         put_entry(&mut *txn, collection.ident(), to, collection.uuid(), &state)?;
         let stamp = self.commit_change(txn, |entries| {
-            ddl_log::renamed(&collection, to, target.as_deref(), entries);
+            ddl_log::renamed(collection, to, target.map(|target| &**target), entries);
         })?;
         collection.set_shaped_at(stamp);
-        if let Some(target) = &target {
+        if let Some(target) = target {
             self.catalog().remove(to);
             target.mark_dropped();
             self.report_change(&CatalogEvent::Dropped(target));
         }
-        self.catalog().remove(from);
+        self.catalog().remove(&from);
         collection.set_namespace(to.clone());
-        self.catalog().set_state(&collection, state);
+        self.catalog().set_state(collection, state);
         self.catalog().insert(collection.clone());
-        self.report_change(&CatalogEvent::Renamed { collection: &collection, from });
+        self.report_change(&CatalogEvent::Renamed { collection, from: &from });
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
         Ok(())
     }

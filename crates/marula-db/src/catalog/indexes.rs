@@ -297,11 +297,22 @@ impl Db {
         // This must run even if the operation was interrupted.
         let lock = self.lock_catalog_anyway();
         let _alone = collection.hold_off_in_any_case();
+        self.remove_build(collection, build, lock.as_ref().map(drop).map_err(Clone::clone));
+    }
+
+    /// Removes a build from the state of a collection whose writers are held off, also for other
+    /// nodes if the catalogue could be `locked`.
+    pub(super) fn remove_build(
+        &self,
+        collection: &Collection,
+        build: &Arc<Build>,
+        locked: Result<()>,
+    ) {
         self.forget_builds(collection, std::slice::from_ref(build));
         if !self.is_shared() || collection.is_dropped() {
             return;
         }
-        let published = lock.and_then(|_lock| self.publish_state(collection, &collection.state()));
+        let published = locked.and_then(|()| self.publish_state(collection, &collection.state()));
         if let Err(error) = published {
             tracing::warn!(%error, "an index build that has failed could not be removed; it ends with this process");
         }

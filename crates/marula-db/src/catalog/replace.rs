@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use marula_bson::{Doc, DocBuf, uuid};
 use marula_error::{Result, errors};
+use marula_storage::Space;
 
-use super::ddl::{put_entry, remove_entry};
-use super::ddl_log;
+use super::indexes::check_no_build;
 use super::options::CollectionOptions;
-use crate::catalog::event::CatalogEvent;
 use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::index::IndexSpec;
@@ -23,6 +22,7 @@ const TEMPORARY: &str = "temp";
 
 errors! {
     temporary_gone(ns: &Namespace) = NamespaceNotFound, "Source collection {ns} does not exist";
+    source_gone(ns: &Namespace) = NamespaceNotFound, "source collection {ns} does not exist";
     options_changed(ns: &Namespace, before: &str, after: &str) = CommandFailed, "collection options of target collection {ns} changed during processing. Original options: {before}, new options: {after}";
     indexes_changed(ns: &Namespace) = CommandFailed, "indexes of target collection {ns} changed during processing.";
 }
@@ -59,36 +59,52 @@ impl Db {
         let _ddl = self.lock_catalog()?;
         let collection = self.collection(temporary).ok_or_else(|| temporary_gone(temporary))?;
         let old = self.collection(target);
-        let mut state = State::clone(&collection.state());
-        state.options = state.options.lasting();
         if let Some(old) = &old {
             self.check_renamable(old)?;
-            check_unchanged(target, &state, &old.state())?;
+            check_unchanged(target, &collection.state(), &old.state())?;
         }
         let _change = collection.change()?;
         let _old_change = old.as_ref().map(|old| old.change()).transpose()?;
-        let mut txn = self.store().begin();
-        let mut dropped = Vec::new();
-        if let Some(old) = &old {
-            remove_entry(&mut *txn, old, &mut dropped);
+        self.give_name(&collection, target, old.as_ref())
+    }
+
+    /// Replaces `source`, which is dropped, by a temporary collection that `fill` fills from it.
+    /// Writers and other changes of the catalogue wait until the end, so that nothing is written
+    /// that is not in the new collection.
+    ///
+    /// Errors: those of `fill`; `source_gone` if `source` was dropped before.
+    pub fn replace_by_copy(
+        &self,
+        source: &Arc<Collection>,
+        temporary: &Arc<Collection>,
+        fill: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let _quiet = source.quiesce()?;
+        let mut next_ident = self.lock_catalog()?;
+        let ns = source.namespace();
+        if source.is_dropped() || temporary.is_dropped() {
+            return Err(source_gone(&ns));
         }
-        put_entry(&mut *txn, collection.ident(), target, collection.uuid(), &state)?;
-        let stamp = self.commit_change(txn, |entries| {
-            ddl_log::renamed(&collection, target, old.as_deref(), entries);
-        })?;
-        collection.set_shaped_at(stamp);
-        if let Some(old) = &old {
-            self.catalog().remove(target);
-            old.mark_dropped();
-            self.report_change(&CatalogEvent::Dropped(old));
+        self.check_renamable(source)?;
+        check_no_build(source)?;
+        // A build of no index: the end of a build holds off the writers of other nodes, and if this
+        // node ends, another one forgets its builds.
+        let build = match self.is_shared() {
+            true => Some(self.enter_build(&mut next_ident, source, Vec::new())?),
+            false => None,
+        };
+        let _change = source.change()?;
+        let filled = build
+            .as_ref()
+            .map_or(Ok(()), |build| build.close(self, source))
+            .and_then(|()| fill())
+            .and_then(|()| temporary.change())
+            .and_then(|_own_change| self.give_name(temporary, &ns, Some(source)));
+        if let Some(build) = build {
+            self.remove_build(source, &build, Ok(()));
+            build.idents().for_each(|ident| self.sweep(Space::Indexes, ident));
         }
-        self.catalog().remove(temporary);
-        collection.set_namespace(target.clone());
-        self.catalog().set_state(&collection, state);
-        self.catalog().insert(collection.clone());
-        self.report_change(&CatalogEvent::Renamed { collection: &collection, from: temporary });
-        dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
-        Ok(())
+        filled
     }
 
     /// Drops temporary collections that remained after a crash.
@@ -146,7 +162,8 @@ fn without_temporary(options: Doc<'_>) -> DocBuf {
 /// Checks that the target still has the options and indexes that the temporary collection was
 /// created with.
 fn check_unchanged(target: &Namespace, new: &State, old: &State) -> Result<()> {
-    let (before, after) = (new.options.document.as_doc(), old.options.document.as_doc());
+    let new_options = new.options.lasting();
+    let (before, after) = (new_options.document.as_doc(), old.options.document.as_doc());
     if before != after {
         return Err(options_changed(target, &before.to_string(), &after.to_string()));
     }

@@ -459,7 +459,7 @@ fn an_insert_whose_collection_is_renamed_reports_what_it_has_done() {
     let docs: Vec<DocBuf> = (0..COUNT).map(|n| doc! { "_id": n / 2 * 2 }).collect();
     let mut op = WriteOp::new(Unit::new(&db), 0);
     let collection = op.look_up(&name("c")).unwrap();
-    // The next document is asked for between two transactions.
+    // A new transaction begins before the next document.
     let mut asked = docs.iter().enumerate().map(|(position, doc)| {
         if position == 1_000 {
             db.rename_collection(&name("c"), &name("d"), false).unwrap();

@@ -72,12 +72,14 @@ fn convert(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     )?;
     // After a crash the source is unchanged, and the next start removes the temporary copy.
     let options = capped_options(&source, size)?.temporary();
-    let target = copy(ctx, &source, &temporary, options, size);
-    let renamed = target.and_then(|_| ctx.server.db.rename_collection(&temporary, &ns, true));
-    if let Err(error) = renamed {
+    let db = &ctx.server.db;
+    let replaced = db.create_collection(&temporary, options).and_then(|target| {
+        db.replace_by_copy(&source, &target, &mut || copy(ctx, &source, &target, size))
+    });
+    if let Err(error) = replaced {
         // The temporary collection is useless now. It may not exist, so that an error of the drop
         // is ignored.
-        let _ = ctx.server.db.drop_collection(&temporary);
+        let _ = db.drop_collection(&temporary);
         return Err(error);
     }
     Ok(Outcome::Done)
@@ -111,7 +113,8 @@ fn clone(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) ->
     }
     // A size between zero and one byte is rounded up.
     let size = size(request)?.unwrap_or(1);
-    copy(ctx, &source, &to, capped_options(&source, size)?, size)?;
+    let target = ctx.server.db.create_collection(&to, capped_options(&source, size)?)?;
+    copy(ctx, &source, &target, size)?;
     Ok(Outcome::Done)
 }
 
@@ -151,15 +154,8 @@ fn capped_options(source: &Collection, size: i64) -> Result<CollectionOptions> {
     CollectionOptions::parse(options.as_doc())
 }
 
-/// Creates `to`, which holds `size` bytes, and copies the source's documents into it.
-fn copy(
-    ctx: &Context<'_>,
-    source: &Arc<Collection>,
-    to: &Namespace,
-    options: CollectionOptions,
-    size: i64,
-) -> Result<Arc<Collection>> {
-    let target = ctx.server.db.create_collection(to, options)?;
+/// Copies the source's newest documents into `target`, which holds `size` bytes.
+fn copy(ctx: &Context<'_>, source: &Arc<Collection>, target: &Collection, size: i64) -> Result<()> {
     let context = QueryContext::default();
     let query = Query::new(Filter::everything(&context), context);
     let plan = planner::plan(&source.state(), &query)?;
@@ -182,12 +178,12 @@ fn copy(
         })?;
         let mut report = InsertReport::default();
         let mut docs = documents.iter().map(DocBuf::as_doc);
-        op.insert(&target, &mut docs, true, &mut report)?;
+        op.insert(target, &mut docs, true, &mut report)?;
         if let Some((_, error)) = report.errors.into_iter().next() {
             return Err(error);
         }
         if end == End::Exhausted {
-            return Ok(target);
+            return Ok(());
         }
     }
 }

@@ -1,11 +1,14 @@
 //! Replacing another collection, and crashes before that.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 use marula_bson::{DocBuf, doc};
+use marula_error::codes;
 use marula_storage::Store;
 use marula_storage::memory::Memory;
 
+use super::source_gone;
 use crate::catalog::options::CollectionOptions;
 use crate::db::Db;
 use crate::index::IndexSpec;
@@ -81,4 +84,38 @@ fn the_next_start_drops_what_was_not_finished() {
     drop(db);
     let db = Db::open(store).unwrap();
     assert!(db.collection(&name).is_none() && db.collection(&ns("target")).is_some());
+}
+
+#[test]
+fn nobody_writes_to_a_collection_while_a_copy_is_made_that_replaces_it() {
+    let db = with_target(Arc::new(Memory::new()));
+    let source = db.collection(&ns("target")).unwrap();
+    let create = || db.create_collection(&ns("copy"), CollectionOptions::default()).unwrap();
+    let copy = create();
+    let refused = db.replace_by_copy(&source, &copy, &mut || Err(source_gone(&ns("x"))));
+    assert_eq!(refused.unwrap_err().code(), codes::NamespaceNotFound);
+    assert_eq!(insert(&db, "target", &[doc! { "_id": 2, "k": 2 }]).inserted, 1);
+
+    let both = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let mut writer = None;
+        let mut fill = || {
+            insert(&db, "copy", &[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+            writer = Some(scope.spawn(|| {
+                let mut op = WriteOp::new(Unit::new(&db), 0);
+                let looked_up = op.look_up(&ns("target")).unwrap();
+                both.wait();
+                op.upsert(&looked_up, doc! { "_id": 3, "k": 3 }.as_doc(), None)
+            }));
+            both.wait();
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(())
+        };
+        db.replace_by_copy(&source, &copy, &mut fill).unwrap();
+        let outcome = writer.expect("it was started").join().unwrap();
+        assert_eq!(outcome.unwrap_err().code(), codes::QueryPlanKilled);
+    });
+    assert!(Arc::ptr_eq(&db.collection(&ns("target")).unwrap(), &copy));
+    assert!(db.collection(&ns("copy")).is_none() && source.is_dropped());
+    assert_eq!((copy.count(), source.count()), (2, 2));
 }
