@@ -145,3 +145,59 @@ def test_a_conversion_to_a_capped_collection_loses_no_write(uri, db):
     found = {doc["_id"]: doc.get("n") for doc in db.c.find()}
     assert [n for n in inserted if n not in found] == []
     assert {n: found[n] for n in counts} == counts
+
+
+COUNT = 60
+# Each returns one number per document of the collection.
+READS = {
+    "find": lambda c: [doc["version"] for doc in c.find()],
+    "by an index": lambda c: [doc["version"] for doc in c.find({"a": {"$gte": 0}})],
+    "sorted": lambda c: [doc["version"] for doc in c.find().sort("b")],
+    "count": lambda c: [0] * c.count_documents({}),
+    "fast count": lambda c: [0] * c.estimated_document_count(),
+    "distinct": lambda c: [0] * len(c.distinct("a")),
+    "aggregate": lambda c: [doc["version"] for doc in c.aggregate([{"$sort": {"b": 1}}])],
+    "view": lambda c: [doc["version"] for doc in c.database.view.find()],
+    "$lookup": lambda c: [
+        0 for doc in c.database.keys.aggregate(
+            [{"$lookup": {"from": "c", "localField": "_id", "foreignField": "a", "as": "found"}}]) if doc["found"]],
+    "update": lambda c: [0] * COUNT * c.update_one({"a": 7}, {"$inc": {"n": 1}}).matched_count,
+    "findAndModify": lambda c: [0] * COUNT if c.find_one_and_update({"a": 7}, {"$inc": {"n": 1}}) else [],
+}
+
+
+@pytest.mark.parametrize("how", ["renameCollection", "$out"])
+def test_a_collection_that_takes_the_place_of_another_is_always_there(uri, db, how):
+    documents = [{"_id": n, "a": n, "b": -n, "version": 0} for n in range(COUNT)]
+    for name in ("c", "source", "keys"):
+        db[name].insert_many(documents)
+    db.c.create_index("a")
+    db.command("create", "view", viewOn="c", pipeline=[{"$match": {"a": {"$gte": 0}}}])
+    until, swaps, failures, done = time.monotonic() + SECONDS, 0, [], {name: 0 for name in READS}
+
+    def reading(name, read):
+        with pymongo.MongoClient(uri) as client:
+            while time.monotonic() < until:
+                try:
+                    found = read(client[db.name].c)
+                    done[name] += 1
+                    if len(found) != COUNT or len(set(found)) != 1:
+                        failures.append((name, found))
+                except (OperationFailure, IndexError) as error:
+                    failures.append((name, str(error)))
+
+    threads = [threading.Thread(target=reading, args=item) for item in READS.items()]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < until:
+        swaps += 1
+        if how == "$out":
+            db.source.aggregate([{"$set": {"version": swaps}}, {"$out": "c"}])
+            continue
+        db.other.insert_many([doc | {"version": swaps} for doc in documents])
+        db.other.create_index("a")
+        db.other.rename("c", dropTarget=True)
+    for thread in threads:
+        thread.join()
+    assert not failures, (swaps, len(failures), failures[:3])
+    assert swaps > 5 and all(done.values()), (swaps, done)

@@ -393,9 +393,6 @@ impl Db {
         let mut gone: Vec<&Arc<Collection>> =
             own.values().filter(|one| !stored.entries.contains_key(&one.ident())).collect();
         gone.sort_by_key(|one| one.ident());
-        for collection in gone {
-            self.forget(collection)?;
-        }
         let mut entries: Vec<(&Ident, &Vec<u8>)> = stored.entries.iter().collect();
         entries.sort();
         for (ident, bytes) in entries {
@@ -410,6 +407,10 @@ impl Db {
                 None => self.add(*ident, entry::decode(bytes, &*stored.view)?, &stored)?,
             }
         }
+        // After the others, so that a name that one of these takes is always there.
+        for collection in gone {
+            self.forget(collection)?;
+        }
         *own_next_ident = next_ident(&*stored.view)?;
         *known = stored.entries;
         drop(known);
@@ -422,7 +423,7 @@ impl Db {
     /// Another node has dropped a collection.
     fn forget(&self, collection: &Arc<Collection>) -> Result<()> {
         let _alone = collection.hold_off()?;
-        self.catalog().remove(&collection.namespace());
+        self.catalog().remove(collection);
         collection.state().indexes.iter().for_each(|index| index.mark_dropped());
         collection.mark_dropped();
         self.report_change(&CatalogEvent::Dropped(collection));
@@ -481,15 +482,11 @@ impl Db {
             self.report_change(&CatalogEvent::IndexDropped(collection, index));
         }
         let from = collection.namespace();
-        self.catalog().set_state(collection, state);
-        if from != entry.ns {
-            // Another collection may have taken its old name.
-            if self.collection(&from).is_some_and(|named| Arc::ptr_eq(&named, collection)) {
-                self.catalog().remove(&from);
-            }
+        if from == entry.ns {
+            self.catalog().set_state(collection, state);
+        } else {
             collection.set_shaped_at(stored.moment());
-            collection.set_namespace(entry.ns);
-            self.catalog().insert(collection.clone());
+            self.catalog().rename(collection, &entry.ns, state);
             self.report_change(&CatalogEvent::Renamed { collection, from: &from });
         }
         Ok(())

@@ -250,7 +250,7 @@ impl Db {
             }
         })?;
         for collection in collections {
-            self.catalog().remove(&collection.namespace());
+            self.catalog().remove(collection);
             collection.mark_dropped();
             self.report_change(&CatalogEvent::Dropped(collection));
         }
@@ -318,15 +318,11 @@ impl Db {
             ddl_log::renamed(collection, to, target.map(|target| &**target), entries);
         })?;
         collection.set_shaped_at(stamp);
+        self.catalog().rename(collection, to, state);
         if let Some(target) = target {
-            self.catalog().remove(to);
             target.mark_dropped();
             self.report_change(&CatalogEvent::Dropped(target));
         }
-        self.catalog().remove(&from);
-        collection.set_namespace(to.clone());
-        self.catalog().set_state(collection, state);
-        self.catalog().insert(collection.clone());
         self.report_change(&CatalogEvent::Renamed { collection, from: &from });
         dropped.into_iter().for_each(|(space, ident)| self.sweep(space, ident));
         Ok(())

@@ -31,10 +31,13 @@ use crate::namespace::Namespace;
 pub(crate) use ddl::exists;
 pub use totals::Totals;
 
+/// The collections by database and name.
+type Databases = BTreeMap<String, HashMap<String, Arc<Collection>>>;
+
 /// All collections by name.
 #[derive(Default)]
 pub struct Catalog {
-    databases: RwLock<BTreeMap<String, HashMap<String, Arc<Collection>>>>,
+    databases: RwLock<Databases>,
     /// The totals of these collections; locked after them.
     totals: Mutex<Totals>,
     /// Databases whose last collection was removed since the start of the server: their drop is
@@ -98,8 +101,28 @@ impl Catalog {
     }
 
     pub(crate) fn insert(&self, collection: Arc<Collection>) {
-        let ns = collection.namespace();
         let mut databases = self.databases.write();
+        self.put(&mut databases, collection);
+    }
+
+    /// Removes a collection, unless another one has its name.
+    pub(crate) fn remove(&self, collection: &Collection) {
+        let mut databases = self.databases.write();
+        self.take(&mut databases, collection);
+    }
+
+    /// Gives a collection another name and state, in the place of one that has this name, so that
+    /// every look-up finds one of them.
+    pub(crate) fn rename(&self, collection: &Arc<Collection>, to: &Namespace, state: State) {
+        let mut databases = self.databases.write();
+        self.take(&mut databases, collection);
+        collection.set_namespace(to.clone());
+        collection.set_state(state);
+        self.put(&mut databases, collection.clone());
+    }
+
+    fn put(&self, databases: &mut Databases, collection: Arc<Collection>) {
+        let ns = collection.namespace();
         let mut totals = self.totals.lock();
         totals.add(&collection.state());
         let named = databases.entry(ns.db().to_owned()).or_default();
@@ -108,18 +131,19 @@ impl Catalog {
         }
     }
 
-    pub(crate) fn remove(&self, ns: &Namespace) {
-        let mut databases = self.databases.write();
-        if let Some(collections) = databases.get_mut(ns.db()) {
-            if let Some(removed) = collections.remove(ns.collection()) {
-                self.totals.lock().subtract(&removed.state());
-            }
-            if collections.is_empty() {
-                databases.remove(ns.db());
-                let mut emptied = self.emptied.lock();
-                if emptied.len() < EMPTIED_MAX {
-                    emptied.insert(ns.db().to_owned());
-                }
+    fn take(&self, databases: &mut Databases, collection: &Collection) {
+        let ns = collection.namespace();
+        let Some(collections) = databases.get_mut(ns.db()) else { return };
+        if !collections.get(ns.collection()).is_some_and(|named| is_same(named, collection)) {
+            return;
+        }
+        collections.remove(ns.collection());
+        self.totals.lock().subtract(&collection.state());
+        if collections.is_empty() {
+            databases.remove(ns.db());
+            let mut emptied = self.emptied.lock();
+            if emptied.len() < EMPTIED_MAX {
+                emptied.insert(ns.db().to_owned());
             }
         }
     }
@@ -139,7 +163,7 @@ impl Catalog {
         let databases = self.databases.read();
         let ns = collection.namespace();
         let named = databases.get(ns.db()).and_then(|named| named.get(ns.collection()));
-        let is_named = named.is_some_and(|named| std::ptr::eq(&raw const **named, collection));
+        let is_named = named.is_some_and(|named| is_same(named, collection));
         let mut totals = self.totals.lock();
         if is_named {
             totals.subtract(&collection.state());
@@ -147,4 +171,9 @@ impl Catalog {
         }
         collection.set_state(state);
     }
+}
+
+/// Returns whether two references are of one collection.
+fn is_same(one: &Arc<Collection>, other: &Collection) -> bool {
+    std::ptr::eq(&raw const **one, other)
 }

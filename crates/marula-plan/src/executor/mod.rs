@@ -43,7 +43,7 @@ use marula_db::{Collection, Index, RecordKey, Unit};
 use marula_error::{Error, Result};
 
 use crate::cache::PROVEN_BY;
-use crate::plan::{Plan, Stage};
+use crate::plan::{GeoNear, Ixscan, Plan, Stage};
 use crate::query::Query;
 use crate::time_budget::TimeLimit;
 use crate::trial::Tried;
@@ -358,6 +358,7 @@ impl Execution {
         let run = examined - before;
         tally::add(unit, self, run);
         self.is_exhausted = end?.is_none_or(|end| end == End::Exhausted);
+        self.check_whole()?;
         self.check_cached();
         Ok(if self.is_exhausted { End::Exhausted } else { End::Paused })
     }
@@ -394,6 +395,24 @@ impl Execution {
         let end = run_stages((&self.plan.root, &mut self.run), &mut env, limits, interrupt, emit);
         self.run.rest(&mut env);
         end
+    }
+
+    /// Checks that nothing that it reads was dropped in the meantime: then the store may have
+    /// cleared it before it was read.
+    fn check_whole(&self) -> Result<()> {
+        if self.collection.is_dropped() {
+            return self.collection.check_there(self.renames);
+        }
+        let mut whole = Ok(());
+        self.plan.root.walk(&mut |stage| {
+            if let Stage::Ixscan(Ixscan { index, .. }) | Stage::GeoNear(GeoNear { index, .. }) =
+                stage
+                && whole.is_ok()
+            {
+                whole = self.collection.check_index(index);
+            }
+        });
+        whole
     }
 
     /// Records the reads in the collection's statistics, once.
