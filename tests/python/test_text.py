@@ -1,5 +1,7 @@
 """Text search, as an application uses it: words in their languages, phrases, scores. The results are mongod 6.0's."""
+import bson
 import pytest
+from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure, WriteError
 
 SCORE = {"$meta": "textScore"}
@@ -245,3 +247,54 @@ def test_a_search_in_another_language_asks_for_stop_words(c):
     assert found("cafe -the") == [2]
     assert found("cafe the", **{"$caseSensitive": True}) == [1, 2, 3]
     assert found("the") == []
+
+
+def with_bytes(document, text):
+    """The document with the bytes instead of its string of as many asterisks."""
+    return RawBSONDocument(bson.encode(document).replace(b"*" * len(text), text))
+
+
+@pytest.mark.parametrize("text, code", [
+    (b"cat \xff", 28755), (b"\xed\xa0\x80", 28755), (b"\xc0\x80", 28755), (b"\xf5\x80\x80\x80", 28755),
+    # Beyond Unicode, in a form that UTF-8 permits; a malformed character comes first.
+    (b"cat \xf4\x90\x80\x80", 2), (b"\xf4\x90\x80\x80 \xff", 28755),
+    # A NUL hides the bytes after it.
+    (b"cat\0\xff", None), (b"cat \xef\xbf\xbf", None),
+])
+@pytest.mark.parametrize("version", [2, 3])
+def test_version_3_takes_texts_in_utf_8(c, version, text, code):
+    stars = "*" * len(text)
+    document = with_bytes({"_id": 1, "t": stars}, text)
+    update = with_bytes({"$set": {"t": stars}}, text)
+
+    def code_of(run):
+        try:
+            run()
+        except OperationFailure as failed:
+            assert failed.details.get("errmsg", "").endswith("text contains invalid UTF-8")
+            return failed.code
+
+    def index():
+        c.create_index([("t", "text")], textIndexVersion=version)
+
+    expected = code if version == 3 else None
+    c.insert_one({"_id": 2})
+    index()
+    assert code_of(lambda: c.insert_one(document)) == expected
+    assert code_of(lambda: c.update_one({"_id": 2}, update)) == expected
+    assert code_of(lambda: list(c.find(with_bytes({"$text": {"$search": stars}}, text), {"_id": 1}))) == expected
+    c.drop()
+    c.insert_one(document)
+    assert code_of(index) == expected
+
+
+@pytest.mark.parametrize("search, version, options, expected", [
+    # The terms that are not negated end at the first NUL in one of them, those that are at one of theirs.
+    ("cat\0 x -dog", 3, {}, [1]), ("-dog\0 -cat bird cat", 3, {}, [1]),
+    # No text that is read has a NUL. The older versions read a phrase up to its NUL if case does not matter.
+    ('cat "cat\0x"', 3, {}, []), ('cat "cat\0x"', 2, {}, [1, 2]), ('cat "cat\0x"', 2, {"$caseSensitive": True}, []),
+])
+def test_a_search_with_a_nul(c, search, version, options, expected):
+    c.create_index([("t", "text")], textIndexVersion=version)
+    c.insert_many([{"_id": 1, "t": "cat"}, {"_id": 2, "t": "cat dog"}, {"_id": 3, "t": "x"}])
+    assert found(c, search, **options) == expected

@@ -153,7 +153,7 @@ impl Check<'_> {
         }
         for position in 0..self.indexes.len() {
             let index = self.indexes[position].index;
-            if let Err(error) = self.key_maker.make(index, doc, &mut self.keys) {
+            if let Err(error) = self.key_maker.make_stored(index, doc, &mut self.keys) {
                 self.report.error(format!("index '{}': {error}", index.spec.name));
                 continue;
             }

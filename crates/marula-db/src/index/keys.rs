@@ -140,6 +140,8 @@ pub struct KeyMaker {
     pub(super) writer: KeyStringWriter,
     /// The document as projected by a wildcard index.
     pub(super) projected: Vec<u8>,
+    /// Whether the document is in the collection already.
+    pub(super) is_stored: bool,
 }
 
 /// The position of one path of the index in the document.
@@ -171,6 +173,20 @@ impl KeyMaker {
     /// Errors: `parallel_arrays`, `ambiguous_field`, `too_many_keys`, and those of a partial
     /// filter.
     pub fn make(&mut self, index: &Index, doc: Doc<'_>, keys: &mut KeySet) -> Result<()> {
+        self.is_stored = false;
+        self.make_any(index, doc, keys)
+    }
+
+    /// Writes the keys of a document that is in the collection already. It may be older than a rule
+    /// about what an index accepts, and must be removable all the same.
+    ///
+    /// Errors: those of [`KeyMaker::make`].
+    pub fn make_stored(&mut self, index: &Index, doc: Doc<'_>, keys: &mut KeySet) -> Result<()> {
+        self.is_stored = true;
+        self.make_any(index, doc, keys)
+    }
+
+    fn make_any(&mut self, index: &Index, doc: Doc<'_>, keys: &mut KeySet) -> Result<()> {
         let spec = &index.spec;
         keys.clear(spec.parts.len());
         if let Some(partial) = &spec.partial

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use marula_bson::{BStr, ByteSlice, Doc, DocBuf, DocWriter, FieldPath, Value, hex};
 use marula_error::{Result, errors};
-use marula_query::text::{Reading, TextFields, TextScores, TextVersion};
+use marula_query::text::{MalformedTexts, Reading, TextFields, TextScores, TextVersion};
 use marula_query::update::Touched;
 use md5::{Digest as _, Md5};
 
@@ -315,7 +315,9 @@ impl KeyMaker {
         let before = beside(0..text.prefix)?;
         let after = beside(text.prefix + 2..spec.parts.len())?;
         let mut scores = TextScores::new();
-        text.fields.scores(doc, &mut scores)?;
+        let malformed =
+            if self.is_stored { MalformedTexts::Replace } else { MalformedTexts::Reject };
+        text.fields.scores(doc, malformed, &mut scores)?;
         for (term, score) in &scores {
             keys.check_room()?;
             self.writer.reset(&[]);

@@ -143,7 +143,7 @@ fn remove(
 ) -> Result<()> {
     let mut index_keys = KeySet::default();
     for index in &state.indexes {
-        op.buffers.key_maker.make(index, doc, &mut index_keys)?;
+        op.buffers.key_maker.make_stored(index, doc, &mut index_keys)?;
         for (key, _) in index_keys.iter() {
             op.buffers.entries.delete(write, index, key, record);
         }

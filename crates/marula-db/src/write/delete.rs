@@ -134,7 +134,7 @@ impl WriteOp<'_> {
                 return Err(client_error(marula_storage::Error::Conflict));
             }
             for (index, keys) in state.indexes.iter().zip(old_keys.iter_mut()) {
-                key_maker.make(index, doc, keys)?;
+                key_maker.make_stored(index, doc, keys)?;
                 limits.check_keys(&mut key_count, keys)?;
             }
             if !state.building.is_empty() {

@@ -149,7 +149,7 @@ impl WriteOp<'_> {
             let (before, after) =
                 (&mut buffers.old_keys[position], &mut buffers.new_keys[position]);
             if may_affect_index(index, &touched) {
-                buffers.key_maker.make(index, old, before)?;
+                buffers.key_maker.make_stored(index, old, before)?;
                 limits.check_keys(&mut key_count, before)?;
                 if let Err(error) = buffers.key_maker.make(index, new, after) {
                     let (before, after) = (&*buffers.old_keys, &*buffers.new_keys);

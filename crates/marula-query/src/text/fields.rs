@@ -1,5 +1,6 @@
 //! The texts of a document in a text index, and the scores of their terms.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
@@ -31,8 +32,19 @@ pub struct TextFields {
 /// A text in a document.
 pub(super) struct Text<'a> {
     pub text: &'a str,
+    /// The bytes of a text that is not UTF-8; its other characters are `text`.
+    pub malformed: Option<&'a [u8]>,
     pub weight: f64,
     pub reading: Reading,
+}
+
+/// The treatment of texts that are not UTF-8.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MalformedTexts {
+    /// An index of version 3 rejects them.
+    Reject,
+    /// Each invalid sequence is read as U+FFFD.
+    Replace,
 }
 
 /// The callback for every text, until it returns `false`.
@@ -48,11 +60,21 @@ impl TextFields {
     /// multiplied by a factor between a half and one that grows with the term's share of the text,
     /// and by the weight of the field.
     ///
-    /// Errors: `override_not_string`, `override_unsupported`.
-    pub fn scores(&self, doc: Doc<'_>, scores: &mut TextScores) -> Result<()> {
+    /// `malformed` states whether to accept a text whose bytes the version rejects.
+    ///
+    /// Errors: `override_not_string`, `override_unsupported`, those of [`Reading::check`].
+    pub fn scores(
+        &self,
+        doc: Doc<'_>,
+        malformed: MalformedTexts,
+        scores: &mut TextScores,
+    ) -> Result<()> {
         scores.clear();
         let mut found: HashMap<String, Occurrences> = HashMap::new();
         let mut count_terms = |text: Text<'_>| {
+            if let (MalformedTexts::Reject, Some(bytes)) = (malformed, text.malformed) {
+                text.reading.check(bytes)?;
+            }
             found.clear();
             let terms = Terms::of_index(text.reading);
             let mut count = 0_u32;
@@ -183,8 +205,10 @@ pub(super) fn show(
     reading: Reading,
     visit: &mut Visit<'_>,
 ) -> Result<bool> {
-    let text = text.to_str_lossy();
-    visit(Text { text: reading.part_of(&text), weight, reading })
+    let bytes = reading.part_of(text);
+    let text = bytes.to_str_lossy();
+    let malformed = matches!(text, Cow::Owned(_)).then_some(bytes);
+    visit(Text { text: &text, malformed, weight, reading })
 }
 
 /// The occurrences of a term in one text.
@@ -224,7 +248,7 @@ mod tests {
     #[track_caller]
     fn check(fields: &TextFields, doc: &DocBuf, expected: &[(&str, f64)]) {
         let mut scores = TextScores::new();
-        fields.scores(doc.as_doc(), &mut scores).unwrap();
+        fields.scores(doc.as_doc(), MalformedTexts::Reject, &mut scores).unwrap();
         let mut found: Vec<_> =
             scores.iter().map(|(term, score)| (term.as_str(), *score)).collect();
         found.sort_by(|a, b| a.0.cmp(b.0));
@@ -283,7 +307,7 @@ mod tests {
         check(&a, &document, &[("run", 1.0), ("running", 2.2)]);
         let mut scores = TextScores::new();
         let error = |doc: &DocBuf, scores: &mut TextScores| {
-            a.scores(doc.as_doc(), scores).unwrap_err().code().number()
+            a.scores(doc.as_doc(), MalformedTexts::Reject, scores).unwrap_err().code().number()
         };
         assert_eq!(error(&doc! { "language": "klingon" }, &mut scores), 17_262);
         assert_eq!(error(&doc! { "a": { "language": 5 } }, &mut scores), 17_261);

@@ -92,7 +92,7 @@ fn show_every(
 mod tests {
     use marula_bson::{DocBuf, doc};
 
-    use super::super::TextScores;
+    use super::super::{MalformedTexts, TextScores};
     use super::*;
 
     fn fields(weights: &[(&str, f64)], wildcard: Option<f64>) -> TextFields {
@@ -108,7 +108,7 @@ mod tests {
     #[track_caller]
     fn check(fields: &TextFields, doc: &DocBuf, term: &str, expected: Option<f64>) {
         let mut scores = TextScores::new();
-        fields.scores(doc.as_doc(), &mut scores).unwrap();
+        fields.scores(doc.as_doc(), MalformedTexts::Reject, &mut scores).unwrap();
         assert_eq!(scores.get(term).copied(), expected, "{doc:?}");
     }
 

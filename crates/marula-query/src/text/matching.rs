@@ -9,7 +9,7 @@ use marula_error::Result;
 use super::fields::Text;
 use super::language::Terms;
 use super::words::words;
-use super::{Reading, Search, TextFields, TextQuery, TextScores};
+use super::{MalformedTexts, Reading, Search, TextFields, TextQuery, TextScores};
 
 /// A search in an index with these fields.
 #[derive(Clone, Debug)]
@@ -24,14 +24,14 @@ pub struct TextMatcher {
 impl TextMatcher {
     /// Creates the search of `query` in `fields`.
     ///
-    /// Errors: an unsupported language.
+    /// Errors: an unsupported language, a search string that the version rejects.
     pub fn new(query: &TextQuery, fields: Arc<TextFields>) -> Result<Self> {
         let reading = query.reading_with(fields.reading)?;
         Ok(TextMatcher {
             reading,
             is_case_sensitive: query.is_case_sensitive,
             is_diacritic_sensitive: query.is_diacritic_sensitive,
-            search: Search::parse(query, reading),
+            search: Search::parse(query, reading)?,
             fields,
         })
     }
@@ -66,7 +66,7 @@ impl TextMatcher {
     /// Errors: those of [`TextMatcher::matches`].
     pub fn score(&self, doc: Doc<'_>) -> Result<f64> {
         let mut scores = TextScores::new();
-        self.fields.scores(doc, &mut scores)?;
+        self.fields.scores(doc, MalformedTexts::Replace, &mut scores)?;
         Ok(self.search.index_terms.iter().filter_map(|term| scores.get(term)).sum())
     }
 
@@ -107,7 +107,7 @@ impl TextMatcher {
 
     /// Returns whether a text contains the letters of a phrase, which need not begin at a word.
     fn has_phrase(&self, doc: Doc<'_>, phrase: &str) -> Result<bool> {
-        let phrase = self.folded(phrase);
+        let phrase = self.folded(self.reading.part_of_phrase(phrase, self.is_case_sensitive));
         let mut is_found = false;
         self.fields.for_each_text(doc, &mut |Text { text, .. }| {
             is_found = self.folded(text).contains(&phrase);
@@ -147,7 +147,7 @@ mod tests {
             language_override: b"language".to_vec(),
         });
         let query = TextQuery {
-            search: search.to_owned(),
+            search: search.into(),
             language: language.to_owned(),
             is_case_sensitive: sensitive.0,
             is_diacritic_sensitive: sensitive.1,
@@ -172,6 +172,8 @@ mod tests {
         check("-tea", any, &[("coffee", false)]);
         check("cafe \"CAFÉ\"", any, &[("Café", true), ("cafe", true)]);
         check("Coffee", (true, false), &[("Coffee", true), ("coffee", false)]);
+        check("cat \"\0\"", any, &[("cat", false), ("cat\0", false)]);
+        check("cat -\"cat\0\"", any, &[("cat", true)]);
         check("café", (false, true), &[("Café", true), ("cafe", false)]);
         check("The", (true, true), &[("The", false)]);
         check_in("none", "cafe -the", any, &[("the cafe", false), ("cafe", true)]);

@@ -12,6 +12,7 @@
 //!
 //! Source: terms and scores that mongod 6.0 shows, for texts in each of its languages.
 
+mod encoding;
 mod fields;
 mod first_version;
 mod fold;
@@ -24,7 +25,7 @@ mod words;
 
 use marula_bson::{ByteSlice, Doc, Value};
 
-pub use fields::{TextFields, TextScores};
+pub use fields::{MalformedTexts, TextFields, TextScores};
 pub use language::Language;
 pub use matching::TextMatcher;
 pub use reading::{Reading, TextVersion};

@@ -6,7 +6,11 @@
 
 use std::borrow::Cow;
 
+use marula_bson::{BStr, ByteSlice};
+use marula_error::Result;
+
 use super::Language;
+use super::encoding;
 use super::fold;
 use super::words;
 
@@ -78,6 +82,20 @@ impl Reading {
         self.version
     }
 
+    /// Checks the bytes of a text that is read: version 3 accepts only UTF-8.
+    ///
+    /// Errors: those of [`encoding::check`].
+    pub(super) fn check(self, text: &[u8]) -> Result<()> {
+        if self.knows_unicode() { encoding::check(text) } else { Ok(()) }
+    }
+
+    /// Returns the part of a phrase that is searched for: the older versions stop at a NUL unless
+    /// case matters.
+    pub(super) fn part_of_phrase(self, phrase: &str, is_case_sensitive: bool) -> &str {
+        let is_whole = self.knows_unicode() || is_case_sensitive;
+        if is_whole { phrase } else { words::until_nul(phrase) }
+    }
+
     fn knows_unicode(self) -> bool {
         self.version == TextVersion::Three
     }
@@ -89,8 +107,9 @@ impl Reading {
 
     /// Returns the part of a text that is read: version 1 reads a document's texts to their ends,
     /// the others up to the first NUL.
-    pub(super) fn part_of(self, text: &str) -> &str {
-        if self.version == TextVersion::One { text } else { words::until_nul(text) }
+    pub(super) fn part_of(self, text: &BStr) -> &[u8] {
+        let end = text.find_byte(0).filter(|_| self.version != TextVersion::One);
+        &text[..end.unwrap_or(text.len())]
     }
 
     /// Returns whether a character separates words.

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use marula_bson::{ByteSlice, Doc, DocWriter, Type, Value};
+use bstr::BString;
+use marula_bson::{BStr, ByteSlice, Doc, DocWriter, Type, Value};
 use marula_error::{Result, errors};
 
 use super::language::Terms;
@@ -22,7 +23,7 @@ errors! {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextQuery {
     /// The search string.
-    pub search: String,
+    pub search: BString,
     /// The language of the search string; if empty, that of the index.
     pub language: String,
     /// Whether case matters.
@@ -38,8 +39,8 @@ impl TextQuery {
     /// $diacriticSensitive: <bool> }`. Errors: this module's rows.
     pub fn parse(argument: Value<'_>) -> Result<Self> {
         let Value::Document(argument) = argument else { return Err(not_object()) };
-        let search = string(argument, "$search")?.ok_or_else(missing_search)?;
-        let language = string(argument, "$language")?;
+        let search = string(argument, "$search")?.map(BStr::to_owned).ok_or_else(missing_search)?;
+        let language = string(argument, "$language")?.map(|name| name.to_str_lossy().into_owned());
         let is_case_sensitive = flag(argument, "$caseSensitive")?;
         let is_diacritic_sensitive = flag(argument, "$diacriticSensitive")?;
         let known = [
@@ -61,7 +62,7 @@ impl TextQuery {
 
     /// Writes the argument with all its fields.
     pub fn write(&self, out: &mut DocWriter<'_>) {
-        out.append("$search", self.search.as_str());
+        out.append("$search", self.search.as_bstr());
         out.append("$language", self.language.as_str());
         out.append("$caseSensitive", self.is_case_sensitive);
         out.append("$diacriticSensitive", self.is_diacritic_sensitive);
@@ -80,10 +81,10 @@ impl TextQuery {
     }
 }
 
-fn string(argument: Doc<'_>, field: &str) -> Result<Option<String>> {
+fn string<'a>(argument: Doc<'a>, field: &str) -> Result<Option<&'a BStr>> {
     match argument.get(field) {
         None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.to_str_lossy().into_owned())),
+        Some(Value::String(text)) => Ok(Some(text)),
         Some(other) => Err(wrong_type(field, "string", other.kind().alias())),
     }
 }
@@ -115,19 +116,34 @@ impl Search {
     /// Parses a search string.
     ///
     /// A minus after white space negates the text up to the next white space; quotes enclose a
-    /// phrase, whose words are terms too unless it is negated.
-    pub fn parse(query: &TextQuery, reading: Reading) -> Self {
+    /// phrase, whose words are terms too unless it is negated. A NUL hides the terms after it: one
+    /// in a term that is not negated hides those not negated, one in a negated term the others.
+    ///
+    /// Errors: those of [`Reading::check`].
+    pub fn parse(query: &TextQuery, reading: Reading) -> Result<Self> {
         let terms = Terms::new(reading, query.is_case_sensitive, query.is_diacritic_sensitive);
         let of_index = Terms::of_index(reading);
-        let text = words::until_nul(&query.search);
+        let text = query.search.to_str_lossy();
         let mut search = Search::default();
+        let (mut hides_terms, mut hides_negated) = (false, false);
+        let mut has_replaced_bytes = false;
         let mut is_negated = false;
         let mut is_behind_space = true;
         let mut phrase_start = None;
-        for (at, piece) in pieces(text, reading) {
+        for (at, piece) in pieces(&text, reading) {
             match piece {
                 Piece::Word(_) if is_negated && phrase_start.is_some() => {}
-                Piece::Word(word) => search.add(word, is_negated, &terms, &of_index),
+                Piece::Word(word) => {
+                    let is_hidden = if is_negated { &mut hides_negated } else { &mut hides_terms };
+                    if !*is_hidden {
+                        let read = words::until_nul(word);
+                        *is_hidden = read.len() < word.len();
+                        has_replaced_bytes |= read.contains(char::REPLACEMENT_CHARACTER);
+                        if !read.is_empty() {
+                            search.add(read, is_negated, &terms, &of_index);
+                        }
+                    }
+                }
                 Piece::Delimiter('"') => match phrase_start.take() {
                     None => phrase_start = Some(at + 1),
                     Some(start) => {
@@ -150,7 +166,10 @@ impl Search {
             }
             is_behind_space = matches!(piece, Piece::Delimiter(delimiter) if is_space(delimiter));
         }
-        search
+        if has_replaced_bytes && matches!(text, Cow::Owned(_)) {
+            reading.check(&query.search)?;
+        }
+        Ok(search)
     }
 
     fn add(&mut self, word: &str, is_negated: bool, terms: &Terms, of_index: &Terms) {
@@ -175,7 +194,7 @@ mod tests {
 
     fn query(search: &str) -> TextQuery {
         TextQuery {
-            search: search.to_owned(),
+            search: search.into(),
             language: String::new(),
             is_case_sensitive: false,
             is_diacritic_sensitive: false,
@@ -185,7 +204,7 @@ mod tests {
     /// Checks a search by the terms of `explain`: terms, negated terms, phrases, negated phrases.
     #[track_caller]
     fn check(text: &str, expected: [&[&str]; 4]) {
-        let search = Search::parse(&query(text), english());
+        let search = Search::parse(&query(text), english()).unwrap();
         let list = |terms: &BTreeSet<String>| terms.iter().cloned().collect::<Vec<_>>();
         let found = [
             list(&search.terms),
@@ -218,13 +237,38 @@ mod tests {
         check("\"\"foo\"\"", [&["foo"], &[], &["", ""], &[]]);
         check("the \"the\" -the", [&[], &[], &["the"], &[]]);
         check("null\0char", [&["null"], &[], &[], &[]]);
+        check("x\0b c -d", [&["x"], &["d"], &[], &[]]);
+        check("-x\0b -c d", [&["d"], &["x"], &[], &[]]);
+        check("\"cat\"\0 dog", [&["cat"], &[], &["cat"], &[]]);
+        check("\"x\0y\" -\"z\0\" v", [&["x"], &[], &["x\0y"], &["z\0"]]);
+        check(" \0 -x b", [&[], &["x"], &[], &[]]);
+    }
+
+    #[test]
+    fn the_read_terms_of_version_3_are_utf_8() {
+        let code = |search: &[u8], version| {
+            let query = TextQuery { search: search.into(), ..query("") };
+            let reading = Reading::default_of(version);
+            Search::parse(&query, reading).map_err(|error| error.code().number()).err()
+        };
+        for (search, expected) in [
+            (&b"cat \xFF"[..], Some(28_755)),
+            (b"-\xFF", Some(28_755)),
+            (b"cat \xF4\x90\x80\x80", Some(2)),
+            (b"cat\0 -\xFF", Some(28_755)),
+            (b"cat\0\xFF", None),
+            (b"-\"\xFF\" cat", None),
+        ] {
+            assert_eq!(code(search, TextVersion::Three), expected, "{search:?}");
+            assert_eq!(code(search, TextVersion::Two), None, "{search:?}");
+        }
     }
 
     #[test]
     fn the_terms_of_an_index_have_neither_case_nor_diacritics() {
         let sensitive =
             TextQuery { is_case_sensitive: true, is_diacritic_sensitive: true, ..query("Naïve") };
-        let search = Search::parse(&sensitive, english());
+        let search = Search::parse(&sensitive, english()).unwrap();
         assert_eq!(search.terms.iter().collect::<Vec<_>>(), ["Naïv"]);
         assert_eq!(search.index_terms.iter().collect::<Vec<_>>(), ["naiv"]);
     }
