@@ -64,6 +64,36 @@ def test_what_is_no_place_is_refused(db, kind, place, code):
     assert db.command("validate", "c")["valid"]
 
 
+MANY = {"type": "MultiPoint", "coordinates": [[1, 1], [2, 2]]}
+
+
+@pytest.mark.parametrize("version, document, reason", [
+    # Version 1 holds single geometries, and takes no empty value in their place.
+    (1, {"at": {"x": MANY}}, "given geometry can't be indexed in the old index format"),
+    (1, {"at": {"x": {"type": "GeometryCollection", "geometries": [point(1, 1)]}}},
+     "given geometry can't be indexed in the old index format"),
+    (1, {"at": {"x": None}}, "geo element must be an array or object: x: null"),
+    (1, {"at": {"x": []}}, "Point must only contain numeric elements"),
+    (1, {"at": {"x": {}}}, "unknown GeoJSON type: {}"),
+    (1, {"at": [{"x": point(1, 1)}, {}]}, None), (1, {}, None),
+    # The others take an empty value that is the only one. The first in the order of values is the error.
+    (2, {"at": {"x": MANY}}, None), (3, {"at": {"x": None}}, None), (3, {"at": [{"x": None}, {"x": None}, {}]}, None),
+    (3, {"at": [{"x": point(1, 1)}, {"x": None}]}, "geo element must be an array or object: x: null"),
+    (2, {"at": [{"x": []}, {"x": point(1, 1)}, {"x": {}}]}, "unknown GeoJSON type: {}"),
+    (3, {"at": [{"x": 5}, {"x": None}]}, "geo element must be an array or object: x: null"),
+])
+def test_places_that_a_version_does_not_index(db, version, document, reason):
+    db.c.create_index([("at.x", "2dsphere")], **{"2dsphereIndexVersion": version})
+    if reason is None:
+        db.c.insert_one(document)
+        assert db.command("validate", "c")["valid"]
+        return
+    with pytest.raises(pymongo.errors.WriteError) as error:
+        db.c.insert_one(document)
+    assert error.value.code == 16755
+    assert error.value.details["errmsg"].endswith("  " + reason)
+
+
 def test_a_hole_shares_one_vertex_with_the_ring_around_it(c):
     """The ring around it may be another hole."""
     rings = [

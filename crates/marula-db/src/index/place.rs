@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow;
 
+use marula_bson::order::compare;
 use marula_bson::{ByteSlice, Collator, Doc, FieldPath, Type, Value};
 use marula_error::{Error, Result, errors};
 use marula_query::geo::hash::Grid;
@@ -24,6 +25,12 @@ errors! {
     flat_outside(min: f64, max: f64, doc: &Doc<'_>) = 13_027, "point not in interval of [ {min}, {max} ] :: caused by :: {doc}";
     flat_bad_list() = 16_804, "location object expected, location array not in correct format";
 }
+
+/// The version of a `2dsphere` index that holds points, lines and polygons only.
+const OLD_FORMAT: i32 = 1;
+
+/// The reason why that version rejects other geometries.
+const IN_OLD_FORMAT: &str = "given geometry can't be indexed in the old index format";
 
 /// How an index makes the keys of a place field.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -70,7 +77,7 @@ impl KeyMaker {
         for (number, (part, named)) in spec.parts.iter().zip(spec.key.as_doc().values()).enumerate()
         {
             let mut column = if named.kind() == Type::String {
-                let places = places(geography, &part.path, doc)?;
+                let places = self.places(geography, &part.path, doc)?;
                 has_place |= !places.is_empty();
                 places.into_iter().map(Value::Int64).collect()
             } else {
@@ -89,10 +96,47 @@ impl KeyMaker {
             }
             columns.push(column);
         }
-        if has_place || matches!(geography, Geography::Sphere { version: 1, .. }) {
+        if has_place || matches!(geography, Geography::Sphere { version: OLD_FORMAT, .. }) {
             self.combine(spec, collator, &columns, keys)?;
         }
         Ok(())
+    }
+
+    /// The keys of all places at a path.
+    fn places(&self, geography: Geography, path: &FieldPath, doc: Doc<'_>) -> Result<Vec<i64>> {
+        let mut found = Vec::new();
+        match geography {
+            Geography::Sphere { version, coarsest } => {
+                for value in self.places_on_globe(version, path, doc) {
+                    let place = indexable(value, path, doc)?;
+                    if version == OLD_FORMAT && !self.is_stored && !place.is_simple() {
+                        return Err(no_sphere_keys(&doc, IN_OLD_FORMAT));
+                    }
+                    found.extend(cells::keys(&place, coarsest));
+                }
+            }
+            Geography::SphereOfBuckets => add_points(path, doc, &mut found)?,
+            Geography::Flat(grid) => {
+                for_each_value(path, doc, |value| add_squares(&grid, value, doc, &mut found))?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The values at a path that must be places, in order. A null or empty value is no place and
+    /// permitted if there are no other values, except in version 1.
+    fn places_on_globe<'a>(&self, version: i32, path: &FieldPath, doc: Doc<'a>) -> Vec<Value<'a>> {
+        let mut values = Vec::new();
+        let _ = path.walk(doc, |leaf| {
+            values.extend(leaf.value.map(|value| value.get()));
+            ControlFlow::<()>::Continue(())
+        });
+        values.sort_by(|a, b| compare(*a, *b, None));
+        let is_single = values.windows(2).all(|pair| compare(pair[0], pair[1], None).is_eq());
+        if is_single && version != OLD_FORMAT || self.is_stored {
+            values.retain(|value| !is_empty(*value));
+        }
+        values
     }
 
     /// Makes a key for each combination of one value per column.
@@ -207,22 +251,6 @@ fn is_empty(value: Value<'_>) -> bool {
     }
 }
 
-/// The keys of all places at a path.
-fn places(geography: Geography, path: &FieldPath, doc: Doc<'_>) -> Result<Vec<i64>> {
-    let mut found = Vec::new();
-    match geography {
-        Geography::Sphere { coarsest, .. } => {
-            let name = path.to_string();
-            for_each_value(path, doc, |value| add_cells(&name, value, coarsest, doc, &mut found))?;
-        }
-        Geography::SphereOfBuckets => add_points(path, doc, &mut found)?,
-        Geography::Flat(grid) => {
-            for_each_value(path, doc, |value| add_squares(&grid, value, doc, &mut found))?;
-        }
-    }
-    Ok(found)
-}
-
 /// Calls `see` with the values at a path, until the first error.
 fn for_each_value(
     path: &FieldPath,
@@ -239,27 +267,20 @@ fn for_each_value(
     }
 }
 
-fn add_cells(
-    name: &str,
-    value: Value<'_>,
-    coarsest: u8,
-    doc: Doc<'_>,
-    found: &mut Vec<i64>,
-) -> Result<()> {
-    if is_empty(value) {
-        return Ok(());
-    }
+/// Parses a value as a place on the globe.
+///
+/// Errors: `no_sphere_keys`.
+fn indexable(value: Value<'_>, path: &FieldPath, doc: Doc<'_>) -> Result<Geometry> {
     let refused = |reason: &str| no_sphere_keys(&doc, reason);
-    let last = name.rsplit('.').next().unwrap_or(name);
-    let place = parse_stored(last, value).map_err(|error: Error| refused(error.message()))?;
+    let last = path.parts().last().map_or_else(Default::default, |name| name.to_str_lossy());
+    let place = parse_stored(&last, value).map_err(|error: Error| refused(error.message()))?;
     if place.is_strictly_wound() {
         return Err(refused("can't index geometry with strict winding order"));
     }
     if !place.is_on_globe() {
         return Err(refused(&format!("can't project geometry into spherical CRS: {value}")));
     }
-    found.extend(cells::keys(&place, coarsest));
-    Ok(())
+    Ok(place)
 }
 
 fn add_squares(grid: &Grid, value: Value<'_>, doc: Doc<'_>, found: &mut Vec<i64>) -> Result<()> {

@@ -69,6 +69,11 @@ pub(super) fn to_globe(x: f64, y: f64) -> Point {
 }
 
 impl Geometry {
+    /// Returns whether it is a point, a line or a polygon, not several of them.
+    pub fn is_simple(&self) -> bool {
+        matches!(self, Geometry::Point(_) | Geometry::Line(_) | Geometry::Polygon(_))
+    }
+
     /// Returns whether it has an interior, which `$geoWithin` requires.
     pub fn has_inside(&self) -> bool {
         match self {
