@@ -65,6 +65,11 @@ KEYS = [{"_id": 2, "m": [[0, 2]]}, {"_id": 1, "m": [[1, 1]]}]
      [{"_id": 2, "k": [0]}, {"_id": 1, "k": [1]}]),
     # The record id: only of what the query gives.
     (find(projection=meta("recordId")), [{"_id": 1, "m": [1]}, {"_id": 2, "m": [2]}]),
+    # Its own name and those of other metadata may be given to it, although they begin with a dollar sign.
+    (find(projection={"a": 1, "$recordId": {"$meta": "recordId"}}), [{"_id": 1, "a": 1, "$recordId": 1}, {"_id": 2, "a": 0, "$recordId": 2}]),
+    (aggregate({"$project": {"$sortKey": {"$meta": "recordId"}}}), [{"_id": 1, "$sortKey": 1}, {"_id": 2, "$sortKey": 2}]),
+    (aggregate({"$project": {"b.$recordId": "$a", "c": "$b.$searchScore", "$searchSortValues": "$_id"}}),
+     [{"_id": 1, "b": {"$recordId": 1}, "$searchSortValues": 1}, {"_id": 2, "b": {"$recordId": 0}, "$searchSortValues": 2}]),
     (aggregate({"$project": meta("recordId", lambda it: {"$add": [it, 1]})}), [{"_id": 1, "m": 2}, {"_id": 2, "m": 3}]),
     (aggregate({"$skip": 1}, {"$project": meta("recordId")}), [{"_id": 2, "m": [None]}]),
     (aggregate({"$addFields": {"z": 1}}, {"$project": meta("recordId")}), [{"_id": 1, "m": [None]}, {"_id": 2, "m": [None]}]),

@@ -107,15 +107,25 @@ impl Path {
 pub(crate) fn check_field_name(name: &[u8]) -> Result<()> {
     match name.first() {
         None => Err(path_part_empty()),
-        Some(b'$') if !is_of_reference(name) => Err(path_part_dollar()),
+        Some(b'$') if !may_start_with_dollar(name) => Err(path_part_dollar()),
         Some(_) if name.contains(&0) => Err(path_part_nul()),
         Some(_) => Ok(()),
     }
 }
 
-/// Returns whether a name is a field of a DBRef; only these may start with a dollar sign.
-pub(crate) fn is_of_reference(name: &[u8]) -> bool {
-    matches!(name, b"$id" | b"$ref" | b"$db")
+/// Returns whether a name may start with a dollar sign: a field of a DBRef, or one in which a server
+/// shows a document's metadata.
+pub(crate) fn may_start_with_dollar(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"$id"
+            | b"$ref"
+            | b"$db"
+            | b"$recordId"
+            | b"$sortKey"
+            | b"$searchScore"
+            | b"$searchSortValues"
+    )
 }
 
 fn walk<'a>(mut doc: Doc<'a>, parts: &[Box<[u8]>], arena: &'a Arena) -> Result<Option<Value<'a>>> {

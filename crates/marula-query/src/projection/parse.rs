@@ -10,7 +10,7 @@ use super::slice::{Mismatch, Slice};
 use super::tree::{Child, Collision, Computed, Node};
 use crate::context::Context;
 use crate::expression::operators::meta::{no_near_distance, no_near_point};
-use crate::expression::path::{PARTS_MAX, is_of_reference, path_too_long};
+use crate::expression::path::{PARTS_MAX, may_start_with_dollar, path_too_long};
 use crate::expression::{Expression, Operator, Path, Scope};
 use crate::filter::{Filter, Purpose};
 
@@ -413,7 +413,7 @@ impl ProjectionPath<'_> {
 /// Returns whether an object is an operator with its operand, not fields.
 fn is_operator(doc: Doc<'_>) -> bool {
     let mut fields = doc.iter();
-    fields.next().is_some_and(|it| it.name.starts_with(b"$") && !begins_in_reference(it.name))
+    fields.next().is_some_and(|it| it.name.starts_with(b"$") && !is_dollar_path(it.name))
         && fields.next().is_none()
 }
 
@@ -430,12 +430,12 @@ fn check_positional(name: &BStr, value: Value<'_>) -> Result<()> {
     }
 }
 
-/// Returns whether a name that begins with a dollar sign is not an operator but a path into a
-/// reference: `$id`, `$id.a`.
-fn begins_in_reference(name: &BStr) -> bool {
+/// Returns whether a name that begins with a dollar sign is not an operator but a path: `$id`,
+/// `$recordId.a`.
+fn is_dollar_path(name: &BStr) -> bool {
     match name.split_once_str(".") {
-        None => is_of_reference(name),
-        Some((first, rest)) => is_of_reference(first) && !rest.is_empty(),
+        None => may_start_with_dollar(name),
+        Some((first, rest)) => may_start_with_dollar(first) && !rest.is_empty(),
     }
 }
 
