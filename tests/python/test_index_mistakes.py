@@ -317,3 +317,31 @@ def test_two_ways_to_list_builds_exclude_each_other(db):
     code, text = mistake(db, {"listIndexes": "c", "includeBuildUUIDs": True, "includeIndexBuildInfo": True})
     assert code == 72
     assert text == "The includeBuildUUIDs flag and includeBuildIndexInfo flag cannot both be set to true"
+
+
+@pytest.mark.parametrize("filter, other, is_same", [
+    ({"b": 1}, {"b": {"$eq": 1.0}}, True), ({"b": 1}, {"b": {"$in": [1]}}, True),
+    ({"a": 1, "b": 1}, {"$and": [{"b": 1}, {"a": 1}]}, True),
+    ({"b": {"$gt": 1, "$lt": 3}}, {"$and": [{"b": {"$lt": 3}}, {"b": {"$gt": 1}}]}, True),
+    ({"b": {"$type": 2}}, {"b": {"$type": ["string"]}}, True), ({"b": {"$exists": True}}, {"b": {"$exists": 1}}, True),
+    ({"b": {"$in": [1, 2]}}, {"b": {"$in": [2, 1]}}, True),
+    ({"$or": [{"a": 1}, {"b": 1}]}, {"$or": [{"b": 1}, {"a": 1}]}, True),
+    ({"b": 1}, {"b": 2}, False), ({"b": {"x": 1, "y": 1}}, {"b": {"y": 1, "x": 1}}, False),
+    ({"b": None}, {"b": {"$gte": None}}, False), ({}, {"b": 1}, False),
+])
+def test_partial_filters_are_compared_as_conditions(db, c, filter, other, is_same):
+    """Not as they are written: an index of the same conditions is there already."""
+    def create(name, filter):
+        return db.command("createIndexes", "c", indexes=[{"key": {"k": 1}, "name": name, "partialFilterExpression": filter}])
+
+    create("n", filter)
+    if is_same:
+        assert create("n", other)["note"] == "all indexes already exist"
+        with pytest.raises(OperationFailure) as refused:
+            create("m", other)
+        assert (refused.value.code, refused.value.details["errmsg"]) == (85, "Index already exists with a different name: n")
+    else:
+        with pytest.raises(OperationFailure) as refused:
+            create("n", other)
+        assert refused.value.code == 86
+        assert create("m", other)["numIndexesAfter"] == 3

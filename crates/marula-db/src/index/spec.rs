@@ -9,6 +9,7 @@ mod kept;
 mod partial;
 mod requested;
 
+use marula_bson::order::compare_docs;
 use marula_bson::{Doc, DocBuf, FieldPath, Type, Value, ValueBuf};
 use marula_error::{Result, errors};
 use marula_query::collation::Collation;
@@ -247,7 +248,18 @@ impl IndexSpec {
             && self.unique == other.unique
             && self.sparse == other.sparse
             && self.field("collation") == other.field("collation")
-            && self.field("partialFilterExpression") == other.field("partialFilterExpression")
+            && self.same_partial(other)
+    }
+
+    /// Returns whether two partial filters are the same once they are simplified, however they are
+    /// written.
+    fn same_partial(&self, other: &IndexSpec) -> bool {
+        match (&self.partial, &other.partial) {
+            (Some(ours), Some(theirs)) => {
+                compare_docs(ours.to_doc().as_doc(), theirs.to_doc().as_doc(), None).is_eq()
+            }
+            (ours, theirs) => ours.is_none() == theirs.is_none(),
+        }
     }
 
     fn field(&self, name: &str) -> Option<ValueBuf> {
@@ -257,7 +269,7 @@ impl IndexSpec {
 
 /// Returns whether two key patterns have the same fields, directions and kinds; 1 equals 1.0.
 pub fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
-    marula_bson::order::compare_docs(a, b, None).is_eq()
+    compare_docs(a, b, None).is_eq()
 }
 
 /// Returns whether a key pattern is that of the `_id` index.
