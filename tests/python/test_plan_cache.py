@@ -1,5 +1,7 @@
 """The plan cache: the entries from trials, replanning; index filters."""
+import pytest
 from pymongo import IndexModel
+from pymongo.errors import OperationFailure
 
 
 def planner_of(c, filter, **more):
@@ -72,6 +74,11 @@ def test_an_index_filter_goes_before_a_hint(c):
     db.command({"planCacheSetFilter": c.name, "query": {"a": 0, "b": 0}, "indexes": [{"b": 1}]})
     assert index_of(asked) == (True, "b_1")
     assert index_of(asked, hint="a_1") == (True, "b_1")
+    # A scan between two keys has no index then, not even one that the filter allows.
+    for hint in ("a_1", "b_1", "none"):
+        with pytest.raises(OperationFailure) as refused:
+            list(c.find(asked).min([("b", 1)]).hint(hint))
+        assert refused.value.code == 51173
     assert index_of({"a": 1}) == (False, "a_1")
     assert len(list(c.find(asked))) == 3
     db.command({"planCacheSetFilter": c.name, "query": {"a": 0}, "indexes": ["none", "none"]})

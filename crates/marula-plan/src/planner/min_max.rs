@@ -8,7 +8,7 @@ use marula_error::{Result, errors};
 use marula_storage::KeyRange;
 
 use super::access::Access;
-use super::{IndexView, find_hinted, finish, whole_filter};
+use super::{IndexView, find_hinted, finish, heeded_hint, whole_filter};
 use crate::bounds::{self, KeyBounds};
 use crate::clustered;
 use crate::plan::{Plan, ScanBounds, Stage};
@@ -23,7 +23,7 @@ errors! {
 
 /// Returns the plan of a query with `min` or `max`.
 pub(super) fn plan(state: &State, query: &Query) -> Result<Plan> {
-    let index = match &query.hint {
+    let index = match heeded_hint(query) {
         None => return Err(min_max_need_hint()),
         Some(Hint::Natural { .. }) => return Err(natural_with_min_max()),
         Some(hint) if clustered::is_hinted(state, hint) => {

@@ -250,9 +250,7 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
             _ => Err(text::index_not_usable()),
         };
     }
-    // An index filter takes precedence over a hint of an index.
-    let is_heeded = |hint: &&Hint| query.allowed.is_none() || matches!(hint, Hint::Natural { .. });
-    match query.hint.as_ref().filter(is_heeded) {
+    match heeded_hint(query) {
         Some(Hint::Natural { backward }) => {
             let direction = if *backward { Direction::Backward } else { Direction::Forward };
             return Ok(vec![match clustered::scan(state, query)? {
@@ -473,6 +471,14 @@ fn walk_records(state: &State, query: &Query) -> Result<Plan> {
         Some(walk) => clustered_plan(walk, query),
         None => collscan(Direction::Forward, query),
     })
+}
+
+/// Returns the hint of a query. An index filter takes precedence over a hint of an index.
+fn heeded_hint(query: &Query) -> Option<&Hint> {
+    query
+        .hint
+        .as_ref()
+        .filter(|hint| query.allowed.is_none() || matches!(hint, Hint::Natural { .. }))
 }
 
 fn clustered_plan(walk: ClusteredScan, query: &Query) -> Plan {
