@@ -90,3 +90,20 @@ def test_an_index_filter_goes_before_a_hint(c):
     assert index_of({"a": 1}) == (False, "a_1")
     db.command("planCacheClearFilters", c.name)
     assert db.command("planCacheListFilters", c.name)["filters"] == []
+
+
+@pytest.mark.parametrize("projection, equal", [
+    # Any part of a document may be needed.
+    ({"b": 0}, {}), ({"_id": 0}, {}), ({"r": {"$meta": "recordId"}}, {}), ({"b.c": 0, "_id": 0}, {}),
+    ({"a": 1, "x": "$$ROOT"}, {}),
+    # The needed fields, however they are shown.
+    ({"x": "$a"}, {"a": 1}), ({"a": 1, "r": {"$meta": "recordId"}}, {"a": 1}), ({"a": 1, "x": {"$add": ["$b", 1]}}, {"b": 1, "a": 1}),
+    ({"a": {"$literal": 1}}, {"_id": 1}),
+])
+def test_a_projection_is_its_needed_fields_in_a_shape(c, projection, equal):
+    def shape(projection):
+        return planner_of(c, {"a": 1, "b": 2}, projection=projection)["queryHash"]
+
+    c.create_index("a")
+    assert shape(projection) == shape(equal)
+    assert len({shape({}), shape({"a": 1}), shape({"a": 1, "_id": 0}), shape({"a.b": 1})}) == 4

@@ -50,12 +50,11 @@ pub fn query_shape(query: &Query) -> u64 {
             }
         }
     }
-    if let Some(shown) = &query.shown {
-        let mut needs = shown.needs.clone();
-        if let Some(needs) = &mut needs {
-            needs.sort_by_cached_key(ToString::to_string);
-        }
-        (shown.is_simple, needs).hash(&mut hasher);
+    // A projection that may need any part of a document is like none.
+    if let Some(needs) = query.shown.as_ref().and_then(|shown| shown.needs.as_ref()) {
+        let mut needs = needs.clone();
+        needs.sort_by_cached_key(ToString::to_string);
+        needs.hash(&mut hasher);
     }
     if let Some(collation) = &query.context.collation {
         collation.to_doc().as_bytes().hash(&mut hasher);
