@@ -1,5 +1,6 @@
 """Sessions, retryable writes, concerns and preferences, against a server that is a replica set of one."""
 import time
+import uuid
 
 import pymongo
 import pytest
@@ -90,6 +91,91 @@ def test_a_retried_write_happens_once(replica, rs):
         # Older numbers are rejected; writes of many documents cannot be retried.
         assert run(1, insert="c", documents=[{}])["code"] == 225
         assert run(5, update="c", updates=[{"q": {}, "u": {"$set": {"a": 1}}, "multi": True}])["writeErrors"][0]["code"] == 72
+        refused = run(6, delete="c", deletes=[{"q": {}, "limit": 0}])["writeErrors"][0]
+        assert (refused["code"], refused["errmsg"]) == (72, "Cannot use (or request) retryable writes with limit=0")
+
+
+RETRIED_WRITES = {
+    "insert": {"insert": "c", "documents": [{"_id": 1}]},
+    "update": {"update": "c", "updates": [{"q": {"_id": 2}, "u": {"$inc": {"n": 1}}}]},
+    "upsert": {"update": "c", "updates": [{"q": {"_id": 5}, "u": {"$inc": {"n": 1}}, "upsert": True}]},
+    "delete": {"delete": "c", "deletes": [{"q": {"_id": 3}, "limit": 1}]},
+    "modify": {"findAndModify": "c", "query": {"_id": 2}, "update": {"$inc": {"n": 1}}},
+    "modify, new": {"findAndModify": "c", "query": {"_id": 2}, "update": {"$inc": {"n": 1}}, "new": True},
+    "modify or insert": {"findAndModify": "c", "query": {"_id": 4}, "update": {"$inc": {"n": 1}}, "upsert": True},
+    "modify or insert, new": {"findAndModify": "c", "query": {"_id": 4}, "update": {"$inc": {"n": 1}}, "upsert": True,
+                              "new": True},
+    "remove": {"findAndModify": "c", "query": {"_id": 3}, "remove": True},
+}
+
+
+def retried(replica, rs, first, second):
+    """The reply to the second write, which has the number of the first. Nothing is written a second time."""
+    rs.retried.c.drop()
+    rs.retried.c.insert_many([{"_id": 2, "n": 0}, {"_id": 3}])
+    fields = {"lsid": {"id": Binary(uuid.uuid4().bytes, 4)}, "txnNumber": Int64(1)}
+    with Raw(replica.port) as raw:
+        assert raw.command("retried", **first, **fields)["ok"] == 1
+        before = list(rs.retried.c.find().sort("_id", 1))
+        reply = raw.command("retried", **second, **fields)
+    assert list(rs.retried.c.find().sort("_id", 1)) == before
+    return reply
+
+
+@pytest.mark.parametrize("first, second, expected", [
+    *((first, "insert", {}) for first in RETRIED_WRITES if first != "insert"),
+    *((first, "delete", {}) for first in RETRIED_WRITES if first != "delete"),
+    ("modify", "update", {"nModified": 1}),
+    ("modify or insert", "update", {"nModified": 0, "upserted": [{"index": 0, "_id": 4}]}),
+])
+def test_a_statement_that_was_another_kind_of_write_is_not_executed(replica, rs, first, second, expected):
+    """The number of the statement decides, as in mongod."""
+    reply = retried(replica, rs, RETRIED_WRITES[first], RETRIED_WRITES[second])
+    shown = {name: reply.get(name) for name in ("ok", "n", "retriedStmtIds", *expected)}
+    assert shown == {"ok": 1, "n": 1, "retriedStmtIds": [0], **expected}
+    assert "writeErrors" not in reply
+
+
+@pytest.mark.parametrize("first, second, code", [
+    ("delete", "update", 40638),
+    ("remove", "update", 40638),
+    ("delete", "modify", 40606),
+    ("remove", "modify or insert", 40606),
+    ("delete", "remove", 40607),
+    ("insert", "modify", 40608),
+    ("upsert", "remove", 40608),
+    ("modify or insert", "modify, new", 40608),
+    ("update", "modify, new", 40611),
+    ("update", "modify or insert", 40612),
+    ("update", "remove", 40612),
+])
+def test_a_record_without_a_reply_of_the_other_command_is_refused(replica, rs, first, second, code):
+    reply = retried(replica, rs, RETRIED_WRITES[first], RETRIED_WRITES[second])
+    assert (reply["ok"], reply.get("code")) == (0, code)
+
+
+@pytest.mark.parametrize("first, second, inserted, value", [
+    ("modify or insert", "modify or insert, new", 4, {"_id": 4, "n": 1}),
+    ("modify or insert, new", "modify or insert", 4, None),
+    ("upsert", "modify or insert", 5, None),
+])
+def test_a_retry_returns_the_inserted_document_if_it_requests_it(replica, rs, first, second, inserted, value):
+    reply = retried(replica, rs, RETRIED_WRITES[first], RETRIED_WRITES[second])
+    assert reply["lastErrorObject"] == {"n": 1, "updatedExisting": False, "upserted": inserted}
+    assert (reply["value"], reply["retriedStmtId"]) == (value, 0)
+
+
+@pytest.mark.parametrize("name, whole", [
+    ("modify", {"_id": 2, "n": 0}),
+    ("modify, new", {"_id": 2, "n": 1}),
+    ("modify or insert, new", {"_id": 4, "n": 1}),
+    ("remove", {"_id": 3}),
+])
+def test_a_retry_returns_the_whole_document(replica, rs, name, whole):
+    """As in mongod, whose record has the document and not the projection."""
+    write = {**RETRIED_WRITES[name], "fields": {"n": 1, "_id": 0}}
+    reply = retried(replica, rs, write, write)
+    assert (reply["value"], reply["retriedStmtId"]) == (whole, 0)
 
 
 def test_a_write_that_changed_nothing_is_executed_again(replica, rs):

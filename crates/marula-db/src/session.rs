@@ -41,7 +41,6 @@ errors! {
     /// The request is executed again, and finds the other node's record.
     session_moved() = InterruptedDueToReplStateChange, "another server has written a record of this session";
     damaged_record(session: &str) = InternalError, "the record of session {session} is damaged: a page of it is missing";
-    incomplete_history(statement: i32, number: i64) = IncompleteTransactionHistory, "the record of statement {statement} of txnNumber {number} is of another kind of write";
 }
 
 /// The interval at which a retry that waits for its first attempt checks for the end of the
@@ -521,11 +520,6 @@ impl NumberedWrite {
     /// The `txnNumber` of the write.
     pub fn number(&self) -> i64 {
         self.number
-    }
-
-    /// The error for a statement that was recorded by another kind of write.
-    pub fn mismatch(&self, statement: i32) -> marula_error::Error {
-        incomplete_history(statement, self.number)
     }
 
     /// Has `txn` fail where another node writes a record of this session; does nothing in a store

@@ -14,7 +14,7 @@ use marula_query::filter::Filter;
 use crate::args::{self, Order};
 use crate::candidates::{self, Sought, for_each_record, write_first};
 use crate::env::Env;
-use crate::targets::{check_not_view, multi_not_retryable};
+use crate::targets::{check_not_view, not_retryable};
 use crate::{statements, time_series};
 
 /// The actions on the collection that the user must be allowed.
@@ -37,11 +37,12 @@ pub struct DeleteOp<'a> {
     pub number: i32,
 }
 
-/// Reads the result of a delete from a session's record; `None` if it is of another kind of write.
-pub fn recorded(done: &Done) -> Option<i64> {
+/// Reads the result of a delete from a session's record. Another kind of write counts as one
+/// document, as in mongod.
+pub fn recorded(done: &Done) -> i64 {
     match done {
-        Done::Deleted(count) => Some(*count),
-        _ => None,
+        Done::Deleted(count) => *count,
+        _ => 1,
     }
 }
 
@@ -64,7 +65,7 @@ impl<'a> DeleteOp<'a> {
     /// Errors: those of the filter, of the execution and of the write.
     pub fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<i64> {
         if self.multi && op.numbered.is_some() {
-            return Err(multi_not_retryable("true"));
+            return Err(not_retryable("limit=0"));
         }
         statements::from_look_up(env, op, |op| self.run_once(env, ns, op))
     }

@@ -34,6 +34,14 @@ errors! {
     position_in_new() = BadValue, "cannot use a positional projection and return the new document";
     sort_key_shown() = BadValue, "Cannot use a $meta sortKey projection in findAndModify commands.";
     array_filters_and_pipeline() = FailedToParse, "Cannot specify arrayFilters and a pipeline update";
+    // Of a retry: mongod shows the whole command and the entry of the oplog, too.
+    statement_deleted() = 40606, "findAndModify retry request is not compatible with previous write in the transaction of type: d";
+    no_deleted_document() = 40607, "No pre-image available for findAndModify retry request";
+    statement_inserted() = 40608, "findAndModify retry request is not compatible with previous write in the transaction of type: i";
+    no_document_after() = 40611, "findAndModify retry request wants the document after update returned, but only before update document is stored";
+    no_document_before() = 40612, "findAndModify retry request wants the document before update returned, but only after update document is stored";
+    /// The records of other statements have no documents, and those of an `insert` no `_id`.
+    no_inserted_document() = IncompleteTransactionHistory, "No inserted document available for findAndModify retry request";
 }
 
 /// The actions on the collection that the user must be allowed.
@@ -162,6 +170,44 @@ impl<'a> FindAndModifyOp<'a> {
     }
 }
 
+impl FindAndModifyOp<'_> {
+    /// Returns the reply if an earlier attempt has done this statement, which may have been of
+    /// another command.
+    ///
+    /// Errors: the record has no document that this command may return.
+    pub fn recorded(&self, done: &Done) -> Result<DocBuf> {
+        let inserted = |id: Value<'_>, doc: Option<Doc<'_>>| match (self.upsert, self.new) {
+            (false, _) => Err(statement_inserted()),
+            (true, false) => Ok(reply(None, true, Some(false), Some(id))),
+            (true, true) => {
+                let doc = doc.ok_or_else(no_inserted_document)?;
+                Ok(reply(Some(doc), true, Some(false), Some(id)))
+            }
+        };
+        match done {
+            Done::FoundAndModified(recorded) => {
+                let recorded = recorded.as_doc();
+                let last = recorded.get("lastErrorObject").and_then(|last| last.as_doc());
+                let last = last.unwrap_or(Doc::EMPTY);
+                if let Some(id) = last.get("upserted") {
+                    inserted(id, recorded.get("value").and_then(|value| value.as_doc()))
+                } else if last.get("updatedExisting").is_none() && self.update.is_some() {
+                    Err(statement_deleted())
+                } else {
+                    Ok(recorded.to_buf())
+                }
+            }
+            Done::Updated { upserted: Some(id), .. } => inserted(id.get(), None),
+            Done::Updated { upserted: None, .. } if self.new => Err(no_document_after()),
+            Done::Updated { upserted: None, .. } => Err(no_document_before()),
+            Done::Inserted if self.upsert => Err(no_inserted_document()),
+            Done::Inserted => Err(statement_inserted()),
+            Done::Deleted(_) if self.update.is_some() => Err(statement_deleted()),
+            Done::Deleted(_) => Err(no_deleted_document()),
+        }
+    }
+}
+
 impl<'a> FindAndModifyOp<'a> {
     /// Makes the query and the update, if there is one, for `explain`.
     ///
@@ -287,9 +333,46 @@ struct Parts<'a> {
     context: QueryContext,
 }
 
-/// The record for a retry; empty if the reply could not be made.
-fn recorded(answer: &Result<DocBuf>) -> Done {
-    Done::FoundAndModified(answer.as_ref().cloned().unwrap_or_default())
+/// A reply, and the one for a retry if that differs: it has the whole document, as in mongod.
+struct Answer {
+    reply: Result<DocBuf>,
+    retried: Option<DocBuf>,
+}
+
+impl Answer {
+    /// No reply yet.
+    fn none() -> RefCell<Self> {
+        RefCell::new(Answer { reply: Ok(DocBuf::new()), retried: None })
+    }
+
+    fn done(&self) -> Done {
+        let retried = self.retried.as_ref().or(self.reply.as_ref().ok());
+        Done::FoundAndModified(retried.cloned().unwrap_or_default())
+    }
+}
+
+/// The fields of a reply; `updated_existing` is `None` for a removal.
+fn reply(
+    value: Option<Doc<'_>>,
+    is_counted: bool,
+    updated_existing: Option<bool>,
+    upserted: Option<Value<'_>>,
+) -> DocBuf {
+    DocBuf::build(|reply| {
+        let mut last_error = reply.begin_doc("lastErrorObject");
+        last_error.append("n", i32::from(is_counted));
+        if let Some(updated_existing) = updated_existing {
+            last_error.append("updatedExisting", updated_existing);
+        }
+        if let Some(id) = upserted {
+            last_error.append("upserted", id);
+        }
+        drop(last_error);
+        match value {
+            Some(value) => reply.append("value", value),
+            None => reply.append("value", Value::Null),
+        };
+    })
 }
 
 /// Adds mongod's prefix for errors of an execution.
@@ -348,7 +431,8 @@ impl Job<'_> {
         op: &mut WriteOp<'_>,
     ) -> Result<Option<DocBuf>> {
         // A projection fails only after the document is written.
-        let answer = RefCell::new(Ok(DocBuf::new()));
+        let answer = Answer::none();
+        let is_numbered = op.numbered.is_some();
         let is_done = match self.update {
             Some(update) => {
                 let unit = op.unit;
@@ -360,10 +444,10 @@ impl Job<'_> {
                         Change::Replace(_) | Change::Delta(..) if self.op.new => Doc::trusted(out),
                         Change::Same | Change::Replace(_) | Change::Delta(..) => doc,
                     };
-                    *answer.borrow_mut() = self.answer(Some(shown), Some(true), None);
+                    *answer.borrow_mut() = self.written(shown, Some(true), is_numbered);
                     Ok(change)
                 };
-                let done = || recorded(&answer.borrow());
+                let done = || answer.borrow().done();
                 let statement = Some((self.op.statement, &done as &dyn Fn() -> Done));
                 op.update(collection, record, &mut change, statement)? != Written::Skipped
             }
@@ -371,16 +455,16 @@ impl Job<'_> {
                 let mut is_wanted = |doc: Doc<'_>| {
                     let matches = self.filter.matches(doc)?;
                     if matches {
-                        *answer.borrow_mut() = self.answer(Some(doc), None, None);
+                        *answer.borrow_mut() = self.written(doc, None, is_numbered);
                     }
                     Ok(matches)
                 };
-                let done = || recorded(&answer.borrow());
+                let done = || answer.borrow().done();
                 let statement = Some((self.op.statement, &done as &dyn Fn() -> Done));
                 op.delete(collection, record, &mut is_wanted, statement)?
             }
         };
-        if is_done { answer.into_inner().map(Some) } else { Ok(None) }
+        if is_done { answer.into_inner().reply.map(Some) } else { Ok(None) }
     }
 
     fn insert(
@@ -390,10 +474,13 @@ impl Job<'_> {
         op: &mut WriteOp<'_>,
     ) -> Result<DocBuf> {
         let answer = RefCell::new(Ok(DocBuf::new()));
+        let is_numbered = op.numbered.is_some();
         let done = |doc: Doc<'_>| {
-            let made = self.answer(Some(doc).filter(|_| self.op.new), Some(false), doc.get("_id"));
-            *answer.borrow_mut() = made.clone();
-            made.ok().map(|made| (self.op.statement, Done::FoundAndModified(made)))
+            let (shown, id) = (Some(doc).filter(|_| self.op.new), doc.get("_id"));
+            *answer.borrow_mut() = self.answer(shown, Some(false), id);
+            // A retry may request the document even if this attempt does not.
+            let retried = is_numbered.then(|| reply(Some(doc), true, Some(false), id));
+            retried.map(|retried| (self.op.statement, Done::FoundAndModified(retried)))
         };
         upsert(collection, update, self.filter, self.context, op, &done)?;
         answer.into_inner()
@@ -422,26 +509,23 @@ impl Job<'_> {
                 let mut out = Vec::new();
                 let text_score = self.filter.text().and_then(TextNode::matcher);
                 let text_score = text_score.map(|text| text.score(doc)).transpose()?;
-                let metadata = Metadata { text_score, ..Metadata::default() };
+                // As in mongod, a record id is known, but null.
+                let record_id = Some(Value::Null);
+                let metadata = Metadata { text_score, record_id, ..Metadata::default() };
                 projection.apply(doc, position, &metadata, self.context, &mut out)?;
                 Some(DocBuf::trusted(out))
             }
         };
         let is_counted = shown.is_some() || upserted.is_some();
-        Ok(DocBuf::build(|reply| {
-            let mut last_error = reply.begin_doc("lastErrorObject");
-            last_error.append("n", i32::from(is_counted));
-            if let Some(updated_existing) = updated_existing {
-                last_error.append("updatedExisting", updated_existing);
-            }
-            if let Some(id) = upserted {
-                last_error.append("upserted", id);
-            }
-            drop(last_error);
-            match &value {
-                Some(value) => reply.append("value", value),
-                None => reply.append("value", Value::Null),
-            };
-        }))
+        Ok(reply(value.as_ref().map(DocBuf::as_doc), is_counted, updated_existing, upserted))
+    }
+
+    /// Returns the reply about a document that is changed or removed.
+    fn written(&self, shown: Doc<'_>, updated_existing: Option<bool>, is_numbered: bool) -> Answer {
+        let differs = is_numbered && self.projection.is_some();
+        Answer {
+            reply: self.answer(Some(shown), updated_existing, None),
+            retried: differs.then(|| reply(Some(shown), true, updated_existing, None)),
+        }
     }
 }

@@ -9,7 +9,7 @@ use marula_db::unit::Tally;
 use marula_error::{Error, Result, codes};
 
 use crate::env::Env;
-use crate::targets::{ends_command, is_transient, mismatch};
+use crate::targets::{ends_command, is_transient};
 
 /// The number of index entries and documents that a plan of mongod examines before it lets others
 /// drop or rename its collection.
@@ -34,14 +34,13 @@ pub struct Report {
 /// Executes `count` statements with `run` and passes the result of each to `take`, with whether
 /// this attempt has executed it.
 ///
-/// `earlier` reads a statement's result from the session's record; `None` if the record is of
-/// another kind of write. The outer error ends the command; if a statement is postponed, so is the
-/// list.
+/// `earlier` reads a statement's result from the session's record; its error, if the record is of
+/// another kind of write, ends the command. If a statement is postponed, so is the list.
 pub fn run_all<T>(
     count: usize,
     is_ordered: bool,
     op: &mut WriteOp<'_>,
-    earlier: impl Fn(&Done) -> Option<T>,
+    earlier: impl Fn(&Done) -> Result<T>,
     mut run: impl FnMut(usize, &mut WriteOp<'_>) -> Result<T>,
     mut take: impl FnMut(usize, T, bool),
 ) -> Result<Report> {
@@ -71,19 +70,16 @@ pub fn run_one<T>(
     number: i32,
     op: &mut WriteOp<'_>,
     retried: &mut Vec<i32>,
-    earlier: impl Fn(&Done) -> Option<T>,
+    earlier: impl Fn(&Done) -> Result<T>,
     run: impl FnOnce(&mut WriteOp<'_>) -> Result<T>,
 ) -> Result<Result<T>> {
     let recorded = op.numbered.as_ref().and_then(|numbered| numbered.done(number));
-    let outcome = match recorded.map(earlier) {
-        Some(Some(done)) => {
-            retried.push(number);
-            Ok(done)
-        }
-        Some(None) => Err(mismatch(op, number)),
-        None => run(op),
-    };
-    match outcome {
+    if let Some(done) = recorded {
+        let done = earlier(done)?;
+        retried.push(number);
+        return Ok(Ok(done));
+    }
+    match run(op) {
         Ok(done) => Ok(Ok(done)),
         Err(error) if ends_command(&error) => Err(error),
         Err(error) if op.unit.transaction().is_some() && is_transient(error.code()) => Err(error),

@@ -1,13 +1,13 @@
 //! The targets and the errors that all writes share.
 
-use marula_db::{Collection, WriteOp};
+use marula_db::Collection;
 use marula_error::{Code, Error, Result, errors};
 
 errors! {
     namespace_is_view(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a view, not a collection";
     namespace_is_time_series(ns: &str) = CommandNotSupportedOnView, "Namespace {ns} is a timeseries collection";
     /// A numbered write is one of many documents.
-    pub multi_not_retryable(multi: &str) = InvalidOptions, "Cannot use (or request) retryable writes with multi={multi}";
+    pub not_retryable(form: &str) = InvalidOptions, "Cannot use (or request) retryable writes with {form}";
 }
 
 /// Refuses a view, which has no documents of its own.
@@ -20,12 +20,6 @@ pub fn check_not_view(collection: &Collection) -> Result<()> {
         (Some(_), None) => Err(namespace_is_view(collection.namespace().as_str())),
         (None, _) => Ok(()),
     }
-}
-
-/// Returns the error for a statement that an earlier attempt recorded as another kind of write.
-pub fn mismatch(op: &WriteOp<'_>, statement: i32) -> Error {
-    let numbered = op.numbered.as_ref().expect("only numbered writes have records");
-    numbered.mismatch(statement)
 }
 
 /// Returns whether an error ends the whole command rather than one statement of it.

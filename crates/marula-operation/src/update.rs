@@ -7,7 +7,7 @@ use marula_bson::{Doc, Value, ValueBuf};
 use marula_db::session::Done;
 use marula_db::write::{Written, check_in_transaction};
 use marula_db::{Change, Collection, Namespace, Unit, WriteOp};
-use marula_error::{Error, Result};
+use marula_error::{Error, Result, errors};
 use marula_plan::{Execution, Query, Wording, query, without_collection};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
@@ -17,9 +17,16 @@ use marula_query::update::{EmptyTimestamps, Matched, Origin, Update, UpdateOptio
 use crate::args::{self, Order};
 use crate::candidates::{self, Sought, for_each_record, write_first};
 use crate::env::Env;
-use crate::targets::{check_not_view, multi_not_retryable};
+use crate::targets::{check_not_view, not_retryable};
 use crate::upsert::{may_match_now, upserted_document, with_id_first};
 use crate::{statements, time_series};
+
+errors! {
+    /// mongod shows the whole entry of the oplog, too.
+    statement_deleted() = 40638, "update retry request is not compatible with previous write in the transaction of type: d";
+    /// The record of an insert has no `_id`, which the reply of an upsert needs.
+    statement_inserted() = IncompleteTransactionHistory, "update retry request is not compatible with previous write in the transaction of type: i";
+}
 
 /// The actions on the collection that the user must be allowed.
 pub fn actions(upserts: bool) -> &'static [&'static str] {
@@ -69,15 +76,33 @@ pub struct Updated {
 }
 
 impl Updated {
-    /// Reads the result of an update from a session's record; `None` if it is of another kind of
-    /// write.
-    pub fn recorded(done: &Done) -> Option<Self> {
+    /// Reads the result of an update from a session's record.
+    ///
+    /// Errors: `statement_deleted`, `statement_inserted`.
+    pub fn recorded(done: &Done) -> Result<Self> {
         match done {
             Done::Updated { matched, modified, upserted } => {
-                Some(Updated { matched: *matched, modified: *modified, upserted: upserted.clone() })
+                Ok(Updated { matched: *matched, modified: *modified, upserted: upserted.clone() })
             }
-            _ => None,
+            Done::FoundAndModified(reply) => {
+                Self::found_and_modified(reply.as_doc()).ok_or_else(statement_deleted)
+            }
+            Done::Deleted(_) => Err(statement_deleted()),
+            Done::Inserted => Err(statement_inserted()),
         }
+    }
+
+    /// Reads the result of an update from the recorded reply of a `findAndModify`; `None` if that
+    /// removed a document.
+    fn found_and_modified(reply: Doc<'_>) -> Option<Self> {
+        let last = reply.get("lastErrorObject")?.as_doc()?;
+        let is_update = last.get("updatedExisting")? == Value::Boolean(true);
+        let upserted = last.get("upserted").map(ValueBuf::from);
+        (is_update || upserted.is_some()).then(|| Updated {
+            matched: 1,
+            modified: i64::from(is_update),
+            upserted,
+        })
     }
 }
 
@@ -106,7 +131,7 @@ impl<'a> UpdateOp<'a> {
     /// Errors: those of the update, the filter and their parts, of the execution and of the write.
     pub fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Updated> {
         if self.multi && op.numbered.is_some() {
-            return Err(multi_not_retryable("true"));
+            return Err(not_retryable("multi=true"));
         }
         statements::from_look_up(env, op, |op| self.run_once(env, ns, op))
     }

@@ -125,8 +125,9 @@ pub(crate) trait Statement {
     /// The result.
     type Output;
 
-    /// Reads the result from a session's record; `None` if it is of another kind of write.
-    fn recorded(done: &Done) -> Option<Self::Output>;
+    /// Reads the result from a session's record. Errors if it is of a write of another kind that
+    /// has no result of this one.
+    fn recorded(done: &Done) -> Result<Self::Output>;
 
     /// Executes the statement on the collection of this name.
     fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<Self::Output>;

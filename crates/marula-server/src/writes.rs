@@ -65,10 +65,15 @@ pub(crate) fn check_writable(ns: &Namespace) -> Result<()> {
     }
 }
 
+/// Returns whether a name is one of the system's own, also if a client may create the collection.
+pub(crate) fn is_system(ns: &Namespace) -> bool {
+    ns.collection().starts_with("system.")
+}
+
 /// Like [`check_writable`], for documents: those of system collections are not written in a
 /// transaction.
 pub(crate) fn check_target(ctx: &Context<'_>, ns: &Namespace) -> Result<()> {
-    if ctx.entered.is_some() && ns.collection().starts_with("system.") {
+    if ctx.entered.is_some() && is_system(ns) {
         return Err(system_in_transaction(ns));
     }
     shown::check_not_of_cluster(ns, ctx.server.db.engine().is_remote)?;

@@ -120,13 +120,13 @@ enum OperationResult {
 }
 
 impl OperationResult {
-    /// Returns the result in a session's record of a retried write; `None` if the record is of
-    /// another kind of write.
-    fn recorded(verb: Verb, done: &Done) -> Option<OperationResult> {
+    /// Returns the result in a session's record of a retried write. Errors if the record is of a
+    /// write of another kind that has no result of this one.
+    fn recorded(verb: Verb, done: &Done) -> Result<OperationResult> {
         match verb {
-            Verb::Insert => matches!(done, Done::Inserted).then_some(OperationResult::Inserted),
+            Verb::Insert => Ok(OperationResult::Inserted),
             Verb::Update => Updated::recorded(done).map(OperationResult::Updated),
-            Verb::Delete => delete::recorded(done).map(OperationResult::Deleted),
+            Verb::Delete => Ok(OperationResult::Deleted(delete::recorded(done))),
         }
     }
 }

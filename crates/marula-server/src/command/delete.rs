@@ -116,8 +116,8 @@ pub(crate) fn shown<'r>(request: &Request<'r>, statement: Doc<'r>) -> Option<Doc
 impl Statement for DeleteOp<'_> {
     type Output = i64;
 
-    fn recorded(done: &Done) -> Option<i64> {
-        recorded(done)
+    fn recorded(done: &Done) -> Result<i64> {
+        Ok(recorded(done))
     }
 
     fn run(&self, env: &Env<'_>, ns: &Namespace, op: &mut WriteOp<'_>) -> Result<i64> {

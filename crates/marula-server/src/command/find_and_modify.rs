@@ -2,10 +2,9 @@
 //! [`FindAndModifyOp`].
 
 use marula_bson::{Doc, DocWriter, Value};
-use marula_db::session::Done;
-use marula_error::Result;
+use marula_db::Namespace;
+use marula_error::{Result, errors};
 use marula_operation::find_and_modify::{FindAndModifyOp, actions};
-use marula_operation::targets;
 
 use super::fields::{self, Field, Types};
 use super::{Auth, Command, CommandPlace, Fields, Outcome};
@@ -16,6 +15,10 @@ use crate::counters::Counters;
 use crate::request::Request;
 use crate::statements;
 use crate::writes;
+
+errors! {
+    system_in_transaction(ns: &Namespace) = 50_781, "Cannot write to system collection {ns} within a transaction.";
+}
 
 pub(super) static COMMAND: Command = Command {
     name: "findAndModify",
@@ -60,17 +63,18 @@ pub(super) static COMMAND: Command = Command {
 
 fn run(ctx: &mut Context<'_>, request: &Request<'_>, reply: &mut DocWriter<'_>) -> Result<Outcome> {
     let ns = request.namespace()?;
+    if ctx.entered.is_some() && writes::is_system(&ns) {
+        writes::check_writable(&ns)?;
+        return Err(system_in_transaction(&ns));
+    }
     writes::check_target(ctx, &ns)?;
     let args = FindAndModifyOp::parse(request, statements::read_id(request))?;
     let mut op = writes::begin(ctx, request)?;
-    match op.numbered.as_ref().and_then(|numbered| numbered.done(args.statement)) {
-        Some(Done::FoundAndModified(done)) => {
-            reply.append_elements(done.as_doc().elements_bytes());
-            reply.append("retriedStmtId", args.statement);
-            return Ok(Outcome::Done);
-        }
-        Some(_) => return Err(targets::mismatch(&op, args.statement)),
-        None => {}
+    let numbered = op.numbered.as_ref();
+    if let Some(done) = numbered.and_then(|numbered| numbered.done(args.statement)) {
+        reply.append_elements(args.recorded(done)?.as_doc().elements_bytes());
+        reply.append("retriedStmtId", args.statement);
+        return Ok(Outcome::Done);
     }
     let answer = args.run(&ctx.env(), &ns, &mut op)?;
     let is_pipeline = args.update.is_some_and(|update| update.as_array().is_some());

@@ -246,7 +246,7 @@ fn run<'r>(
 impl Statement for WordedUpdate<'_> {
     type Output = Updated;
 
-    fn recorded(done: &Done) -> Option<Updated> {
+    fn recorded(done: &Done) -> Result<Updated> {
         Updated::recorded(done)
     }
 
