@@ -86,3 +86,31 @@ def test_a_date_moves_across_the_range_of_dates(c):
     moved = value_of(c, add, a=DatetimeMS(start), b=Int64(seconds))
     # Before 1970 a fraction of a second is lost.
     assert moved == DatetimeMS(start + seconds * 1000 - 1000)
+
+
+def decimal(high, low):
+    """A decimal by its bits, as no text gives it."""
+    return Decimal128.from_bid(low.to_bytes(8, "little") + high.to_bytes(8, "little"))
+
+
+@pytest.mark.parametrize("operator, high, expected", [
+    # A zero and an infinity that are not encoded as usual.
+    ("$abs", 0xEC10000000000000, 0x6C10000000000000),
+    ("$abs", 0xFA00000000000000, 0x7A00000000000000),
+    # A NaN with a sign and a payload, and one that asks for an exception.
+    ("$abs", 0xFC00000000000000, 0x7C00000000000000),
+    ("$abs", 0xFE00000000000000, 0x7E00000000000000),
+    ("$trunc", 0xFE00000000000000, 0xFC00000000000000),
+    ("$round", 0xFE00000000000000, 0xFC00000000000000),
+    ("$floor", 0xFE00000000000000, 0xFC00000000000000),
+    ("$ceil", 0x7E00000000000000, 0x7C00000000000000),
+    ("$floor", 0x7C00000000000000, 0x7C00000000000000),
+])
+def test_odd_encodings_of_decimals(c, operator, high, expected):
+    assert value_of(c, {operator: "$n"}, n=decimal(high, 5)).bid == decimal(expected, 5).bid
+
+
+def test_a_decimal_that_signals_is_too_large_for_a_double(c):
+    text = "Conversion would overflow target type in $convert with no onError value: NaN"
+    code, message = mistake_of(c, {"$toDouble": "$n"}, n=decimal(0x7E00000000000000, 0))
+    assert (code, message.rpartition(" :: caused by :: ")[2]) == (241, text)

@@ -59,6 +59,8 @@ pub const COEFFICIENT_MAX: u128 = 10_u128.pow(DIGITS_MAX) - 1;
 
 const EXPONENT_BIAS: i32 = 6176;
 const SIGN: u128 = 1 << 127;
+/// Of a NaN: it asks for an exception.
+const SIGNALLING: u128 = 1 << 121;
 const COEFFICIENT_BITS: u32 = 113;
 const NAN: u128 = 0b11111 << 122;
 const INFINITY: u128 = 0b11110 << 122;
@@ -159,6 +161,26 @@ impl Decimal128 {
     /// Whether the sign bit is set; zeros and NaN have one too.
     pub const fn is_negative(self) -> bool {
         u128::from_le_bytes(self.0) & SIGN != 0
+    }
+
+    /// Whether the number is a NaN that asks for an exception.
+    pub const fn is_signalling_nan(self) -> bool {
+        self.is_nan() && u128::from_le_bytes(self.0) & SIGNALLING != 0
+    }
+
+    /// The number without its sign; other bits stay, also those of an encoding that is not the
+    /// canonical one.
+    pub const fn abs(self) -> Self {
+        Decimal128((u128::from_le_bytes(self.0) & !SIGN).to_le_bytes())
+    }
+
+    /// The number if it is not a NaN; else the NaN without a request for an exception, as
+    /// operations return it.
+    pub const fn quiet(self) -> Self {
+        match self.is_nan() {
+            true => Decimal128((u128::from_le_bytes(self.0) & !SIGNALLING).to_le_bytes()),
+            false => self,
+        }
     }
 
     /// Whether the number is zero, of either sign and any exponent.

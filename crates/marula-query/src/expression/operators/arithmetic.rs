@@ -245,9 +245,7 @@ fn abs<'a>(args: &'a [Expression], frame: &Frame<'a>) -> Result<Option<Value<'a>
         Number::Int(number) => int_or_long(i64::from(number).abs()),
         Number::Long(number) => Number::Long(number.checked_abs().ok_or_else(abs_of_long_min)?),
         Number::Double(number) => Number::Double(number.abs()),
-        Number::Decimal(number) => {
-            Number::Decimal(from_dec(DecContext::default().abs(to_dec(number))))
-        }
+        Number::Decimal(number) => Number::Decimal(number.abs()),
     })))
 }
 
@@ -277,6 +275,9 @@ pub(super) fn round_decimal(
     number: marula_bson::Decimal128,
     rounding: Rounding,
 ) -> marula_bson::Decimal128 {
+    if number.is_nan() {
+        return number.quiet();
+    }
     let mut context = DecContext::default();
     context.set_rounding(rounding);
     from_dec(context.quantize(to_dec(number), to_dec(marula_bson::Decimal128::ZERO)))

@@ -294,7 +294,9 @@ fn to_double(input: Value<'_>) -> Option<Result<f64>> {
         Value::Decimal128(number) => {
             let double = number.to_f64();
             let is_too_large = double.is_infinite() && !number.is_infinite();
-            if is_too_large || is_too_small(double) && !number.is_zero() {
+            let is_too_small = is_too_small(double) && !number.is_zero();
+            // mongod takes the exception of a signalling NaN for an overflow.
+            if is_too_large || is_too_small || number.is_signalling_nan() {
                 return Some(Err(overflow(&number.to_string())));
             }
             Ok(double)

@@ -263,6 +263,9 @@ fn read_place(name: &str, place: Value<'_>) -> Result<i64> {
 
 /// The decimal with this exponent, or with as many digits as fit.
 fn at_exponent(number: Decimal128, exponent: i32, rounding: Rounding) -> Decimal128 {
+    if number.is_nan() {
+        return number.quiet();
+    }
     if let Some(rounded) = quantized(number, exponent, rounding) {
         return rounded;
     }
