@@ -587,3 +587,32 @@ def test_variables_in_an_array_have_numbers_for_names(db, vars, told):
     pipeline = [{"$project": {"x": {"$let": {"vars": vars, "in": 1}}}}]
     code, text = failure(db, {"aggregate": "c", "pipeline": pipeline, "cursor": {}})
     assert code == 0 if told == 0 else told in text
+
+
+@pytest.mark.parametrize("target", ["b", "a", "a.$[e]", 5, "b.$[f]"])
+def test_a_filter_that_the_old_name_needs_comes_before_the_new_name(db, target):
+    db.c.insert_one({"_id": 1})
+    with pytest.raises(OperationFailure) as refused:
+        db.c.update_one({}, {"$rename": {"a.$[e]": target}})
+    assert "No array filter found for identifier 'e' in path 'a.$[e]'" in str(refused.value)
+
+
+@pytest.mark.parametrize("source, target, told", [
+    ("system.views", "system.x", "error with source namespace: cannot write to {db}.system.views"),
+    ("system.views", "system.views", "Can't rename a collection to itself"),
+    ("system.x", "system.x", "Can't rename a collection to itself"),
+    ("x", "system.x", "error with target namespace: Invalid system namespace: {db}.system.x"),
+])
+def test_the_source_of_a_rename_is_checked_before_its_target(db, source, target, told):
+    names = [f"{db.name}.{name}" for name in (source, target)]
+    with pytest.raises(OperationFailure) as refused:
+        db.client.admin.command("renameCollection", names[0], to=names[1])
+    assert (refused.value.code, refused.value.details["errmsg"]) == (20, told.format(db=db.name))
+
+
+@pytest.mark.parametrize("remove", [False, True])
+def test_a_record_id_is_null_in_find_and_modify(db, remove):
+    db.c.insert_one({"_id": 1, "a": 1})
+    change = {"remove": True} if remove else {"update": {"$set": {"b": 1}}}
+    reply = db.command("findAndModify", "c", query={}, fields={"x": {"$meta": "recordId"}}, **change)
+    assert reply["value"] == {"_id": 1, "a": 1, "x": None}

@@ -38,7 +38,8 @@ errors! {
     source_not_found_across() = NamespaceNotFound, "source namespace does not exist";
     source_not_found(ns: &Namespace) = NamespaceNotFound, "Source collection {ns} does not exist";
     target_exists() = NamespaceExists, "target namespace exists";
-    rename_to_itself() = IllegalOperation, "Can't rename a collection to itself";
+    /// The new name of a collection is its own.
+    pub rename_to_itself() = IllegalOperation, "Can't rename a collection to itself";
 }
 
 impl Db {

@@ -161,14 +161,18 @@ impl Parser<'_> {
         for field in fields {
             match operator {
                 Some(operator) => self.field(operator, field)?,
-                None => {
-                    let Parser { tree, touched, .. } = self;
-                    operator::add_rename(tree, field, &mut |path| {
-                        touched.push(FieldPath::new(path))
-                    })?;
-                }
+                None => self.rename(field)?,
             }
         }
+        Ok(())
+    }
+
+    fn rename(&mut self, field: Element<'_>) -> Result<()> {
+        let parts = operator::add_rename_source(&mut self.tree, field)?;
+        self.identifiers(&parts, field.name)?;
+        let target = operator::add_rename_target(&mut self.tree, field)?;
+        self.touched.push(FieldPath::new(field.name));
+        self.touched.push(FieldPath::new(target));
         Ok(())
     }
 
@@ -177,12 +181,17 @@ impl Parser<'_> {
         let leaf = (operator.parse)(field, self.context)?;
         let parts = path::parts(field.name)?;
         self.tree.add(field.name, &parts, leaf)?;
-        for part in &parts {
+        self.identifiers(&parts, field.name)?;
+        self.touched.push(FieldPath::new(field.name));
+        Ok(())
+    }
+
+    fn identifiers(&mut self, parts: &[Part<'_>], path: &BStr) -> Result<()> {
+        for part in parts {
             if let Part::Elements(id) = *part {
-                self.identifier(id, field.name)?;
+                self.identifier(id, path)?;
             }
         }
-        self.touched.push(FieldPath::new(field.name));
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use marula_bson::{Binary, DocWriter, Type, Value};
 use marula_db::Namespace;
+use marula_db::catalog::ddl::rename_to_itself;
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_error::{Error, Result, errors};
 
@@ -59,11 +60,14 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
     if from.as_str() == "admin.system.version" {
         return Err(version_stays());
     }
-    to.check_creatable().map_err(|error: Error| bad_target(error.message()))?;
+    if from == to {
+        return Err(rename_to_itself());
+    }
     if from.as_str() == "local.oplog.rs" && context.server.db.oplog().is_on() {
         return Err(oplog_stays());
     }
     writes::check_writable(&from).map_err(|error| bad_source(error.message()))?;
+    to.check_creatable().map_err(|error: Error| bad_target(error.message()))?;
     writes::check_writable(&to).map_err(|error| bad_target(error.message()))?;
     if request.arg("collectionUUID").is_some() && from.db() != to.db() {
         return Err(uuid_across_databases());

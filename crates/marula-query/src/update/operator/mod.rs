@@ -20,7 +20,7 @@ use marula_bson::{Doc, Element, RawValue, Type};
 use marula_error::{Result, errors};
 
 pub(super) use push::Effect;
-pub(super) use rename::add_rename;
+pub(super) use rename::{add_rename_source, add_rename_target};
 pub(super) use value::now_timestamp;
 
 use super::stored;

@@ -9,7 +9,7 @@ use marula_bson::{Doc, Element, RawValue, Type, Value};
 use marula_error::{Result, errors};
 
 use super::{IdOf, Operation};
-use crate::update::path;
+use crate::update::path::{self, Part};
 use crate::update::tree::Fields;
 use crate::update::walk::{Walk, WriteStep, id_changed};
 
@@ -55,15 +55,24 @@ impl RenameTo {
     }
 }
 
-/// Parses one field of `$rename` and adds both paths to the tree.
-pub(in crate::update) fn add_rename(
+/// Adds the old path of one field of `$rename` to the tree and returns its parts.
+pub(in crate::update) fn add_rename_source<'a>(
     fields: &mut Fields,
-    field: Element<'_>,
-    touch: &mut dyn FnMut(&[u8]),
-) -> Result<()> {
+    field: Element<'a>,
+) -> Result<Vec<Part<'a>>> {
     let source = field.name;
     path::check_names(source)?;
-    fields.add(source, &path::parts(source)?, Operation::RenameFrom)?;
+    let parts = path::parts(source)?;
+    fields.add(source, &parts, Operation::RenameFrom)?;
+    Ok(parts)
+}
+
+/// Adds the new path of one field of `$rename` to the tree and returns it.
+pub(in crate::update) fn add_rename_target<'a>(
+    fields: &mut Fields,
+    field: Element<'a>,
+) -> Result<&'a BStr> {
+    let source = field.name;
     let Value::String(target) = field.value.get() else {
         return Err(target_not_a_string(field));
     };
@@ -85,9 +94,7 @@ pub(in crate::update) fn add_rename(
     }
     let rename = RenameTo { source: source.as_bytes().into(), target: target.as_bytes().into() };
     fields.add(target, &path::parts(target)?, Operation::RenameTo(rename))?;
-    touch(source);
-    touch(target);
-    Ok(())
+    Ok(target)
 }
 
 /// Returns whether `path` leads into the value at `outer`.
