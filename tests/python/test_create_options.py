@@ -181,3 +181,83 @@ def test_a_scale_is_at_most_the_largest_int(db, scale):
     assert db.command("collStats", "c", scale=scale)["scaleFactor"] == 2**31 - 1
     [stats] = db.c.aggregate([{"$collStats": {"storageStats": {"scale": scale}}}])
     assert stats["storageStats"]["scaleFactor"] == 2**31 - 1
+
+
+@pytest.mark.parametrize("existing, text", [
+    ({}, "Collection {ns} already exists."),
+    ({"viewOn": "d"}, "A view already exists. NS: {ns}"),
+    (SERIES, "A timeseries collection already exists. NS: {ns}"),
+])
+@pytest.mark.parametrize("options", [
+    {"validator": {"$a": 1}},
+    {"collation": {"locale": "xx"}},
+    {"clusteredIndex": True},
+    {"clusteredIndex": {"key": {"a": 1}, "unique": True}},
+    {"clusteredIndex": {"key": {"_id": 1}, "unique": True}, "expireAfterSeconds": -1},
+    {"clusteredIndex": False, "expireAfterSeconds": 5},
+    {"autoIndexId": False},
+    {"storageEngine": {"x": {}}},
+    {"indexOptionDefaults": {"storageEngine": {"x": {}}}},
+])
+def test_an_existing_collection_comes_before_mistakes_of_its_creation(db, existing, text, options):
+    db.create_collection("there", **existing)
+    with pytest.raises(OperationFailure) as refused:
+        db.command("create", "there", **options)
+    assert (refused.value.code, refused.value.details["errmsg"]) == (48, text.format(ns=db.there.full_name))
+
+
+@pytest.mark.parametrize("options, code", [
+    ({"viewOn": "d"}, None),
+    ({"viewOn": "d", "expireAfterSeconds": 5}, None),
+    ({"expireAfterSeconds": 5}, 72),
+    ({"size": 4096}, 6049200),
+    ({"max": 5}, 6049204),
+    ({"capped": True, "size": 4096}, 6127800),
+])
+def test_a_clustered_index_of_false_counts_with_the_options_of_capped_collections_alone(db, options, code):
+    if code is None:
+        db.command("create", "flag", clusteredIndex=False, **options)
+        return
+    with pytest.raises(OperationFailure) as refused:
+        db.command("create", "flag", clusteredIndex=False, **options)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("name", ["system.js", "system.buckets.other", "system.views"])
+def test_system_collections_are_not_created_in_a_transaction(db, name):
+    with pytest.raises(OperationFailure) as refused:
+        with db.client.start_session() as session, session.start_transaction():
+            db.command("create", name, session=session)
+    text = f"Cannot create system collection {db.name}.{name} within a transaction."
+    assert (refused.value.code, refused.value.details["errmsg"]) == (263, text)
+
+
+@pytest.mark.parametrize("name, target", [("system.js", "system.js"), ("series", "system.buckets.series")])
+def test_system_collections_get_no_index_in_a_transaction(db, name, target):
+    db.create_collection("series", **SERIES)
+    with pytest.raises(OperationFailure) as refused:
+        with db.client.start_session() as session, session.start_transaction():
+            db.command("createIndexes", name, indexes=[{"key": {"a": 1}, "name": "a"}], session=session)
+    text = f"Cannot write to system collection {db.name}.{target} within a transaction."
+    assert (refused.value.code, refused.value.details["errmsg"]) == (263, text)
+
+
+@pytest.mark.parametrize("name, code", [("system.js", 50781), ("system.views", 73), ("system.x", 73)])
+def test_find_and_modify_of_a_system_collection_in_a_transaction_has_its_own_code(db, name, code):
+    with pytest.raises(OperationFailure) as refused:
+        with db.client.start_session() as session, session.start_transaction():
+            db.command("findAndModify", name, query={}, remove=True, session=session)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("options, code", [
+    ({"indexOptionDefaults": {"x": 1}}, 40415),
+    ({"changeStreamPreAndPostImages": {}}, 40414),
+    ({"idIndex": {"key": {"a": 1}, "name": "x"}}, 2),
+    ({"expireAfterSeconds": 5}, 72),
+])
+def test_mistakes_in_the_form_of_options_come_before_an_existing_collection(db, options, code):
+    db.create_collection("there")
+    with pytest.raises(OperationFailure) as refused:
+        db.command("create", "there", **options)
+    assert refused.value.code == code

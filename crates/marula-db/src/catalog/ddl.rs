@@ -419,7 +419,7 @@ impl Db {
 }
 
 /// The error for a name that is taken.
-pub(crate) fn exists(known: &Collection) -> Error {
+pub fn exists(known: &Collection) -> Error {
     let (ns, state) = (known.namespace(), known.state());
     match (&state.options.view, &state.options.time_series) {
         (Some(_), Some(_)) => time_series_there(&ns),

@@ -1,6 +1,7 @@
 //! `create`: creates a collection or a view.
 
 use marula_bson::{BStr, Doc, DocBuf, DocWriter, Type, Value, ValueBuf, doc};
+use marula_db::catalog::ddl::exists;
 use marula_db::catalog::options::capped_without_size;
 use marula_db::time_series::BUCKETS_PREFIX;
 use marula_db::{CollectionOptions, IndexSpec, Namespace};
@@ -17,9 +18,11 @@ use crate::auth::pipeline;
 use crate::context::Context;
 use crate::request::Request;
 use crate::time_series;
+use crate::writes::is_system;
 
 errors! {
     not_created_in_transaction(what: &str) = OperationNotSupportedInTransaction, "Cannot create a {what} in a multi-document transaction.";
+    system_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot create system collection {ns} within a transaction.";
     clustered_type(kind: &str) = TypeMismatch, "BSON field 'create.clusteredIndex' is the wrong type '{kind}', expected types '[bool']";
     size_without_capped() = InvalidOptions, "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
     number_too_small(field: &str, least: i64, value: i64) = 51_024, "BSON field '{field}' value must be >= {least}, actual value '{value}'";
@@ -51,6 +54,7 @@ errors! {
     id_index_key(key: &Doc<'_>) = BadValue, "The field 'key' for an _id index must be {{_id: 1}}, but got {key}";
     auto_index_id(ns: &Namespace) = 50_001, "autoIndexId:false is not allowed for collection {ns} because it can be replicated";
     temp() = InvalidOptions, "the 'temp' field is an invalid option";
+    expire_of_flag() = InvalidOptions, "'expireAfterSeconds' requires clustering to be enabled";
     expire_unclustered() = InvalidOptions, "'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified";
     encrypted() = CommandNotSupported, "encrypted collections are not available on this server";
 }
@@ -144,10 +148,15 @@ pub(super) fn create(
     check_capped(request)?;
     if context.entered.is_some() {
         let asks = |name| request.arg(name).is_some_and(|asked| !asked.is_nullish());
-        match (asks("viewOn"), asks("timeseries")) {
-            (true, _) => return Err(not_created_in_transaction("view")),
-            (_, true) => return Err(not_created_in_transaction("time-series collection")),
-            _ => {}
+        ns.check_creatable()?;
+        if asks("viewOn") {
+            return Err(not_created_in_transaction("view"));
+        }
+        if is_system(&ns) {
+            return Err(system_in_transaction(&ns));
+        }
+        if asks("timeseries") {
+            return Err(not_created_in_transaction("time-series collection"));
         }
     }
     if let Some(Value::Document(time_series)) = request.arg("timeseries")
@@ -239,30 +248,38 @@ fn options(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Resu
         check_options_of_view(context, request)?;
     }
     check_view(context, request, ns)?;
-    if request.arg("encryptedFields").is_some() {
-        return Err(encrypted());
-    }
     if request.arg("temp").is_some() {
         return Err(temp());
     }
     let is_capped = request.flag("capped");
-    let clustered = clustered(request, ns)?;
-    if clustered.is_none() && request.arg("expireAfterSeconds").is_some() {
+    let expires = request.arg("expireAfterSeconds").is_some();
+    if expires && request.arg("clusteredIndex").is_none() {
         return Err(expire_unclustered());
     }
-    check_expiry(context, request)?;
-    check_nested(request)?;
-    check_engines(request)?;
-    if let (Some(Value::Document(id_index)), Some(_)) =
-        (request.arg("idIndex"), request.arg("autoIndexId"))
-    {
-        return Err(id_index_with_auto(&id_index));
+    if let Some(Value::Document(id_index)) = request.arg("idIndex") {
+        if request.arg("autoIndexId").is_some() {
+            return Err(id_index_with_auto(&id_index));
+        }
+        check_id_index(request, id_index)?;
     }
+    check_nested(request)?;
+    // An existing collection is reported before mistakes that only its creation notices.
+    if request.arg("viewOn").is_none()
+        && let Some(known) = context.unit.collection(ns)
+    {
+        return Err(exists(&known));
+    }
+    if request.arg("encryptedFields").is_some() {
+        return Err(encrypted());
+    }
+    let clustered = clustered(request, ns)?;
+    if clustered.is_none() && expires && request.arg("viewOn").is_none() {
+        return Err(expire_of_flag());
+    }
+    check_expiry(context, request)?;
+    check_engines(request)?;
     if request.arg("autoIndexId").is_some_and(|flag| !flag.is_truthy()) && ns.db() != "local" {
         return Err(auto_index_id(ns));
-    }
-    if let Some(Value::Document(id_index)) = request.arg("idIndex") {
-        check_id_index(request, id_index)?;
     }
     let [level, action] = ["validationLevel", "validationAction"].map(|name| request.text(name));
     let mut options = Vec::new();
@@ -324,7 +341,7 @@ fn append_collation(request: &Request<'_>, out: &mut DocWriter<'_>) {
 fn check_capped(request: &Request<'_>) -> Result<()> {
     let [has_size, has_max] = ["size", "max"].map(|name| request.arg(name).is_some());
     let is_capped = request.flag("capped");
-    if let Some(clustered) = request.arg("clusteredIndex").filter(|asked| asked.is_truthy()) {
+    if let Some(clustered) = request.arg("clusteredIndex") {
         if let Value::Document(spec) = clustered {
             fields::check_doc("create", CLUSTERED_FIELDS, spec)?;
         }
@@ -353,7 +370,7 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
     if request.arg("timeseries").is_some() {
         return Err(time_series_on_view(ns));
     }
-    if request.arg("clusteredIndex").is_some() {
+    if request.arg("clusteredIndex").is_some_and(|clustered| clustered.is_truthy()) {
         return Err(clustered_view());
     }
     if request.arg("changeStreamPreAndPostImages").is_some() {

@@ -30,6 +30,7 @@ const QUORUM_MAX: i64 = 50;
 
 errors! {
     younger_than_transaction(name: &str) = IndexBuildAlreadyInProgress, "Identical index already exists: {name}";
+    system_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot write to system collection {ns} within a transaction.";
     existing_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot create new indexes on existing collection {ns} in a multi-document transaction.";
     non_empty_in_transaction(ns: &Namespace) = OperationNotSupportedInTransaction, "Cannot create new indexes on non-empty collection {ns} in a multi-document transaction.";
     no_indexes() = BadValue, "Must specify at least one index to create";
@@ -104,6 +105,12 @@ fn build_in_present_collection(
     };
     let version = server.db.feature_version();
     let collection = buckets.as_deref().or(existing.as_deref());
+    if context.entered.is_some() {
+        let target = buckets.as_ref().map_or_else(|| ns.clone(), |buckets| buckets.namespace());
+        if writes::is_system(&target) {
+            return Err(system_in_transaction(&target));
+        }
+    }
     let specs = specs(request, collection, buckets.is_some(), version, || {
         if let Some(quorum) = quorum {
             if server.options.repl_set.is_none() {
