@@ -65,7 +65,8 @@ KEYS = [{"_id": 2, "m": [[0, 2]]}, {"_id": 1, "m": [[1, 1]]}]
      [{"_id": 2, "k": [0]}, {"_id": 1, "k": [1]}]),
     # The record id: only of what the query gives.
     (find(projection=meta("recordId")), [{"_id": 1, "m": [1]}, {"_id": 2, "m": [2]}]),
-    # Its own name and those of other metadata may be given to it, although they begin with a dollar sign.
+    # Its own name and those of other metadata may be given to it, although they begin with a
+    # dollar sign.
     (find(projection={"a": 1, "$recordId": {"$meta": "recordId"}}), [{"_id": 1, "a": 1, "$recordId": 1}, {"_id": 2, "a": 0, "$recordId": 2}]),
     (aggregate({"$project": {"$sortKey": {"$meta": "recordId"}}}), [{"_id": 1, "$sortKey": 1}, {"_id": 2, "$sortKey": 2}]),
     (aggregate({"$project": {"b.$recordId": "$a", "c": "$b.$searchScore", "$searchSortValues": "$_id"}}),

@@ -76,7 +76,8 @@ MANY = {"type": "MultiPoint", "coordinates": [[1, 1], [2, 2]]}
     (1, {"at": {"x": []}}, "Point must only contain numeric elements"),
     (1, {"at": {"x": {}}}, "unknown GeoJSON type: {}"),
     (1, {"at": [{"x": point(1, 1)}, {}]}, None), (1, {}, None),
-    # The others take an empty value that is the only one. The first in the order of values is the error.
+    # The others take an empty value that is the only one. The first in the order of values is the
+    # error.
     (2, {"at": {"x": MANY}}, None), (3, {"at": {"x": None}}, None), (3, {"at": [{"x": None}, {"x": None}, {}]}, None),
     (3, {"at": [{"x": point(1, 1)}, {"x": None}]}, "geo element must be an array or object: x: null"),
     (2, {"at": [{"x": []}, {"x": point(1, 1)}, {"x": {}}]}, "unknown GeoJSON type: {}"),

@@ -289,9 +289,11 @@ def test_version_3_takes_texts_in_utf_8(c, version, text, code):
 
 
 @pytest.mark.parametrize("search, version, options, expected", [
-    # The terms that are not negated end at the first NUL in one of them, those that are at one of theirs.
+    # The terms that are not negated end at the first NUL in one of them, those that are at one of
+    # theirs.
     ("cat\0 x -dog", 3, {}, [1]), ("-dog\0 -cat bird cat", 3, {}, [1]),
-    # No text that is read has a NUL. The older versions read a phrase up to its NUL if case does not matter.
+    # No text that is read has a NUL. The older versions read a phrase up to its NUL if case does
+    # not matter.
     ('cat "cat\0x"', 3, {}, []), ('cat "cat\0x"', 2, {}, [1, 2]), ('cat "cat\0x"', 2, {"$caseSensitive": True}, []),
 ])
 def test_a_search_with_a_nul(c, search, version, options, expected):

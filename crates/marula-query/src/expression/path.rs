@@ -113,8 +113,8 @@ pub(crate) fn check_field_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Returns whether a name may start with a dollar sign: a field of a DBRef, or one in which a server
-/// shows a document's metadata.
+/// Returns whether a name may start with a dollar sign: a field of a DBRef, or a name for metadata
+/// of a document.
 pub(crate) fn may_start_with_dollar(name: &[u8]) -> bool {
     matches!(
         name,
