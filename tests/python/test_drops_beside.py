@@ -2,6 +2,7 @@
 came before them or after. (A mongod tells a few of a thousand pipelines that the collection was dropped.) No write goes into
 a collection that has been dropped or renamed before.
 """
+import contextlib
 import itertools
 import threading
 import time
@@ -201,3 +202,41 @@ def test_a_collection_that_takes_the_place_of_another_is_always_there(uri, db, h
         thread.join()
     assert not failures, (swaps, len(failures), failures[:3])
     assert swaps > 5 and all(done.values()), (swaps, done)
+
+
+@pytest.mark.embedded
+def test_no_change_brings_a_dropped_collection_back(tmp_path):
+    """The catalogue in memory does not show it: the next start would."""
+    names, until = ["c0"], time.monotonic() + SECONDS
+    changes = [
+        lambda c: c.database.command("collMod", c.name, validator={"x": {"$exists": False}}),
+        lambda c: c.database.command("collMod", c.name, index={"name": "a_1", "hidden": True}),
+        lambda c: c.drop_index("b_1"),
+        lambda c: c.create_index("x"),
+    ]
+
+    def changing(change):
+        with pymongo.MongoClient(own.uri) as client:
+            while time.monotonic() < until:
+                with contextlib.suppress(OperationFailure):
+                    change(client.db[names[-1]])
+
+    with server.Server(dbpath=str(tmp_path / "data")) as own:
+        with pymongo.MongoClient(own.uri) as client:
+            threads = [threading.Thread(target=changing, args=(change,)) for change in changes]
+            for thread in threads:
+                thread.start()
+            while time.monotonic() < until:
+                names.append("c%d" % len(names))
+                c = client.db[names[-1]]
+                c.insert_one({"a": 1})
+                c.create_indexes([pymongo.IndexModel("a"), pymongo.IndexModel("b")])
+                c.drop()
+            for thread in threads:
+                thread.join()
+            known = set(client.db.list_collection_names())
+        own.kill()
+        own.start()
+        with pymongo.MongoClient(own.uri) as client:
+            assert set(client.db.list_collection_names()) == known
+    assert len(names) > 20

@@ -316,7 +316,9 @@ impl<'a, 'w> Builder<'a, 'w> {
             self.db.publish_state(self.collection, &self.collection.state())?;
             return Ok(last);
         }
-        let _alone = self.collection.change()?;
+        let _quiet = self.collection.quiesce()?;
+        let _alone = self.collection.hold_off()?;
+        self.build.check_not_aborted()?;
         Ok(self.build.generation.fetch_add(1, Ordering::AcqRel))
     }
 

@@ -473,3 +473,6 @@ pub(super) fn drop_index(txn: &mut dyn Txn, index: &Index) {
     );
     txn.put(Space::Catalog, &keys::dropped(Space::Indexes, index.ident), &[]);
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,7 +43,6 @@ errors! {
     too_many_indexes(ns: &Namespace, key: Doc<'_>) = CannotCreateIndex, "add index fails, too many indexes for {ns} key:{key}";
     drop_id_index() = InvalidOptions, "cannot drop _id index";
     drop_clustered() = 5_979_800, "It is illegal to drop the clusteredIndex";
-    collection_gone() = NamespaceNotFound, "ns not found";
     drop_unfinished(name: &str) = IndexNotFound, "can't drop unfinished index with name: {name}";
     index_name_not_found(name: &str) = IndexNotFound, "index not found with name [{name}]";
     ambiguous_key(count: usize, key: &str, found: &str) = AmbiguousIndexKeyPattern, "{count} indexes found for key: {key}, identify by name instead. Conflicting indexes: {found}";
@@ -124,9 +123,7 @@ impl Db {
         let (before, build) = loop {
             let _quiet = collection.quiesce()?;
             let mut next_ident = self.lock_catalog()?;
-            if collection.is_dropped() {
-                return Err(collection_gone());
-            }
+            collection.check_exists()?;
             let state = collection.state();
             let before = state.indexes.len() + building(&state).count();
             match wanted(collection, &state, specs, options.is_collection_new)? {
@@ -253,6 +250,7 @@ impl Db {
         builder.fill()?;
         let _quiet = collection.quiesce()?;
         let _ddl = self.lock_catalog()?;
+        build.check_not_aborted()?;
         let _alone = collection.change()?;
         builder.finish()?;
         let mut state = State::clone(&collection.state());

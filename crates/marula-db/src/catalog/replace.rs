@@ -82,7 +82,7 @@ impl Db {
         let _quiet = source.quiesce()?;
         let mut next_ident = self.lock_catalog()?;
         let ns = source.namespace();
-        if source.is_dropped() || temporary.is_dropped() {
+        if source.is_dropped() {
             return Err(source_gone(&ns));
         }
         self.check_renamable(source)?;

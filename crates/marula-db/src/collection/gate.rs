@@ -12,11 +12,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use marula_error::Result;
+use marula_error::{Result, errors};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Collection;
 use crate::current;
+
+errors! {
+    gone() = NamespaceNotFound, "ns not found";
+}
 
 /// The interval at which a catalogue change checks whether transactions have ended.
 const QUIET_STEP: Duration = Duration::from_millis(5);
@@ -49,12 +53,22 @@ impl Collection {
     }
 
     /// Waits for open transactions and writers of documents, and holds them off while the state
-    /// changes.
+    /// changes. The caller holds the catalogue.
     ///
-    /// Errors: the operation was interrupted.
+    /// Errors: the operation was interrupted; `gone` if the collection was dropped since it was
+    /// looked up: its state must not be stored again.
     pub(crate) fn change(&self) -> Result<Change<'_>> {
         let quiet = self.quiesce()?;
-        Ok(Change { _writers: self.hold_off()?, _quiet: quiet })
+        let change = Change { _writers: self.hold_off()?, _quiet: quiet };
+        self.check_exists()?;
+        Ok(change)
+    }
+
+    /// Checks that the collection was not dropped since it was looked up.
+    ///
+    /// Errors: `gone`.
+    pub(crate) fn check_exists(&self) -> Result<()> {
+        if self.is_dropped() { Err(gone()) } else { Ok(()) }
     }
 
     /// Waits for writers of documents, and holds them off.

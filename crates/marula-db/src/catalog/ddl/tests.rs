@@ -1,0 +1,38 @@
+//! Changes of a collection that another client has dropped since it was looked up.
+
+use std::sync::Arc;
+
+use marula_bson::doc;
+use marula_error::{Result, codes};
+use marula_storage::Store;
+use marula_storage::memory::Memory;
+
+use crate::catalog::indexes::DropSelector;
+use crate::catalog::options::CollectionOptions;
+use crate::db::Db;
+use crate::index::IndexSpec;
+use crate::namespace::Namespace;
+
+#[test]
+fn no_change_brings_a_dropped_collection_back() {
+    let ns = Namespace::new("db", "c").unwrap();
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let db = Db::open(store.clone()).unwrap();
+    let collection = db.create_collection(&ns, CollectionOptions::default()).unwrap();
+    let a = doc! { "key": { "a": 1 }, "name": "a" };
+    let b = doc! { "key": { "b": 1 }, "name": "b" };
+    let [a, b] = [a, b].map(|spec| IndexSpec::parse(spec.as_doc(), None).unwrap());
+    db.create_indexes(&collection, vec![a], &mut || Ok(())).unwrap();
+    db.drop_collection(&ns).unwrap();
+    let changes: [Result<()>; 4] = [
+        db.change_collection(&collection, CollectionOptions::default(), &|_| None),
+        db.shard_collection(&collection, None),
+        db.create_indexes(&collection, vec![b], &mut || Ok(())).map(drop),
+        db.drop_indexes(&collection, &DropSelector::Names(vec!["a".to_owned()])).map(drop),
+    ];
+    for change in changes {
+        assert_eq!(change.unwrap_err().code(), codes::NamespaceNotFound);
+    }
+    drop(db);
+    assert!(Db::open(store).unwrap().collection(&ns).is_none());
+}
