@@ -1,6 +1,6 @@
 """Operations beside drops and renames of their collection and drops of its indexes: one that reads little answers as if it
 came before them or after. (A mongod tells a few of a thousand pipelines that the collection was dropped.) No write goes into
-a collection that has been dropped or renamed before.
+a collection that has been dropped or renamed before, and no change of a collection is lost or brings it back.
 """
 import contextlib
 import itertools
@@ -202,6 +202,36 @@ def test_a_collection_that_takes_the_place_of_another_is_always_there(uri, db, h
         thread.join()
     assert not failures, (swaps, len(failures), failures[:3])
     assert swaps > 5 and all(done.values()), (swaps, done)
+
+
+def test_changes_of_a_collection_at_the_same_time_are_all_there(uri, db):
+    """Each is made from the options that the others have left."""
+    db.c.create_index("a")
+    until, lost, done = time.monotonic() + SECONDS, [], []
+    # The change with a number, and what shows it.
+    changes = [
+        lambda n: {"validationLevel": ("strict", "moderate")[n % 2]},
+        lambda n: {"validationAction": ("error", "warn")[n % 2]},
+        lambda n: {"validator": {"x": {"$ne": n}}},
+    ]
+
+    def changing(change):
+        with pymongo.MongoClient(uri) as client:
+            for n in itertools.count():
+                if time.monotonic() > until:
+                    return
+                client[db.name].command("collMod", "c", **change(n))
+                done.append(n)
+                # Nobody else changes this option.
+                if not change(n).items() <= client[db.name].c.options().items():
+                    lost.append(change(n))
+
+    threads = [threading.Thread(target=changing, args=(change,)) for change in changes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not lost, (len(lost), len(done), lost[:3])
 
 
 @pytest.mark.embedded

@@ -303,8 +303,8 @@ fn other_changes_during_a_build_are_done_or_refused() {
         let to = Namespace::new("db", "d").unwrap();
         let renamed = db.rename_collection(&collection.namespace(), &to, false);
         assert_eq!(renamed.unwrap_err().code(), refused);
-        let options = collection.state().options.clone();
-        let changed = db.change_collection(&collection, options, &|_| None);
+        let state = collection.state();
+        let changed = db.change_collection(&collection, &state, state.options.clone(), &|_| None);
         assert_eq!(changed.unwrap_err().code(), refused);
         // Other collections, and other indexes of this one, do not wait.
         db.create_collection(&to, CollectionOptions::default()).unwrap();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use marula_bson::uuid;
-use marula_error::{Error, Result, errors};
+use marula_error::{Error, Result, codes, errors};
 use marula_storage::{Space, Txn};
 
 use super::ddl_log;
@@ -17,6 +17,7 @@ use super::shown;
 use super::views::SYSTEM_VIEWS;
 use crate::catalog::event::CatalogEvent;
 use crate::collection::{Collection, Sharding, State};
+use crate::current;
 use crate::db::Db;
 use crate::index::{Index, IndexSpec, Multikey, multikey_prefix};
 use crate::keys::{self, Ident};
@@ -37,6 +38,7 @@ errors! {
     ns_not_found() = NamespaceNotFound, "ns not found";
     source_not_found_across() = NamespaceNotFound, "source namespace does not exist";
     source_not_found(ns: &Namespace) = NamespaceNotFound, "Source collection {ns} does not exist";
+    state_changed() = WriteConflict, "the collection was changed in the meantime";
     target_exists() = NamespaceExists, "target namespace exists";
     /// The new name of a collection is its own.
     pub rename_to_itself() = IllegalOperation, "Can't rename a collection to itself";
@@ -330,10 +332,14 @@ impl Db {
     }
 
     /// Replaces a collection's options, and the specifications of those indexes for which
-    /// `change_index` returns a new one.
+    /// `change_index` returns a new one. `before` is the state that the new options were made from.
+    ///
+    /// Errors: `state_changed` if the collection has another state now: [`until_unchanged`] makes
+    /// the change again.
     pub fn change_collection(
         &self,
         collection: &Collection,
+        before: &Arc<State>,
         options: CollectionOptions,
         change_index: &dyn Fn(&IndexSpec) -> Option<IndexSpec>,
     ) -> Result<()> {
@@ -346,6 +352,9 @@ impl Db {
         check_no_build(collection)?;
         let change = collection.change()?;
         let old = collection.state();
+        if !Arc::ptr_eq(&old, before) {
+            return Err(state_changed());
+        }
         let mut indexes = Vec::with_capacity(old.indexes.len());
         for index in &old.indexes {
             indexes.push(match change_index(&index.spec) {
@@ -415,6 +424,19 @@ impl Db {
         }
         self.catalog().set_state(collection, state);
         Ok(())
+    }
+}
+
+/// Runs a change of a collection, which is made from its state, again for as long as another
+/// change comes in between.
+///
+/// Errors: those of `change`; the operation was interrupted.
+pub fn until_unchanged<T>(mut change: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match change() {
+            Err(error) if error.code() == codes::WriteConflict => current::check()?,
+            outcome => return outcome,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, Element, Value};
 use marula_error::{Result, errors};
 
+use super::ddl::until_unchanged;
 use super::options::CollectionOptions;
 use super::views::SYSTEM_VIEWS;
 use crate::collection::{Collection, State};
@@ -72,19 +73,25 @@ impl Db {
         self.collection(&other).filter(|other| other.state().options.time_series.is_some())
     }
 
-    /// Changes the options of the buckets of a time-series collection, and of its view.
+    /// Changes the options of the buckets of a time-series collection, and of its view. `before` is
+    /// the state of the buckets that the new options were made from.
+    ///
+    /// Errors: those of [`Db::change_collection`].
     pub fn change_time_series(
         &self,
         buckets: &Collection,
+        before: &Arc<State>,
         options: CollectionOptions,
         change_index: &dyn Fn(&crate::IndexSpec) -> Option<crate::IndexSpec>,
     ) -> Result<()> {
         let shown = self.other_half(buckets);
         let view =
             shown.as_ref().map(|shown| view_options(&shown.namespace(), &options)).transpose()?;
-        self.change_collection(buckets, options, change_index)?;
+        self.change_collection(buckets, before, options, change_index)?;
         if let (Some(shown), Some(view)) = (shown, view) {
-            self.change_collection(&shown, view, &|_| None)?;
+            until_unchanged(|| {
+                self.change_collection(&shown, &shown.state(), view.clone(), &|_| None)
+            })?;
         }
         Ok(())
     }
@@ -92,12 +99,14 @@ impl Db {
     /// Records, before the first such bucket is stored, that a bucket starts at a time outside the
     /// range of its `_id`.
     pub(crate) fn note_extended_range(&self, buckets: &Collection) -> Result<()> {
-        let state: Arc<State> = buckets.state();
-        let Some(time_series) = &state.options.time_series else { return Ok(()) };
-        let extended = TimeSeries { extended_range: true, ..time_series.clone() };
-        let document = with_time_series(&state.options.document, &extended);
-        let options = CollectionOptions::parse(document.as_doc())?;
-        self.change_time_series(buckets, options, &|_| None)
+        until_unchanged(|| {
+            let state: Arc<State> = buckets.state();
+            let Some(time_series) = &state.options.time_series else { return Ok(()) };
+            let extended = TimeSeries { extended_range: true, ..time_series.clone() };
+            let document = with_time_series(&state.options.document, &extended);
+            let options = CollectionOptions::parse(document.as_doc())?;
+            self.change_time_series(buckets, &state, options, &|_| None)
+        })
     }
 }
 

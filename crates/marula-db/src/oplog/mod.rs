@@ -39,6 +39,7 @@ pub use images::{IMAGES, PreImage};
 pub use listeners::Scope;
 pub use trim::Retention;
 
+use crate::catalog::ddl::until_unchanged;
 use crate::catalog::options::CollectionOptions;
 use crate::collection::{Collection, Listener};
 use crate::db::Db;
@@ -363,7 +364,9 @@ impl Db {
     pub fn resize_oplog(&self, bytes_max: i64) -> Result<()> {
         self.oplog.bytes_max.store(bytes_max, Ordering::Relaxed);
         let Some(collection) = self.oplog.collection() else { return Ok(()) };
-        self.change_collection(&collection, options(bytes_max)?, &|_| None)
+        until_unchanged(|| {
+            self.change_collection(&collection, &collection.state(), options(bytes_max)?, &|_| None)
+        })
     }
 
     /// Returns whether any collection keeps pre-images.

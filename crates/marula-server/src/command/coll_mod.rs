@@ -3,7 +3,10 @@
 
 mod index_change;
 
+use std::sync::Arc;
+
 use marula_bson::{BStr, Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
+use marula_db::catalog::ddl::until_unchanged;
 use marula_db::collection::State;
 use marula_db::time_series::{Bucketing, Granularity, SPAN_SECONDS_MAX, TimeSeries};
 use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
@@ -130,14 +133,28 @@ fn run(
         }
     });
     tracing::info!(target: "COMMAND", id = 5_324_200, attr, "CMD: collMod");
+    until_unchanged(|| change(context, request, &ns, &collection, reply))
+}
+
+/// Changes a collection as it is now.
+///
+/// Errors: a conflict if somebody else changes it at the same time.
+fn change(
+    context: &Context<'_>,
+    request: &Request<'_>,
+    ns: &Namespace,
+    collection: &Collection,
+    reply: &mut DocWriter<'_>,
+) -> Result<Outcome> {
+    let (db, is_dry_run) = (&context.server.db, request.flag("dryRun"));
     let state = collection.state();
-    if let Some(options) = &state.options.time_series {
-        return change_time_series(context, request, &collection, options, reply);
+    if state.options.time_series.is_some() {
+        return change_time_series(context, request, collection, &state, reply);
     }
-    check(context, request, &ns, &collection)?;
+    check(context, request, ns, collection)?;
     let index = match request.arg("index") {
         Some(Value::Document(change)) => {
-            Some(IndexChange::parse(change, &collection, &ns, changes_one_thing(request))?)
+            Some(IndexChange::parse(change, collection, ns, changes_one_thing(request))?)
         }
         _ => None,
     };
@@ -154,14 +171,16 @@ fn run(
     })?;
     check_rest(request, &state)?;
     if let Some(index) = index.as_ref().filter(|index| index.makes_unique()) {
-        make_unique(context, &ns, &collection, index.name(), is_dry_run)?;
+        make_unique(context, ns, collection, index.name(), is_dry_run)?;
     }
     if is_dry_run {
         return Ok(Outcome::Done);
     }
-    let state = collection.state();
-    let change = changed_specs(&state, index.as_ref())?;
-    db.change_collection(&collection, options, &change)?;
+    // An index that became unique is a change of the state, too.
+    let now = collection.state();
+    let before = if now.options.document == state.options.document { &now } else { &state };
+    let change = changed_specs(before, index.as_ref())?;
+    db.change_collection(collection, before, options, &change)?;
     if let Some(index) = &index {
         index.report(reply);
     }
@@ -359,10 +378,10 @@ fn change_time_series(
     context: &Context<'_>,
     request: &Request<'_>,
     buckets: &Collection,
-    time_series: &TimeSeries,
+    state: &Arc<State>,
     reply: &mut DocWriter<'_>,
 ) -> Result<Outcome> {
-    let state = buckets.state();
+    let Some(time_series) = &state.options.time_series else { return Ok(Outcome::Done) };
     let index = match request.arg("index") {
         Some(Value::Document(change)) => {
             let change = with_key_of_buckets(change, time_series)
@@ -378,8 +397,8 @@ fn change_time_series(
     };
     let changed = changed_time_series(context, request, &state.options, time_series)?;
     let options = CollectionOptions::parse(changed.as_doc())?;
-    let change = changed_specs(&state, index.as_ref())?;
-    context.server.db.change_time_series(buckets, options, &change)?;
+    let change = changed_specs(state, index.as_ref())?;
+    context.server.db.change_time_series(buckets, state, options, &change)?;
     if let Some(index) = &index {
         index.report(reply);
     }

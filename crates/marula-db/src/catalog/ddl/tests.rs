@@ -1,12 +1,13 @@
-//! Changes of a collection that another client has dropped since it was looked up.
+//! Changes of a collection that another client has dropped or changed since it was looked up.
 
 use std::sync::Arc;
 
-use marula_bson::doc;
+use marula_bson::{DocBuf, doc};
 use marula_error::{Result, codes};
 use marula_storage::Store;
 use marula_storage::memory::Memory;
 
+use super::until_unchanged;
 use crate::catalog::indexes::DropSelector;
 use crate::catalog::options::CollectionOptions;
 use crate::db::Db;
@@ -24,8 +25,9 @@ fn no_change_brings_a_dropped_collection_back() {
     let [a, b] = [a, b].map(|spec| IndexSpec::parse(spec.as_doc(), None).unwrap());
     db.create_indexes(&collection, vec![a], &mut || Ok(())).unwrap();
     db.drop_collection(&ns).unwrap();
+    let state = collection.state();
     let changes: [Result<()>; 4] = [
-        db.change_collection(&collection, CollectionOptions::default(), &|_| None),
+        db.change_collection(&collection, &state, state.options.clone(), &|_| None),
         db.shard_collection(&collection, None),
         db.create_indexes(&collection, vec![b], &mut || Ok(())).map(drop),
         db.drop_indexes(&collection, &DropSelector::Names(vec!["a".to_owned()])).map(drop),
@@ -35,4 +37,28 @@ fn no_change_brings_a_dropped_collection_back() {
     }
     drop(db);
     assert!(Db::open(store).unwrap().collection(&ns).is_none());
+}
+
+#[test]
+fn no_change_takes_back_another_one() {
+    let ns = Namespace::new("db", "c").unwrap();
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let collection = db.create_collection(&ns, CollectionOptions::default()).unwrap();
+    let options = |document: DocBuf| CollectionOptions::parse(document.as_doc()).unwrap();
+    let before = collection.state();
+    let strict = doc! { "validationLevel": "strict" };
+    db.change_collection(&collection, &before, options(strict), &|_| None).unwrap();
+    let warn = doc! { "validationAction": "warn" };
+    let refused = db.change_collection(&collection, &before, options(warn), &|_| None);
+    assert_eq!(refused.unwrap_err().code(), codes::WriteConflict);
+
+    let mut attempts = 0;
+    until_unchanged(|| {
+        attempts += 1;
+        let state = if attempts == 1 { before.clone() } else { collection.state() };
+        let both = doc! { "validationLevel": "strict", "validationAction": "warn" };
+        db.change_collection(&collection, &state, options(both), &|_| None)
+    })
+    .unwrap();
+    assert_eq!(attempts, 2);
 }
