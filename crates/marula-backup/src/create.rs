@@ -221,7 +221,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::fetch::fetch;
     use crate::key::Key;
-    use crate::work::tests::{OwnFolder, folder};
+    use crate::work::tests::{OwnFolder, folder, repository_in};
 
     pub(crate) fn source(folder: &Path, until_us: i64) -> Source {
         Source {
@@ -273,8 +273,7 @@ pub(crate) mod tests {
     #[test]
     fn a_backup_that_is_ended_is_not_there() {
         let (data, target) = (folder(), folder());
-        let address = target.path().join("t").display().to_string();
-        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let repository = repository_in(&target);
         write(&data, "CURRENT", b"x");
         let progress = Progress::default();
         progress.end();

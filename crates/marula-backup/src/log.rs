@@ -255,7 +255,7 @@ fn until_name(run: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::tests::folder;
+    use crate::work::tests::{folder, repository_in};
 
     fn reach(run: &Run, sequence: u64) -> Option<(Vec<u64>, i64)> {
         let Continuation { segments, until_us, is_whole } = run.from(sequence);
@@ -267,8 +267,7 @@ mod tests {
     #[test]
     fn segments_go_on_from_a_write_without_a_hole() {
         let folder = folder();
-        let address = folder.path().join("t").display().to_string();
-        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let repository = repository_in(&folder);
         let mut writes = Vec::new();
         push_write(&mut writes, b"one");
         push_write(&mut writes, b"");

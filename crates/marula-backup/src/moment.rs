@@ -144,14 +144,12 @@ mod tests {
     use crate::log::{put_segment, put_until, runs};
     use crate::manifest::LogStart;
     use crate::manifest::tests::manifest;
-    use crate::repository::Repository;
-    use crate::work::tests::folder;
+    use crate::work::tests::{folder, repository_in};
 
     #[test]
     fn the_newest_backup_whose_log_reaches_a_moment_is_the_way() {
         let folder = folder();
-        let address = folder.path().join("t").display().to_string();
-        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let repository = repository_in(&folder);
         for (first, last, until) in [(1, 5, 110), (6, 9, 120), (10, 20, 130)] {
             put_segment(&repository, "r", (first, last), until, &[]).expect("it is put");
         }

@@ -190,7 +190,7 @@ mod tests {
     use crate::fetch::compare;
     use crate::log::{put_segment, put_until, runs};
     use crate::manifest::LogStart;
-    use crate::work::tests::folder;
+    use crate::work::tests::{folder, repository_in};
 
     const HOUR: i64 = 3_600_000_000;
 
@@ -201,8 +201,7 @@ mod tests {
     #[test]
     fn what_nobody_needs_goes_and_the_rest_stays_whole() {
         let (data, target) = (folder(), folder());
-        let address = target.path().join("t").display().to_string();
-        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let repository = repository_in(&target);
         let progress = Progress::default();
         let mut backups = Vec::new();
         for hour in 1..=5_i64 {
@@ -242,8 +241,7 @@ mod tests {
     #[test]
     fn a_backup_without_log_does_not_replace_one_with_it() {
         let (data, target) = (folder(), folder());
-        let address = target.path().join("t").display().to_string();
-        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let repository = repository_in(&target);
         let progress = Progress::default();
         fs::write(data.path().join("1.sst"), b"x").expect("it is written");
         let mut made = Vec::new();
@@ -272,8 +270,7 @@ mod tests {
     #[test]
     fn a_run_that_no_backup_needs_goes_whole_when_it_is_old() {
         let target = folder();
-        let address = target.path().join("t").display().to_string();
-        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let repository = repository_in(&target);
         let progress = Progress::default();
         put_segment(&repository, "written", (1, 2), HOUR, &[]).expect("it is put");
         put_until(&repository, "written", 2, HOUR).expect("it is put");
@@ -290,8 +287,7 @@ mod tests {
     #[test]
     fn objects_stay_while_a_backup_is_made_or_a_manifest_cannot_be_read() {
         let (data, target) = (folder(), folder());
-        let address = target.path().join("t").display().to_string();
-        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let repository = repository_in(&target);
         let progress = Progress::default();
         for hour in [1, 2] {
             fs::write(data.path().join("2.sst"), hour.to_string()).expect("it is written");
@@ -316,8 +312,7 @@ mod tests {
     #[test]
     fn a_backup_waits_for_a_pruning() {
         let (data, target) = (folder(), folder());
-        let address = target.path().join("t").display().to_string();
-        let repository = Repository::open_or_make(&address, None).expect("it is made");
+        let repository = repository_in(&target);
         fs::write(data.path().join("1.sst"), b"x").expect("it is written");
         let pruning = Announcement::make(&repository, Work::Pruning, "x").expect("it is announced");
         let progress = Progress::default();

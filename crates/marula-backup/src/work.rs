@@ -46,6 +46,7 @@ pub(crate) mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
+    use crate::repository::Repository;
 
     /// A temporary folder of a test, removed on drop.
     pub(crate) struct OwnFolder(PathBuf);
@@ -57,6 +58,12 @@ pub(crate) mod tests {
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).expect("a folder is made");
         OwnFolder(path)
+    }
+
+    /// A new repository in the folder, without a key.
+    pub(crate) fn repository_in(folder: &OwnFolder) -> Repository {
+        let address = folder.path().join("t").display().to_string();
+        Repository::open_or_make(&address, None).expect("it is made")
     }
 
     impl OwnFolder {

@@ -192,8 +192,7 @@ impl<'a> InsertOp<'a> {
         op: &mut WriteOp<'_>,
         report: &mut InsertReport,
     ) -> Result<usize> {
-        // Measurements of several buckets are refused before the first is written, so that the
-        // report is of them all or of none.
+        // Of an insert that fails as a whole the report has nothing, so that it can begin again.
         let mut whole = InsertReport { attempted: report.attempted, ..InsertReport::default() };
         let mut documents = self.documents[report.attempted..].iter().copied();
         op.insert_measurements(buckets, &mut documents, self.is_ordered, &mut whole)?;

@@ -90,8 +90,7 @@ fn the_next_start_drops_what_was_not_finished() {
 fn nobody_writes_to_a_collection_while_a_copy_is_made_that_replaces_it() {
     let db = with_target(Arc::new(Memory::new()));
     let source = db.collection(&ns("target")).unwrap();
-    let create = || db.create_collection(&ns("copy"), CollectionOptions::default()).unwrap();
-    let copy = create();
+    let copy = db.create_collection(&ns("copy"), CollectionOptions::default()).unwrap();
     let refused = db.replace_by_copy(&source, &copy, &mut || Err(source_gone(&ns("x"))));
     assert_eq!(refused.unwrap_err().code(), codes::NamespaceNotFound);
     assert_eq!(insert(&db, "target", &[doc! { "_id": 2, "k": 2 }]).inserted, 1);
