@@ -231,6 +231,30 @@ def test_every_moment_comes_back(tmp_path, keys, form):
     assert "0 faults" in backup("verify", target, "--at", at(moments[1][0]), *key, "--temp", tmp_path)
 
 
+def test_a_server_killed_before_it_sends_its_log_leaves_no_gap(tmp_path):
+    """The next start sends what the run has had since its backup."""
+    target, moments = tmp_path / "backups", []
+    options = ["--backup-to", str(target), "--backup-every", "1h", "--backup-log-every", "1h"]
+    with server.Server(*options, dbpath=str(tmp_path / "data")) as own:
+        for number in range(3):
+            with pymongo.MongoClient(own.uri) as client:
+                wait_for(lambda: "lastBackup" in client.admin.command("backupStatus")["schedule"])
+                client.db.c.insert_one({"_id": number})
+            time.sleep(0.003)
+            moments.append((now_us(), state(own.uri)))
+            time.sleep(0.003)
+            own.kill()
+            own.start()
+        with pymongo.MongoClient(own.uri) as client:
+            client.admin.command("ping")
+        assert own.terminate() == 0
+    stretches = [line for line in backup("list", target).splitlines() if line.startswith("every moment")]
+    assert len(stretches) == 1, stretches
+    for number, (moment, expected) in enumerate(moments):
+        with restored(target, tmp_path / str(number), "--at", at(moment)) as copy:
+            assert state(copy.uri) == expected, number
+
+
 def test_a_run_without_backups_is_a_hole(tmp_path):
     """Moments of a time in which the log was not sent are refused; those before and after are there."""
     target = tmp_path / "backups"

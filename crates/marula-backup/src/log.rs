@@ -124,6 +124,15 @@ pub fn run(repository: &Repository, id: &str) -> Result<Run> {
     Ok(run)
 }
 
+/// Returns the number of the write after which the backups of a run need its log: the oldest
+/// backup's. `None` if no backup continues with this run.
+///
+/// Errors: `Target`.
+pub fn first_needed_after(repository: &Repository, run: &str) -> Result<Option<u64>> {
+    let starts = repository.list()?.backups.into_iter().filter_map(|backup| backup.log);
+    Ok(starts.filter(|start| start.run == run).map(|start| start.sequence).min())
+}
+
 /// Returns the writes of a segment.
 ///
 /// Errors: `Damaged`; `Target`.
@@ -255,6 +264,8 @@ fn until_name(run: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::LogStart;
+    use crate::manifest::tests::manifest;
     use crate::work::tests::{folder, repository_in};
 
     fn reach(run: &Run, sequence: u64) -> Option<(Vec<u64>, i64)> {
@@ -296,5 +307,18 @@ mod tests {
         assert!(own.damage.is_some() && own.until.is_none());
         let continuation = own.from(19);
         assert_eq!((continuation.until_us, continuation.is_whole), (Some(300), false));
+    }
+
+    #[test]
+    fn a_log_is_needed_from_the_oldest_backup_of_its_run() {
+        let folder = folder();
+        let repository = repository_in(&folder);
+        for (id, run, sequence) in [("1", "r", 7), ("2", "r", 5), ("3", "s", 2)] {
+            let mut backup = manifest(id, 0, Vec::new());
+            backup.log = Some(LogStart { run: run.to_owned(), sequence });
+            repository.put_manifest(&backup).expect("it is put");
+        }
+        let needed = |run| first_needed_after(&repository, run).expect("they are listed");
+        assert_eq!([needed("r"), needed("s"), needed("t")], [Some(5), Some(2), None]);
     }
 }

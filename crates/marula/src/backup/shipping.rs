@@ -135,7 +135,11 @@ impl Shipping {
         let last = run.segments.iter().map(|segment| segment.last).max();
         let sent_us = run.segments.iter().map(|segment| segment.until_us).max();
         let until_us = sent_us.max(run.until.map(|(_, until_us)| until_us)).unwrap_or(0);
-        let after = last.unwrap_or(self.started_after);
+        let after = match last {
+            Some(last) => last,
+            // A server that was killed before it had sent its first segment may have made a backup.
+            None => log::first_needed_after(&repository, &self.run)?.unwrap_or(self.started_after),
+        };
         let follower = service.store.follow_log(after, until_us);
         let follower = follower.map_err(|error| Error::Io(error.to_string()))?;
         Ok(Followed { repository, follower, first: 0, writes: Vec::new(), until_us })
