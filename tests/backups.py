@@ -52,7 +52,9 @@ def validated(client):
     for name in client.list_database_names():
         for info in client[name].list_collections(filter={"type": "collection"}):
             report = client[name].command("validate", info["name"], full=True)
-            assert report["valid"] and not report["errors"] and not report["warnings"], (name, info["name"], report)
+            # Documents may be older than the validator.
+            warnings = [warning for warning in report["warnings"] if "not compliant" not in warning]
+            assert report["valid"] and not report["errors"] and not warnings, (name, info["name"], report)
             if info["name"] == "system.views":
                 continue
             count = client[name][info["name"]].estimated_document_count()
