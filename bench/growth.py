@@ -8,6 +8,7 @@ and measures nothing.
 """
 import itertools
 import os
+import random
 import statistics
 import sys
 
@@ -43,6 +44,14 @@ def upserts(db, size):
     db.upserted.bulk_write([pymongo.UpdateOne({"_id": start + n}, {"$set": {"n": 1}}, upsert=True) for n in range(size)])
 
 
+def large_updates(db, size):
+    """Each of a hundred documents of twenty times the size in bytes."""
+    place = db.large
+    if place.find_one({"_id": 99}, {"n": 1}) is None:
+        place.insert_many([{"_id": n, "n": 0, "text": random.Random(n).randbytes(size * 10).hex()} for n in range(100)])
+    place.bulk_write([pymongo.UpdateOne({"_id": n}, {"$inc": {"n": 1}}) for n in range(100)])
+
+
 def moving(function):
     """The function over windows of a tenth of the documents."""
     return lambda db, size: list(db.many.aggregate([
@@ -61,6 +70,7 @@ EACH = {"$range": [0, {"$size": "$a"}]}
 OPERATIONS = {
     "bulkWrite of updates": updates,
     "bulkWrite of upserts": upserts,
+    "bulkWrite of 100 $inc in documents of 20 times the size in bytes": large_updates,
     "insertMany into a full capped collection": lambda db, size: db.capped.insert_many([{"n": n, "s": "x" * 50} for n in range(size)]),
     "a queue, filled and taken": queue,
     "$map with $arrayElemAt": computed(lambda size: {"$map": {"input": EACH, "in": {"$arrayElemAt": ["$a", "$$this"]}}}),

@@ -129,6 +129,7 @@ impl Shared {
             txn_bytes_max: kv.limits().commit_bytes_max,
             is_remote: true,
             is_persistent: kv.is_persistent(),
+            keeps_deltas: false,
         };
         Shared {
             kv,

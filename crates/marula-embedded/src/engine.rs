@@ -14,6 +14,7 @@ use rust_rocksdb::{Cache, ColumnFamily, DB, Options, ReadOptions, WriteOptions, 
 
 use crate::check;
 use crate::clock::Clock;
+use crate::deltas;
 use crate::error::{closed, from_rocksdb};
 use crate::estimate::Estimates;
 use crate::fixed_view::{FixedView, OpenViews};
@@ -169,6 +170,7 @@ impl Embedded {
             txn_bytes_max: 1 << 30,
             is_remote: false,
             is_persistent: true,
+            keeps_deltas: true,
         };
         let estimates = Estimates::default();
         let is_closed = AtomicBool::new(false);
@@ -242,6 +244,7 @@ pub(crate) fn get_with(
     let found = engine.db.get_pinned_cf_opt(engine.column(space), key, options);
     let found = found.map_err(from_rocksdb)?;
     if let Some(value) = &found {
+        deltas::check_base(space, value)?;
         visit(value);
     }
     Ok(found.is_some())

@@ -1,7 +1,7 @@
 //! The data folder: its layout, and its lock.
 //!
 //! ```text
-//! <folder>/MARULA    the marker: "marula data folder, format 2\n"; locked while the store is open
+//! <folder>/MARULA    the marker: "marula data folder, format 3\n"; locked while the store is open
 //! <folder>/store/    RocksDB's files
 //! <folder>/RUNNING   there while a store is open to be written; a clean end removes it
 //! <folder>/SYNCED    the sequence number of the last sync: `log_scan.rs`
@@ -33,7 +33,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(400);
 
 /// The version of the layout of folder, keys and records. A change that older programs cannot read
 /// increments it.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The oldest version that this program reads. Opening such a folder upgrades its marker, since
 /// older programs cannot read the data written from then on.

@@ -10,6 +10,7 @@ mod check;
 mod checked_line;
 mod checkpoint;
 mod clock;
+mod deltas;
 mod engine;
 mod error;
 mod estimate;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use marula_storage::{Looked, Result, Space, Values};
 use rust_rocksdb::{DBPinnableBatch, ReadOptions};
 
+use crate::deltas;
 use crate::engine::Engine;
 use crate::error::from_rocksdb;
 use crate::prefetch;
@@ -131,6 +132,8 @@ impl EmbeddedValues<'_> {
             ValueLocation::Cache(bytes) => return Some(Looked::Found(bytes)),
         };
         Some(match self.batch.as_ref()?.get(place)? {
+            // Another read of it fails.
+            Ok(Some(value)) if deltas::has_no_base(value) => Looked::Unread,
             Ok(Some(value)) => Looked::Found(value),
             Ok(None) => Looked::Absent,
             Err(_) => Looked::Unread,

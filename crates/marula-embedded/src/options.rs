@@ -49,6 +49,7 @@ use rust_rocksdb::{
     BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, Options,
 };
 
+use crate::deltas;
 use crate::health::{self, Health, Listener};
 use crate::record_cache::RecordCache;
 
@@ -104,9 +105,9 @@ const WAL_BYTES_MAX: u64 = 512 << 20;
 const LOG_KEPT_SECONDS: u64 = 3600;
 const LOG_KEPT_MB: u64 = 2048;
 
-/// The maximum number of unmerged additions to one counter in memory: more make reads of the
-/// counter slow, fewer make additions slow.
-const COUNTER_MERGES_MAX: usize = 16;
+/// The maximum number of unmerged additions to one counter and of deltas of one record in memory:
+/// more make reads slow, fewer make writes slow.
+const MERGES_MAX: usize = 16;
 
 /// The extent to which RocksDB searches the cache for blocks of a deleted file: until fewer than
 /// one in twenty is found.
@@ -203,10 +204,13 @@ impl EmbeddedOptions {
             DBCompressionType::Lz4,
             DBCompressionType::Zstd,
         ]);
-        // The built-in operator adds 8 little-endian bytes, wrapping; this is the same for i64.
-        options.set_uint64add_merge_operator();
-        options.set_max_successive_merges(COUNTER_MERGES_MAX);
-        // Without this the limit applies only while the counter's last value is in memory or cache.
+        match space {
+            // The built-in operator adds 8 little-endian bytes, wrapping; this is the same for i64.
+            Space::Catalog | Space::Indexes => options.set_uint64add_merge_operator(),
+            Space::Records => deltas::set_operator(&mut options),
+        }
+        options.set_max_successive_merges(MERGES_MAX);
+        // Without this the limit applies only while the last whole value is in memory or cache.
         // Once the data outgrows the cache, it is not: every write would then walk all merges since
         // the last flush without effect.
         options.set_strict_max_successive_merges(true);

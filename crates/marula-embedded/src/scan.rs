@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use marula_storage::{Cursor, Direction, KeyRange, Result, Space};
 use rust_rocksdb::{DBRawIterator, ReadOptions};
 
+use crate::deltas;
 use crate::engine::Engine;
 use crate::error::from_rocksdb;
 use crate::prefetch;
@@ -178,6 +179,7 @@ impl EmbeddedCursor<'_> {
     fn update_position(&mut self) -> Result<bool> {
         match self.iterator.item() {
             Some((key, value)) => {
+                deltas::check_base(self.space, value)?;
                 (self.key, self.value) = (key, value);
                 self.position = Position::On;
                 Ok(true)

@@ -86,6 +86,16 @@ impl Txn for EmbeddedTxn<'_> {
         self.batch.put_cf(self.store.engine.column(space), key, value);
     }
 
+    fn change(&mut self, space: Space, key: &[u8], value: &[u8], delta: &[u8]) {
+        match space {
+            Space::Records => {
+                self.note_write(space, key);
+                self.batch.merge_cf(self.store.engine.column(space), key, delta);
+            }
+            Space::Catalog | Space::Indexes => self.put(space, key, value),
+        }
+    }
+
     fn delete(&mut self, space: Space, key: &[u8]) {
         self.note_write(space, key);
         self.batch.delete_cf(self.store.engine.column(space), key);

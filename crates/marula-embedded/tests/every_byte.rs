@@ -44,6 +44,10 @@ fn written(folder: &Folder) -> Entries {
         txn.clear_range(Space::Records, &KeyRange { start: key(8), end: key(12) });
         txn.delete(Space::Records, &key(20));
         txn.put(Space::Records, &key(3), b"anew");
+        // One splice: of 40 bytes, from the first one on, one is replaced by one.
+        let head = [40_u32, 0, 1, 1].map(u32::to_le_bytes).concat();
+        let changed = [&[9], &[4; 39][..]].concat();
+        txn.change(Space::Records, &key(4), &changed, &[&head[..], &[9]].concat());
     });
     write(folder.path(), |txn| txn.put(Space::Catalog, b"last", b"in the log"));
     read(folder.path()).expect("an undamaged store is read")

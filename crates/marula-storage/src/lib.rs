@@ -6,12 +6,14 @@
 //!
 //! Start with [`store`]. [`memory`] is the simplest engine, [`latch`] excludes writers within one
 //! process, [`nodes`] is for several processes, [`cluster`] for the machines of a distributed
-//! store, [`overlay`] holds the uncommitted writes of a client's transaction, [`times`] is a
-//! histogram of durations, [`contract`] has the tests that every engine passes.
+//! store, [`overlay`] holds the uncommitted writes of a client's transaction, [`delta`] is the
+//! difference between two values, [`times`] is a histogram of durations, [`contract`] has the tests
+//! that every engine passes.
 
 pub mod store;
 
 pub mod cluster;
+pub mod delta;
 pub mod latch;
 pub mod memory;
 pub mod nodes;

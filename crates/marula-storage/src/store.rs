@@ -130,6 +130,8 @@ pub struct Caps {
     pub is_remote: bool,
     /// Whether committed data survives the end of the process.
     pub is_persistent: bool,
+    /// Whether [`Txn::change`] stores deltas; otherwise it is of no use to compute them.
+    pub keeps_deltas: bool,
 }
 
 /// Approximate statistics of a range.
@@ -339,6 +341,13 @@ pub trait Txn: Send {
 
     /// Sets `key` to `value`.
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]);
+
+    /// Sets `key` to `value` by the [delta](crate::delta) that leads there from its value in this
+    /// transaction: the key is guarded and has one. An engine may store the delta instead.
+    fn change(&mut self, space: Space, key: &[u8], value: &[u8], delta: &[u8]) {
+        let _ = delta;
+        self.put(space, key, value);
+    }
 
     /// Removes `key`; does nothing if it is absent.
     fn delete(&mut self, space: Space, key: &[u8]);

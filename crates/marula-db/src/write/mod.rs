@@ -187,6 +187,8 @@ pub(crate) struct Buffers {
     document: Vec<u8>,
     /// The directory of `document`.
     directory: Vec<u8>,
+    /// The difference of `document` from the record before.
+    delta: Vec<u8>,
     entries: EntryWriter,
     /// For indexes that are being built.
     notes: Notes,

@@ -6,9 +6,9 @@ use marula_bson::Doc;
 use marula_bson::directory::make_record;
 use marula_error::Result;
 use marula_query::update::Touched;
-use marula_storage::Space;
+use marula_storage::{Space, delta};
 
-use super::{Change, WriteOp, Written, document, duplicate, find_taken, is_key_taken};
+use super::{Buffers, Change, WriteOp, Written, document, duplicate, find_taken, is_key_taken};
 use crate::collection::{Collection, State};
 use crate::index::entry::Entry;
 use crate::index::{Index, KeySet};
@@ -23,7 +23,10 @@ use crate::validator::check_validator;
 /// A computed change of one document.
 struct Ready {
     written: Written,
-    old_bytes: usize,
+    /// The growth of the document.
+    growth: i64,
+    /// Whether the difference from the old record is small: it is stored instead of the new one.
+    has_delta: bool,
     /// Its oplog entries.
     entries: Option<Box<Entries>>,
 }
@@ -72,10 +75,18 @@ impl WriteOp<'_> {
         let mut key = std::mem::take(&mut self.buffers.key);
         keys::record_key(collection.ident(), record.as_bytes(), &mut key);
         let mut write = self.begin_changing(&key)?;
+        let is_alone = self.unit.transaction().is_none();
+        let keeps_deltas = is_alone && self.unit.db().engine().keeps_deltas;
         let mut ready = None;
         let mut see = |bytes: &[u8]| {
             let old = Doc::trusted(bytes);
-            ready = Some(self.compute(&write, collection, &state, record, old, change));
+            let mut computed = self.compute(&write, collection, &state, record, old, change);
+            if let Ok(computed @ Ready { written: Written::Changed, .. }) = &mut computed {
+                let Buffers { document, directory, delta, .. } = &mut self.buffers;
+                make_record(document, directory);
+                computed.has_delta = keeps_deltas && delta::between(bytes, document, delta);
+            }
+            ready = Some(computed);
         };
         write.view().get(Space::Records, &key, &mut see).for_client()?;
         self.buffers.key = key;
@@ -92,12 +103,13 @@ impl WriteOp<'_> {
         if !state.building.is_empty() {
             self.buffers.notes.put(&mut write);
         }
-        let size = |bytes: usize| i64::try_from(bytes).expect("a document is at most 16 MB");
-        let growth = size(self.buffers.document.len()) - size(ready.old_bytes);
         keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
-        make_record(&mut self.buffers.document, &mut self.buffers.directory);
-        write.txn().put(Space::Records, &self.buffers.key, &self.buffers.document);
-        write.count(collection, 0, growth);
+        let Buffers { key, document, delta, .. } = &self.buffers;
+        match ready.has_delta {
+            true => write.txn().change(Space::Records, key, document, delta),
+            false => write.txn().put(Space::Records, key, document),
+        }
+        write.count(collection, 0, ready.growth);
         match (statements, &mut self.numbered) {
             (Some(statements), Some(numbered)) => {
                 let done = statements();
@@ -123,12 +135,10 @@ impl WriteOp<'_> {
         limits.check_document(state, old)?;
         let buffers = &mut self.buffers;
         buffers.document.clear();
-        let old_bytes = old.as_bytes().len();
+        let unchanged = |written| Ready { written, growth: 0, has_delta: false, entries: None };
         let (touched, delta) = match change(old, &mut buffers.document)? {
-            Change::Skip => {
-                return Ok(Ready { written: Written::Skipped, old_bytes, entries: None });
-            }
-            Change::Same => return Ok(Ready { written: Written::Same, old_bytes, entries: None }),
+            Change::Skip => return Ok(unchanged(Written::Skipped)),
+            Change::Same => return Ok(unchanged(Written::Same)),
             Change::Replace(touched) => (touched, None),
             Change::Delta(touched, delta) => (touched, Some(delta)),
         };
@@ -184,7 +194,9 @@ impl WriteOp<'_> {
             entries.update(collection, old, new, delta.as_ref());
             entries
         });
-        Ok(Ready { written: Written::Changed, old_bytes, entries })
+        let size = |doc: Doc<'_>| i64::try_from(doc.as_bytes().len()).expect("at most 16 MB");
+        let growth = size(new) - size(old);
+        Ok(Ready { written: Written::Changed, growth, has_delta: false, entries })
     }
 
     /// Writes the index entries that differ between the keys before and after.

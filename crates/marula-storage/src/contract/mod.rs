@@ -47,8 +47,9 @@ pub use upkeep::{
     ranges_are_estimated, split_points_cut_a_range, statistics_have_names,
 };
 pub use writes::{
-    clear_range_clears_what_it_should, commits_are_atomic, empty_keys_and_values_are_kept,
-    large_values_are_kept, later_writes_win, undone_when_dropped, write_sizes_add_up,
+    clear_range_clears_what_it_should, commits_are_atomic, deltas_lead_to_the_value,
+    empty_keys_and_values_are_kept, large_values_are_kept, later_writes_win, undone_when_dropped,
+    write_sizes_add_up,
 };
 
 /// Calls a macro with the names of all promises.
@@ -63,6 +64,7 @@ macro_rules! for_each_promise {
             fixed_views_never_move
             commits_are_atomic undone_when_dropped later_writes_win clear_range_clears_what_it_should
             empty_keys_and_values_are_kept large_values_are_kept write_sizes_add_up
+            deltas_lead_to_the_value
             guards_exclude guards_release guards_show_the_newest guards_in_opposite_orders_end
             guards_of_one_key_starve_nobody guards_without_timeout_conflict_at_once
             guards_since_a_view_conflict_on_changed_keys guarded_keys_stay_in_the_view
@@ -143,12 +145,12 @@ impl std::ops::Deref for Fixture {
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A repeatable random number generator (xorshift64*).
-struct Random {
+pub(crate) struct Random {
     state: u64,
 }
 
 impl Random {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Random { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 }
     }
 
@@ -159,11 +161,11 @@ impl Random {
         self.state.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         ((self.next() >> 33) % limit as u64) as usize
     }
 
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.next() as u8).collect()
     }
 }

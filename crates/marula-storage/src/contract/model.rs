@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::delta;
 
 type Model = [BTreeMap<Vec<u8>, Vec<u8>>; Space::ALL.len()];
 
@@ -83,7 +84,7 @@ fn write(store: &dyn Store, model: &mut Model, random: &mut Random) {
         let space = Space::ALL[random.below(3)];
         // Counters have keys of their own.
         let mut key = random_key(random);
-        match random.below(10) {
+        match random.below(12) {
             0 => {
                 let range = random_range(random);
                 txn.clear_range(space, &range);
@@ -104,8 +105,24 @@ fn write(store: &dyn Store, model: &mut Model, random: &mut Random) {
                 txn.delete(space, &key);
                 changed[space as usize].remove(&key);
             }
+            4 | 5 => {
+                let Some(old) = changed[space as usize].get_mut(&key) else { continue };
+                let (mut new, mut delta) = (old.clone(), Vec::new());
+                for _ in 0..random.below(3) {
+                    let place = random.below(new.len() + 1);
+                    let removed = random.below(20).min(new.len() - place);
+                    let inserted = random.below(20);
+                    let inserted = random.bytes(inserted);
+                    new.splice(place..place + removed, inserted);
+                }
+                match delta::between(old, &new, &mut delta) {
+                    true => txn.change(space, &key, &new, &delta),
+                    false => txn.put(space, &key, &new),
+                }
+                *old = new;
+            }
             _ => {
-                let len = [0, 1, 30, 300, 3000][random.below(5)];
+                let len = [0, 1, 30, 300, 3000, 5000, 9000][random.below(7)];
                 let value = random.bytes(len);
                 txn.put(space, &key, &value);
                 changed[space as usize].insert(key, value);

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use super::*;
+use crate::delta;
 
 /// A reader sees all writes of a commit or none of them.
 pub fn commits_are_atomic(open: Open) {
@@ -176,4 +177,58 @@ pub fn write_sizes_add_up(open: Open) {
     }
     assert!(txn.size() >= least && txn.size() < 2 * least, "{}", txn.size());
     assert_eq!(store.begin().size(), 0);
+}
+
+/// A value that is changed by deltas is read as the last one, by every way to read it, in the
+/// middle of others, in older views as it was, and after a compaction.
+pub fn deltas_lead_to_the_value(open: Open) {
+    let folder = Folder::new();
+    let mut store = open(folder.path());
+    let mut random = Random::new(1);
+    let mut values: Vec<Vec<u8>> = (0..3).map(|_| random.bytes(50_000)).collect();
+    let key = |number: usize| [b'k', number as u8];
+    commit(&*store, |txn| {
+        (0..3).for_each(|number| txn.put(Space::Records, &key(number), &values[number]));
+    });
+    for round in 0..200 {
+        let (before, old) = (store.clone().view().expect("a view opens"), values.clone());
+        commit(&*store, |txn| {
+            // One of them twice in the same transaction.
+            for number in [round % 3, (round + 1) % 3, round % 3] {
+                let value = &mut values[number];
+                let (place, len) = (random.below(40_000), [8, 3][random.below(2)]);
+                let mut new = value.clone();
+                new.splice(place..place + 8, random.bytes(len));
+                let mut delta = Vec::new();
+                assert!(delta::between(value, &new, &mut delta));
+                txn.change(Space::Records, &key(number), &new, &delta);
+                *value = new;
+            }
+        });
+        let is_read = |view: &dyn View, values: &[Vec<u8>]| {
+            let names = [key(0), key(1), key(2)];
+            let many = view.get_many(Space::Records, &names.each_ref().map(|name| &name[..]));
+            let many = many.expect("they are read");
+            let scanned = scan(view, Space::Records, &everything(), Direction::Backward);
+            (0..3).all(|number| {
+                let value = &values[number];
+                matches!(many.get(number), Looked::Found(found) if found == value.as_slice())
+                    && get(view, Space::Records, names[number]).as_ref() == Some(value)
+                    && scanned[2 - number].1 == *value
+            })
+        };
+        assert!(is_read(&*before, &old), "before {round}");
+        drop(before);
+        match round % 50 {
+            20 => store.compact(Space::Records, &everything(), &mut || true).expect("it compacts"),
+            40 if store.caps().is_persistent => {
+                drop(store);
+                store = open(folder.path());
+            }
+            _ => {}
+        }
+        assert!(is_read(&*store, &values), "after {round}");
+    }
+    commit(&*store, |txn| txn.delete(Space::Records, &key(1)));
+    assert_eq!(get(&*store, Space::Records, key(1)), None);
 }

@@ -83,6 +83,7 @@ impl Memory {
             txn_bytes_max: 1 << 30,
             is_remote: false,
             is_persistent: false,
+            keeps_deltas: false,
         };
         Memory { caps, latches: Latches::new(), state: RwLock::default() }
     }
