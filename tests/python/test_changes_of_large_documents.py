@@ -1,6 +1,7 @@
 """Small changes of large documents, whose differences are stored: every way to read finds the last version, a transaction
 the one of its beginning, also after a kill, a compaction and an index build."""
 import copy
+import pathlib
 import random
 
 import bson
@@ -110,3 +111,24 @@ def test_changes_of_large_documents(tmp_path, is_set):
             model[number] for number in sorted(model) if model[number]["n"] == -1]
         sizes = client.db.command("collStats", "c")
         assert (sizes["count"], sizes["size"]) == (COUNT, sum(len(bson.encode(doc)) for doc in model.values()))
+
+
+def test_a_small_change_is_a_small_write(tmp_path):
+    with server.Server(dbpath=str(tmp_path / "data")) as own, pymongo.MongoClient(own.uri) as client:
+        c = client.db.c
+        c.insert_many([{"_id": number, "n": 0, "list": [], "text": random.randbytes(50_000).hex()} for number in range(4)])
+
+        def written():
+            return sum(path.stat().st_size for path in (tmp_path / "data" / "store").glob("*.log"))
+
+        before = written()
+        for turn in range(100):
+            c.update_one({"_id": turn % 4}, {"$inc": {"n": 1}})
+            c.update_many({}, {"$push": {"list": turn}})
+            c.update_one({"_id": 0}, [{"$set": {"last": turn}}])
+            with client.start_session() as session, session.start_transaction():
+                c.update_one({"_id": 1}, {"$inc": {"n": 1}}, session=session)
+                c.update_one({"_id": 2}, {"$set": {"of": {"two": turn}}}, session=session)
+        # As whole documents 80 MB.
+        assert 0 < written() - before < 1_000_000
+        assert [doc["list"] for doc in c.find()] == [list(range(100))] * 4

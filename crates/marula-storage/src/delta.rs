@@ -24,11 +24,16 @@ const EQUAL_BYTES_MAX: usize = 16;
 /// The number of bytes that are compared at once.
 const STEP: usize = 32;
 
+/// Returns whether a value is worth a delta.
+pub fn is_large(value: &[u8]) -> bool {
+    value.len() >= VALUE_BYTES_MIN
+}
+
 /// Computes the delta from `old` to `new` into `delta`; returns whether it is worth keeping instead
 /// of `new`.
 pub fn between(old: &[u8], new: &[u8], delta: &mut Vec<u8>) -> bool {
     delta.clear();
-    if new.len() < VALUE_BYTES_MIN || u32::try_from(old.len().max(new.len())).is_err() {
+    if !is_large(new) || u32::try_from(old.len().max(new.len())).is_err() {
         return false;
     }
     let bytes_max = new.len() / SHARE_MAX;

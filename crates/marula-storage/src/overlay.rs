@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
+use crate::delta;
 use crate::memory::MemoryCursor;
 use crate::memory::tree::{Bytes, Tree};
 use crate::store::{Cursor, Direction, KeyRange, Looked, Result, Space, Stamp, Txn, Values, View};
@@ -85,12 +86,18 @@ impl Overlay {
         self.own.read().bytes
     }
 
-    /// Adds all writes to `txn`, in key order.
-    pub fn write_into(&self, txn: &mut dyn Txn) {
+    /// Adds all writes to `txn`, in key order. With `keeps_deltas`, those that change little are
+    /// deltas from the base: written keys have been claimed, so their values there are the newest.
+    pub fn write_into(&self, txn: &mut dyn Txn, keeps_deltas: bool) {
+        let mut delta = Vec::new();
         for space in Space::ALL {
+            let has_deltas = keeps_deltas && space == Space::Records;
             let mut put = |key: &[u8], value: Option<&[u8]>| {
                 match value {
                     None => txn.delete(space, key),
+                    Some(value) if has_deltas && self.is_small_change(key, value, &mut delta) => {
+                        txn.change(space, key, value, &delta);
+                    }
                     Some(value) => txn.put(space, key, value),
                 }
                 Ok(())
@@ -100,6 +107,16 @@ impl Overlay {
         for (key, delta) in &self.own.read().added {
             txn.add(key, *delta);
         }
+    }
+
+    /// Computes the delta of a record from the base's; returns whether it is worth keeping.
+    fn is_small_change(&self, key: &[u8], value: &[u8], delta: &mut Vec<u8>) -> bool {
+        let mut is_small = false;
+        let mut compare = |old: &[u8]| is_small = delta::between(old, value, delta);
+        // A record that cannot be read is written as a whole.
+        let is_read =
+            delta::is_large(value) && self.base.get(Space::Records, key, &mut compare).is_ok();
+        is_read && is_small
     }
 
     /// Visits every written key of a space in order, with its value; `None` means removed.
@@ -497,7 +514,7 @@ mod tests {
                 compare(&overlay, &*model, &mut state);
             }
             let mut txn = store.begin();
-            overlay.write_into(&mut *txn);
+            overlay.write_into(&mut *txn, true);
             txn.commit().expect("it commits");
             compare(&*store, &*model, &mut state);
             let count = |view: &dyn View| {

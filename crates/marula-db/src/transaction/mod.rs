@@ -382,7 +382,7 @@ impl Transaction {
         for collection in created {
             self.db.put_created(&mut *txn, collection)?;
         }
-        self.overlay.write_into(&mut *txn);
+        self.overlay.write_into(&mut *txn, self.db.engine().keeps_deltas);
         if let Some(Numbered { lsid, number, now_ms }) = of {
             Sessions::stage_commit(lsid, number, now_ms, &mut *txn);
         }

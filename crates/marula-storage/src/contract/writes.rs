@@ -204,6 +204,7 @@ pub fn deltas_lead_to_the_value(open: Open) {
                 txn.change(Space::Records, &key(number), &new, &delta);
                 *value = new;
             }
+            assert_eq!(txn.size() < 1000, store.caps().keeps_deltas);
         });
         let is_read = |view: &dyn View, values: &[Vec<u8>]| {
             let names = [key(0), key(1), key(2)];
