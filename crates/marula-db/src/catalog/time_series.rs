@@ -85,15 +85,18 @@ impl Db {
         change_index: &dyn Fn(&crate::IndexSpec) -> Option<crate::IndexSpec>,
     ) -> Result<()> {
         let shown = self.other_half(buckets);
-        let view =
-            shown.as_ref().map(|shown| view_options(&shown.namespace(), &options)).transpose()?;
-        self.change_collection(buckets, before, options, change_index)?;
-        if let (Some(shown), Some(view)) = (shown, view) {
-            until_unchanged(|| {
-                self.change_collection(&shown, &shown.state(), view.clone(), &|_| None)
-            })?;
+        if let Some(shown) = &shown {
+            view_options(&shown.namespace(), &options)?;
         }
-        Ok(())
+        self.change_collection(buckets, before, options, change_index)?;
+        let Some(shown) = shown else { return Ok(()) };
+        until_unchanged(|| {
+            // The buckets may have been changed again, and the view after that: the state of the
+            // view is read first, so that an older view never replaces a newer one.
+            let before = shown.state();
+            let view = view_options(&shown.namespace(), &buckets.state().options)?;
+            self.change_collection(&shown, &before, view, &|_| None)
+        })
     }
 
     /// Records, before the first such bucket is stored, that a bucket starts at a time outside the

@@ -62,3 +62,33 @@ fn no_change_takes_back_another_one() {
     .unwrap();
     assert_eq!(attempts, 2);
 }
+
+#[test]
+fn a_time_series_is_shown_with_the_options_of_its_buckets() {
+    let ns = Namespace::new("db", "c").unwrap();
+    let db = Db::open(Arc::new(Memory::new())).unwrap();
+    let options = |granularity: &str| {
+        let series = doc! { "timeField": "t", "granularity": granularity };
+        CollectionOptions::parse(doc! { "timeseries": &series }.as_doc()).unwrap()
+    };
+    db.create_time_series(&ns, options("seconds")).unwrap();
+    let shown = db.collection(&ns).unwrap();
+    let buckets = db.buckets_of(&shown).unwrap().unwrap();
+    for _ in 0..200 {
+        std::thread::scope(|scope| {
+            for granularity in ["minutes", "hours"] {
+                let (db, buckets) = (&db, &buckets);
+                scope.spawn(move || {
+                    until_unchanged(|| {
+                        let changed = options(granularity);
+                        db.change_time_series(buckets, &buckets.state(), changed, &|_| None)
+                    })
+                    .unwrap();
+                });
+            }
+        });
+        let [of_view, of_buckets] =
+            [&shown, &buckets].map(|one| one.state().options.time_series.clone());
+        assert_eq!(of_view, of_buckets);
+    }
+}
