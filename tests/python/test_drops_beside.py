@@ -70,6 +70,32 @@ def test_no_operation_is_told_of_a_drop(uri, db, what):
     assert all(done.values()), done
 
 
+def test_no_validation_finds_a_collection_half_dropped(uri, db):
+    until, invalid, done = time.monotonic() + SECONDS, [], []
+
+    def validating():
+        with pymongo.MongoClient(uri) as client:
+            while time.monotonic() < until:
+                try:
+                    reply = client[db.name].command("validate", "c")
+                    done.append(reply["nrecords"])
+                    invalid.extend(reply["errors"])
+                except OperationFailure as error:
+                    assert error.code == 26 and "does not exist to validate" in str(error)
+
+    threads = [threading.Thread(target=validating) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < until:
+        db.c.insert_many([{"a": n} for n in range(30)])
+        db.c.create_index("a")
+        db.c.drop()
+    for thread in threads:
+        thread.join()
+    assert not invalid, (len(invalid), invalid[:3])
+    assert any(done), len(done)
+
+
 @pytest.mark.parametrize("change", ["drop", "renameCollection"])
 def test_a_write_goes_into_no_collection_that_was_dropped_or_renamed_before(replica, change):
     client, until = pymongo.MongoClient(replica.uri), time.monotonic() + SECONDS

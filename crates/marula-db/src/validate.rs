@@ -59,6 +59,8 @@ impl Report {
 
 /// Checks `collection` at one moment. `go_on` is called every few hundred documents; its error ends
 /// the check. Data that cannot be read is an error of the report.
+///
+/// Errors: the collection was dropped since it was looked up; that of `go_on`.
 pub fn check(
     db: &Db,
     collection: &Collection,
@@ -67,6 +69,7 @@ pub fn check(
     // Held only until the snapshot exists: state and data are then of one moment, and writers
     // continue.
     let shared = collection.hold_off()?;
+    collection.check_exists()?;
     let state = collection.state();
     let snapshot = db.view_now()?;
     drop(shared);

@@ -1,7 +1,10 @@
 //! `validate`: checks a collection's documents, indexes and counters.
 
+use std::sync::Arc;
+
 use marula_bson::{DocWriter, Value};
-use marula_db::{Namespace, validate};
+use marula_db::validate::{self, Report};
+use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
 
 use super::{Auth, Command, Named, OnSecondary, Outcome};
@@ -61,14 +64,10 @@ fn run(
     if request.flag("metadata") && others.into_iter().any(|option| request.flag(option)) {
         return Err(not_with_metadata());
     }
-    let db = &context.server.db;
-    let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
-    if collection.state().options.view.is_some() {
-        return Err(view());
-    }
+    let collection = find(context, &ns)?;
     let flag = |name| request.flag(name);
     tracing::info!(target: "COMMAND", id = 20_514, namespace = %ns, background = flag("background"), full = flag("full"), repair = flag("repair"), "CMD: validate");
-    let report = validate::check(db, &collection, &mut || context.check_interrupt())?;
+    let report = check(context, &ns, collection)?;
     let number = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
     reply.append("ns", ns.as_str());
     if !request.flag("metadata") {
@@ -122,4 +121,25 @@ fn run(
         reply.append("advice", ADVICE);
     }
     Ok(Outcome::Done)
+}
+
+/// Looks up the collection.
+fn find(context: &Context<'_>, ns: &Namespace) -> Result<Arc<Collection>> {
+    let collection = context.server.db.collection(ns).ok_or_else(|| no_collection(ns))?;
+    if collection.state().options.view.is_some() { Err(view()) } else { Ok(collection) }
+}
+
+/// Checks the collection of this name: the next one if `collection` is dropped before its check
+/// begins.
+fn check(context: &Context<'_>, ns: &Namespace, mut collection: Arc<Collection>) -> Result<Report> {
+    loop {
+        let mut go_on = || context.check_interrupt();
+        match validate::check(&context.server.db, &collection, &mut go_on) {
+            Err(_) if collection.is_dropped() => {
+                context.check_interrupt()?;
+                collection = find(context, ns)?;
+            }
+            outcome => return outcome,
+        }
+    }
 }
