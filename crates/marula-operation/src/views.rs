@@ -44,7 +44,7 @@ pub struct Definition<'a> {
     /// Its name.
     pub view: &'a Namespace,
     /// The collection or view that it is defined on.
-    pub on: &'a str,
+    pub on: String,
     /// Its pipeline, an array.
     pub pipeline: Doc<'a>,
     /// Its default collation.
@@ -78,6 +78,13 @@ pub fn check(db: &Db, place: &str, definition: &Definition<'_>) -> Result<()> {
     if size > PIPELINE_BYTES_MAX {
         return Err(pipeline_too_large());
     }
+    check_graph(db, definition)
+}
+
+/// Checks a view's place among the views of its database as they are now.
+///
+/// Errors: `cycle`, `graph_too_deep`, `conflicting_collation`.
+pub fn check_graph(db: &Db, definition: &Definition<'_>) -> Result<()> {
     Graph::new(db, definition).check(definition)
 }
 

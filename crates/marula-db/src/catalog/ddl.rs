@@ -53,7 +53,21 @@ impl Db {
         ns: &Namespace,
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
-        self.create_new(ns, options, None)
+        self.create_new(ns, options, None, &|| Ok(()))
+    }
+
+    /// Creates a view, with the given UUID if there is one. `check` is called while no other view can be created or changed: two
+    /// definitions that are right by themselves may be a cycle together.
+    ///
+    /// Errors: as [`Db::create_collection_as`]; those of `check`.
+    pub fn create_view(
+        &self,
+        ns: &Namespace,
+        options: CollectionOptions,
+        uuid: Option<Uuid>,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<Arc<Collection>> {
+        self.create_new(ns, options, uuid, check)
     }
 
     /// Creates a collection with the given UUID, for a copy of a collection on another server.
@@ -65,15 +79,17 @@ impl Db {
         options: CollectionOptions,
         uuid: Uuid,
     ) -> Result<Arc<Collection>> {
-        self.create_new(ns, options, Some(uuid))
+        self.create_new(ns, options, Some(uuid), &|| Ok(()))
     }
 
-    /// Creates a collection with this UUID, or with a new one if none is given.
+    /// Creates a collection with this UUID, or with a new one if none is given. The catalogue is
+    /// locked while `check` runs.
     fn create_new(
         &self,
         ns: &Namespace,
         options: CollectionOptions,
         uuid: Option<Uuid>,
+        check: &dyn Fn() -> Result<()>,
     ) -> Result<Arc<Collection>> {
         if options.has_images {
             self.start_images()?;
@@ -90,6 +106,7 @@ impl Db {
         if let Some(uuid) = uuid.filter(|&uuid| has_uuid(uuid)) {
             return Err(uuid_taken(&uuid::text(&uuid)));
         }
+        check()?;
         let uuid = uuid.unwrap_or_else(uuid::generate);
         let collection = self.create_locked_as(&mut next_ident, ns, options, uuid)?;
         if is_view {
@@ -343,6 +360,32 @@ impl Db {
         options: CollectionOptions,
         change_index: &dyn Fn(&IndexSpec) -> Option<IndexSpec>,
     ) -> Result<()> {
+        self.change_checked(collection, before, options, change_index, &|| Ok(()))
+    }
+
+    /// Replaces a view's options. `before` is the state that the new options were made from.
+    /// `check` is called while no other view can be created or changed, as in
+    /// [`Db::create_view`].
+    ///
+    /// Errors: as [`Db::change_collection`]; those of `check`.
+    pub fn change_view(
+        &self,
+        view: &Collection,
+        before: &Arc<State>,
+        options: CollectionOptions,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        self.change_checked(view, before, options, &|_| None, check)
+    }
+
+    fn change_checked(
+        &self,
+        collection: &Collection,
+        before: &Arc<State>,
+        options: CollectionOptions,
+        change_index: &dyn Fn(&IndexSpec) -> Option<IndexSpec>,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
         check_place(&collection.namespace(), collection.uuid(), &options)?;
         if options.has_images {
             self.start_images()?;
@@ -355,6 +398,7 @@ impl Db {
         if !Arc::ptr_eq(&old, before) {
             return Err(state_changed());
         }
+        check()?;
         let mut indexes = Vec::with_capacity(old.indexes.len());
         for index in &old.indexes {
             indexes.push(match change_index(&index.spec) {

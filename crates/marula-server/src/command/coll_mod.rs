@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use marula_bson::{BStr, Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
 use marula_db::catalog::ddl::until_unchanged;
+use marula_db::catalog::options::View;
 use marula_db::collection::State;
 use marula_db::time_series::{Bucketing, Granularity, SPAN_SECONDS_MAX, TimeSeries};
 use marula_db::{Collection, CollectionOptions, IndexSpec, Namespace};
@@ -180,7 +181,14 @@ fn change(
     let now = collection.state();
     let before = if now.options.document == state.options.document { &now } else { &state };
     let change = changed_specs(before, index.as_ref())?;
-    db.change_collection(collection, before, options, &change)?;
+    match &state.options.view {
+        // Another view may have changed since this one was checked.
+        Some(existing) => {
+            let definition = changed_view(request, ns, &state.options, existing);
+            db.change_view(collection, &state, options, &|| views::check_graph(db, &definition))?;
+        }
+        None => db.change_collection(collection, before, options, &change)?,
+    }
     if let Some(index) = &index {
         index.report(reply);
     }
@@ -418,6 +426,19 @@ fn with_key_of_buckets(change: Doc<'_>, options: &TimeSeries) -> Result<DocBuf> 
     }))
 }
 
+/// Returns the definition of a view with the request's changes.
+fn changed_view<'a>(
+    request: &'a Request<'_>,
+    ns: &'a Namespace,
+    options: &'a CollectionOptions,
+    existing: &'a View,
+) -> Definition<'a> {
+    let on = request.text("viewOn").map_or_else(|| existing.on.clone(), |on| on.to_string());
+    let pipeline = request.arg("pipeline").and_then(|value| value.as_array());
+    let pipeline = pipeline.unwrap_or(existing.pipeline.as_doc());
+    Definition { view: ns, on, pipeline, collation: options.collation.clone() }
+}
+
 fn check(
     context: &Context<'_>,
     request: &Request<'_>,
@@ -445,11 +466,7 @@ fn check(
         if has("timeseries") {
             return Err(not_time_series());
         }
-        let on = request.text("viewOn").map_or_else(|| existing.on.clone(), |on| on.to_string());
-        let pipeline = request.arg("pipeline").and_then(|value| value.as_array());
-        let pipeline = pipeline.unwrap_or(existing.pipeline.as_doc());
-        let collation = state.options.collation.clone();
-        let definition = Definition { view: ns, on: &on, pipeline, collation };
+        let definition = changed_view(request, ns, &state.options, existing);
         return views::check(&context.server.db, "collMod", &definition);
     }
     match (has("cappedSize") || has("cappedMax")) && state.options.capped.is_none() {

@@ -184,9 +184,14 @@ pub(super) fn create(
     }
     let options = options?;
     check_user_writes(context, &ns)?;
-    match uuid {
-        Some(uuid) => context.server.db.create_collection_as(&ns, options, uuid)?,
-        None => context.unit.create_collection(&ns, options)?,
+    let db = &context.server.db;
+    match (definition(request, &ns)?, uuid) {
+        // Another view may have been created since it was checked.
+        (Some(definition), _) => {
+            db.create_view(&ns, options, uuid, &|| views::check_graph(db, &definition))?
+        }
+        (None, Some(uuid)) => db.create_collection_as(&ns, options, uuid)?,
+        (None, None) => context.unit.create_collection(&ns, options)?,
     };
     if request.arg("autoIndexId").is_some() {
         reply.append(
@@ -360,10 +365,10 @@ fn check_capped(request: &Request<'_>) -> Result<()> {
 }
 
 fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<()> {
-    let pipeline = request.arg("pipeline").and_then(|value| value.as_array());
-    let Some(on) = request.text("viewOn") else {
+    if request.text("viewOn").is_none() {
+        let pipeline = request.arg("pipeline").and_then(|value| value.as_array());
         return if pipeline.is_some() { Err(pipeline_without_view()) } else { Ok(()) };
-    };
+    }
     if let Some(Value::Document(id_index)) = request.arg("idIndex") {
         return Err(id_index_on_view(&id_index));
     }
@@ -382,15 +387,24 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
         Some(_) => return Ok(()),
         None => ns.check_creatable_view()?,
     }
+    match definition(request, ns)? {
+        Some(definition) => views::check(&context.server.db, "create", &definition),
+        None => Ok(()),
+    }
+}
+
+/// Returns the definition of the new view, if the request creates one.
+fn definition<'a>(request: &'a Request<'_>, ns: &'a Namespace) -> Result<Option<Definition<'a>>> {
+    let Some(on) = request.text("viewOn") else { return Ok(None) };
     let collation = match request.arg("collation") {
         Some(Value::Document(collation)) => {
             Collation::parse_completed(collation, "create.collation")?
         }
         _ => None,
     };
+    let pipeline = request.arg("pipeline").and_then(|value| value.as_array());
     let pipeline = pipeline.unwrap_or(Doc::EMPTY);
-    let definition = Definition { view: ns, on: &on.to_string(), pipeline, collation };
-    views::check(&context.server.db, "create", &definition)
+    Ok(Some(Definition { view: ns, on: on.to_string(), pipeline, collation }))
 }
 
 /// Returns whether a collection of this name holds the buckets of another: tools that restore a
