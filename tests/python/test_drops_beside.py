@@ -96,6 +96,42 @@ def test_no_validation_finds_a_collection_half_dropped(uri, db):
     assert any(done), len(done)
 
 
+@pytest.mark.parametrize("dropped", ["the index", "the collection"])
+def test_an_index_that_becomes_unique_may_be_dropped(uri, db, dropped):
+    """The change came before the drop or after it: then it finds nothing to change."""
+    until, refusals = time.monotonic() + SECONDS, set()
+    index = {"name": "a_1", "prepareUnique": True}
+
+    def changing():
+        with pymongo.MongoClient(uri) as client:
+            while time.monotonic() < until:
+                try:
+                    client[db.name].command("collMod", "c", index=index)
+                    client[db.name].command("collMod", "c", index={"name": "a_1", "unique": True})
+                except OperationFailure as error:
+                    refusals.add((error.code, error.details["errmsg"]))
+
+    thread = threading.Thread(target=changing)
+    thread.start()
+    while time.monotonic() < until:
+        if not db.c.estimated_document_count():
+            db.c.insert_many([{"a": n} for n in range(2000)])
+        # The index may be unique still.
+        with contextlib.suppress(OperationFailure):
+            db.c.create_index("a")
+            time.sleep(0.01)
+        db.c.drop_indexes() if dropped == "the index" else db.c.drop()
+    thread.join()
+    namespace = db.c.full_name
+    assert refusals <= {
+        (26, "ns does not exist"),
+        (26, "ns does not exist for unique index conversion: " + namespace),
+        (27, "cannot find index a_1 for ns " + namespace),
+        (72, "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first."),
+    }
+    assert refusals
+
+
 @pytest.mark.parametrize("change", ["drop", "renameCollection"])
 def test_a_write_goes_into_no_collection_that_was_dropped_or_renamed_before(replica, change):
     client, until = pymongo.MongoClient(replica.uri), time.monotonic() + SECONDS

@@ -38,7 +38,8 @@ errors! {
     ns_not_found() = NamespaceNotFound, "ns not found";
     source_not_found_across() = NamespaceNotFound, "source namespace does not exist";
     source_not_found(ns: &Namespace) = NamespaceNotFound, "Source collection {ns} does not exist";
-    state_changed() = WriteConflict, "the collection was changed in the meantime";
+    /// A change was made from a state that the collection no longer has.
+    pub state_changed() = WriteConflict, "the collection was changed in the meantime";
     target_exists() = NamespaceExists, "target namespace exists";
     /// The new name of a collection is its own.
     pub rename_to_itself() = IllegalOperation, "Can't rename a collection to itself";

@@ -11,9 +11,10 @@ use marula_bson::DocBuf;
 use marula_error::{Error, Result, errors};
 use marula_storage::{Direction, KeyRange};
 
+use super::ddl::state_changed;
 use super::indexes::check_no_build;
 use crate::build::BuildOptions;
-use crate::collection::Collection;
+use crate::collection::{Collection, State};
 use crate::db::Db;
 use crate::index::{Index, IndexSpec};
 use crate::keys::RecordKey;
@@ -73,7 +74,8 @@ impl Db {
 
     /// Builds `spec`, which is unique, in place of the prepared index of the same name.
     ///
-    /// Errors: those of a build; another build is running; the index was dropped in the meantime.
+    /// Errors: those of a build; another build is running; `state_changed` if the index or the
+    /// collection was dropped in the meantime.
     pub fn make_unique(
         &self,
         collection: &Collection,
@@ -84,11 +86,21 @@ impl Db {
         let build = {
             let _quiet = collection.quiesce()?;
             let mut next_ident = self.lock_catalog()?;
+            check_there(collection, index)?;
             check_no_build(collection)?;
             self.enter_build(&mut next_ident, collection, vec![spec])?
         };
-        self.carry_out(collection, &build, Some(index), options)
+        let outcome = self.carry_out(collection, &build, Some(index), options);
+        outcome.or_else(|error| check_there(collection, index).and(Err(error)))
     }
+}
+
+/// Checks that an index exists still.
+///
+/// Errors: `state_changed`.
+fn check_there(collection: &Collection, index: &Arc<Index>) -> Result<()> {
+    let has = |state: &State| state.indexes.iter().any(|known| Arc::ptr_eq(known, index));
+    if collection.is_dropped() || !has(&collection.state()) { Err(state_changed()) } else { Ok(()) }
 }
 
 /// The documents that share keys, for the error.

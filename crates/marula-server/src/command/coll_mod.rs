@@ -6,7 +6,7 @@ mod index_change;
 use std::sync::Arc;
 
 use marula_bson::{BStr, Doc, DocBuf, DocWriter, Element, Type, Value, ValueBuf};
-use marula_db::catalog::ddl::until_unchanged;
+use marula_db::catalog::ddl::{state_changed, until_unchanged};
 use marula_db::catalog::options::View;
 use marula_db::collection::State;
 use marula_db::time_series::{Bucketing, Granularity, SPAN_SECONDS_MAX, TimeSeries};
@@ -110,22 +110,10 @@ fn run(
     }
     let ns = request.namespace()?;
     collection_uuid::check_ordinary(context, request, &ns)?;
-    let is_dry_run = request.flag("dryRun");
-    if is_dry_run {
+    if request.flag("dryRun") {
         check_dry_run(request)?;
     }
-    let db = &context.server.db;
-    let is_to_be_unique = makes_unique(request);
-    let collection = db.collection(&ns).ok_or_else(|| match is_to_be_unique {
-        true if is_dry_run => not_on_view("index"),
-        true => nothing_to_make_unique(&ns),
-        false => no_collection(),
-    })?;
-    context.user_writes().check(ns.db())?;
-    let collection = db.buckets_of(&collection)?.unwrap_or(collection);
-    if is_to_be_unique {
-        targets::check_not_view(&collection)?;
-    }
+    let mut collection = find(context, request, &ns)?;
     let attr = attributes(|out| {
         let mut out = out.begin_doc("cmdObj");
         out.append("collMod", ns.collection());
@@ -134,7 +122,32 @@ fn run(
         }
     });
     tracing::info!(target: "COMMAND", id = 5_324_200, attr, "CMD: collMod");
-    until_unchanged(|| change(context, request, &ns, &collection, reply))
+    until_unchanged(|| {
+        if collection.is_dropped() {
+            collection = find(context, request, &ns)?;
+        }
+        match change(context, request, &ns, &collection, reply) {
+            Err(_) if collection.is_dropped() => Err(state_changed()),
+            outcome => outcome,
+        }
+    })
+}
+
+/// Looks up the collection that is changed: for a time series its buckets.
+fn find(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<Arc<Collection>> {
+    let db = &context.server.db;
+    let is_to_be_unique = makes_unique(request);
+    let collection = db.collection(ns).ok_or_else(|| match is_to_be_unique {
+        true if request.flag("dryRun") => not_on_view("index"),
+        true => nothing_to_make_unique(ns),
+        false => no_collection(),
+    })?;
+    context.user_writes().check(ns.db())?;
+    let collection = db.buckets_of(&collection)?.unwrap_or(collection);
+    if is_to_be_unique {
+        targets::check_not_view(&collection)?;
+    }
+    Ok(collection)
 }
 
 /// Changes a collection as it is now.

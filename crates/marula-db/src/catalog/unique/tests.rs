@@ -140,7 +140,7 @@ fn an_index_dropped_meanwhile_does_not_come_back() {
     let options =
         BuildOptions { memory_bytes_max: 1 << 20, is_collection_new: false, watch: &mut watch };
     let error = db.make_unique(&collection, &index, spec, options).unwrap_err();
-    assert_eq!(error.code(), codes::IndexNotFound);
+    assert_eq!(error.code(), codes::WriteConflict, "the change is made again");
     assert_eq!(collection.state().indexes.len(), 1);
     let walk = marula_storage::KeyRange { start: Vec::new(), end: vec![0xFF] };
     let direction = marula_storage::Direction::Forward;
