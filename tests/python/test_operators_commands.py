@@ -1,6 +1,8 @@
 """Commands of operators and connectors: top, splitVector, filemd5 and others. mongod has the same replies."""
 import hashlib
+import itertools
 import os
+import threading
 import time
 
 import bson
@@ -298,6 +300,72 @@ def test_what_is_not_blocked(blocked):
         blocked[name].probe.drop()
     assert blocked.config.user_writes_critical_sections.find_one() == {
         "_id": "", "blockNewUserShardedDDL": False, "blockUserWrites": True}
+
+
+def test_no_write_comes_after_the_block(rs):
+    """Neither one that had begun before, nor one of a transaction."""
+    c, is_over, numbers, late = rs.ops.c, threading.Event(), itertools.count(), []
+
+    def writing(write):
+        with pymongo.MongoClient(rs.address[0], rs.address[1], directConnection=True, retryWrites=False) as client:
+            while not is_over.is_set():
+                try:
+                    write(client)
+                except OperationFailure as error:
+                    assert error.code == 371 or error.has_error_label("TransientTransactionError"), error.details
+                    time.sleep(0.001)
+
+    def in_transaction(client):
+        with client.start_session() as session, session.start_transaction():
+            for _ in range(3):
+                client.ops.c.insert_one({}, session=session)
+
+    c.insert_one({})
+    writes = [
+        lambda client: client.ops.c.insert_one({}),
+        lambda client: client.ops.command("insert", "c", documents=[{} for _ in range(200)]),
+        lambda client: client.ops.c.update_one({"_id": next(numbers)}, {"$set": {"a": 1}}, upsert=True),
+        in_transaction,
+    ]
+    threads = [threading.Thread(target=writing, args=(write,)) for write in writes]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            rs.admin.command("setUserWriteBlockMode", **{"global": True})
+            before = c.count_documents({})
+            time.sleep(0.02)
+            late.append(c.count_documents({}) - before)
+            rs.admin.command("setUserWriteBlockMode", **{"global": False})
+            time.sleep(0.01)
+    finally:
+        rs.admin.command("setUserWriteBlockMode", **{"global": False})
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert not any(late), late
+    assert c.count_documents({}) > 100
+
+
+def test_the_block_waits_for_open_transactions(rs):
+    rs.ops.c.insert_one({})
+    with rs.start_session() as session:
+        session.start_transaction()
+        rs.ops.c.insert_one({}, session=session)
+        done = []
+        thread = threading.Thread(target=lambda: done.append(
+            rs.admin.command("setUserWriteBlockMode", **{"global": True})))
+        thread.start()
+        try:
+            time.sleep(0.2)
+            assert not done
+            rs.ops.c.insert_one({}, session=session)
+            session.commit_transaction()
+            thread.join()
+            refused(371, rs.ops, "drop", "c")
+        finally:
+            rs.admin.command("setUserWriteBlockMode", **{"global": False})
+    assert rs.ops.c.count_documents({}) == 3
 
 
 def test_the_block_is_checked_and_is_of_sets_alone(rs, client):

@@ -41,6 +41,7 @@ pub struct Db {
     sweeper: Mutex<Option<Sweeper>>,
     watcher: OnceLock<CatalogWatcher>,
     must_use_indexes: AtomicBool,
+    blocks_user_writes: AtomicBool,
     /// A [`FeatureVersion`] as one byte.
     feature_version: AtomicU8,
     /// Where other processes serve the store too.
@@ -102,6 +103,7 @@ impl Db {
             sweeper: Mutex::new(sweeper),
             watcher: OnceLock::new(),
             must_use_indexes: AtomicBool::new(false),
+            blocks_user_writes: AtomicBool::new(false),
             feature_version: AtomicU8::new(FeatureVersion::default().to_byte()),
             sharing,
         }
@@ -151,6 +153,32 @@ impl Db {
     /// Sets the feature compatibility version for commands parsed from now on; does not store it.
     pub(crate) fn use_feature_version(&self, version: FeatureVersion) {
         self.feature_version.store(version.to_byte(), Ordering::Relaxed);
+    }
+
+    /// Returns whether writes of users are blocked.
+    pub fn blocks_user_writes(&self) -> bool {
+        self.blocks_user_writes.load(Ordering::Acquire)
+    }
+
+    /// Blocks writes of users, or permits them again, from now on. A write that has begun may
+    /// still be committed after that.
+    pub fn set_user_writes_blocked(&self, blocks: bool) {
+        self.blocks_user_writes.store(blocks, Ordering::Release);
+    }
+
+    /// Blocks writes of users. Returns when all those of documents that were not blocked have been
+    /// committed, and those of open transactions too.
+    ///
+    /// Errors: the operation was interrupted; then they are not blocked.
+    pub fn block_user_writes(&self) -> Result<()> {
+        let collections = self.catalog.all();
+        let _quiet: Vec<_> =
+            collections.iter().map(|collection| collection.quiesce()).collect::<Result<_>>()?;
+        self.set_user_writes_blocked(true);
+        // A writer looks whether it is blocked while it shares its collection.
+        let drained =
+            self.catalog.all().iter().try_for_each(|collection| collection.hold_off().map(drop));
+        drained.inspect_err(|_| self.set_user_writes_blocked(false))
     }
 
     /// Locks the catalogue against other changes; the content is the next free ident.

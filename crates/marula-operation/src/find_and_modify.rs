@@ -135,7 +135,7 @@ impl<'a> FindAndModifyOp<'a> {
         filter.add_index_conditions(&context);
         if is_made {
             // The collection exists even if the command fails after this.
-            op.user_writes.check(ns.db()).map_err(executor_error)?;
+            op.user_writes.check(env.unit.db(), ns.db()).map_err(executor_error)?;
             collection = Some(op.look_up_or_create(ns)?);
         }
         // A collection that does not exist has no document to project.

@@ -101,7 +101,7 @@ impl<'a> InsertOp<'a> {
             return Err(Error::postponed());
         }
         ns.check_creatable()?;
-        if let Err(error) = op.user_writes.check(ns.db()) {
+        if let Err(error) = op.user_writes.check(env.unit.db(), ns.db()) {
             self.refuse(&error, report);
             return Ok(None);
         }

@@ -151,7 +151,7 @@ impl<'a> UpdateOp<'a> {
             if !op.may_wait {
                 return Err(Error::postponed());
             }
-            op.user_writes.check(ns.db())?;
+            op.user_writes.check(env.unit.db(), ns.db())?;
             collection = Some(op.look_up_or_create(ns)?);
         }
         let Parsed { update, filter, context } =

@@ -7,6 +7,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::server::Server;
+use crate::user_writes;
 
 /// The interval. The counters of collections may be that old, and tailable cursors do not see newer
 /// inserts of other nodes.
@@ -35,7 +36,7 @@ fn run(server: &Server) {
             server.db.tend_nodes()?;
             let renewals = server.db.renewals();
             if seen != renewals {
-                server.user_write_block.renew(&server.db)?;
+                user_writes::load(&server.db)?;
                 seen = renewals;
             }
             Ok::<_, marula_error::Error>(())

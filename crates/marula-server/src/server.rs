@@ -36,7 +36,7 @@ use crate::session::Sessions;
 use crate::snapshots::Snapshots;
 use crate::temp_files;
 use crate::transactions::Transactions;
-use crate::user_writes::UserWriteBlock;
+use crate::user_writes;
 use crate::write_lock::WriteLock;
 
 /// The longest interval of the search for idle cursors and sessions.
@@ -116,8 +116,6 @@ pub struct Server {
     pub transactions: Transactions,
     /// The lock of `fsync`.
     pub write_lock: WriteLock,
-    /// Whether users' writes are blocked.
-    pub user_write_block: UserWriteBlock,
     /// Whether every request must name its version of the Stable API: `requireApiVersion`.
     pub requires_api_version: AtomicBool,
     /// The default read and write concern.
@@ -166,9 +164,9 @@ impl Server {
         let disk = temp_files::disk(options.dbpath.as_deref());
         let set = options.repl_set.clone().unwrap_or_default();
         let profiling = Arc::new(Profiling::default());
+        or_default("the mode of users' writes", user_writes::load(&db));
         Server {
             requires_api_version: AtomicBool::new(false),
-            user_write_block: or_default("the mode of users' writes", UserWriteBlock::load(&db)),
             default_concerns: or_default("default concerns", DefaultConcerns::load(&db, now_ms)),
             replica_set: or_default("the replica set", ReplicaSet::load(&db, &set)),
             db,

@@ -42,7 +42,7 @@ fn may_delete(server: &Server) -> bool {
     server.parameters.flag("ttlMonitorEnabled")
         && server.primacy.is_primary()
         && !server.write_lock.is_locked()
-        && !server.user_write_block.is_on()
+        && !server.db.blocks_user_writes()
         && !server.shutdown.is_requested()
 }
 

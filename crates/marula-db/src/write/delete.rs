@@ -43,7 +43,7 @@ impl WriteOp<'_> {
         };
         keys::record_key(collection.ident(), record.as_bytes(), &mut self.buffers.key);
         self.claim_changed(&mut write, &self.buffers.key)?;
-        self.user_writes.check_collection(collection)?;
+        self.user_writes.check_collection(self.unit.db(), collection)?;
         write.count(collection, -1, -size);
         match (statement, &mut self.numbered) {
             (Some((number, done)), Some(numbered)) => {

@@ -351,7 +351,7 @@ impl WriteOp<'_> {
         position: usize,
         chunk: &mut Chunk,
     ) -> Result<()> {
-        self.user_writes.check_collection(collection)?;
+        self.user_writes.check_collection(self.unit.db(), collection)?;
         let (db, limits) = (self.unit.db(), self.limits());
         let buffers = &mut self.buffers;
         let mut next_timestamp = || db.next_timestamp(self.now_ms);

@@ -32,6 +32,7 @@ use marula_storage::{Direction, KeyRange, Space, View};
 use crate::build::side::Notes;
 use crate::collection::{Collection, State};
 use crate::current;
+use crate::db::Db;
 use crate::index::entry::{self, EntryWriter};
 use crate::index::{Index, KeyMaker, KeySet};
 use crate::keys::{IDENT_BYTES, RecordKey};
@@ -84,13 +85,14 @@ pub enum Change {
     Delta(Touched, DocBuf),
 }
 
-/// Whether writes to user databases are refused, as set by an operator.
+/// Whether an operation may write to user databases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
 pub enum UserWrites {
+    /// At any time.
     #[default]
     Allowed,
-    Blocked,
+    /// Unless the writes of users are [blocked](Db::set_user_writes_blocked).
+    Blockable,
 }
 
 /// Checks that documents of a collection may be inserted or changed within the client's
@@ -116,24 +118,24 @@ pub fn check_delete_in_transaction(unit: Unit<'_>, collection: &Collection) -> R
 }
 
 impl UserWrites {
-    /// Checks that the database `db` may be written to. The server's own databases always may.
+    /// Checks that the database of this name may be written to. The server's own databases always may.
     ///
     /// Errors: `user_writes_blocked`.
-    pub fn check(self, db: &str) -> Result<()> {
-        match self {
-            UserWrites::Blocked if !matches!(db, "admin" | "config" | "local") => {
-                Err(user_writes_blocked())
-            }
-            _ => Ok(()),
+    pub fn check(self, db: &Db, name: &str) -> Result<()> {
+        match self.is_blocked(db) && !matches!(name, "admin" | "config" | "local") {
+            true => Err(user_writes_blocked()),
+            false => Ok(()),
         }
     }
 
-    /// Same as [`check`](UserWrites::check), for documents of a collection.
-    fn check_collection(self, collection: &Collection) -> Result<()> {
-        match self {
-            UserWrites::Allowed => Ok(()),
-            UserWrites::Blocked => self.check(collection.namespace().db()),
-        }
+    /// Same as [`check`](UserWrites::check), for documents of a collection, which the caller shares
+    /// with other writers.
+    fn check_collection(self, db: &Db, collection: &Collection) -> Result<()> {
+        if self.is_blocked(db) { self.check(db, collection.namespace().db()) } else { Ok(()) }
+    }
+
+    fn is_blocked(self, db: &Db) -> bool {
+        self == UserWrites::Blockable && db.blocks_user_writes()
     }
 }
 

@@ -142,7 +142,7 @@ impl WriteOp<'_> {
             Change::Replace(touched) => (touched, None),
             Change::Delta(touched, delta) => (touched, Some(delta)),
         };
-        self.user_writes.check_collection(collection)?;
+        self.user_writes.check_collection(self.unit.db(), collection)?;
         document::check_size(buffers.document.len())?;
         let new = Doc::trusted(&buffers.document);
         limits.check_document(state, new)?;

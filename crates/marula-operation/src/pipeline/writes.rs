@@ -82,7 +82,7 @@ impl Writer {
         time_series: Option<Doc<'_>>,
     ) -> Result<Box<dyn Replacement>> {
         target.check_creatable().map_err(|error| bad_target(error.message()))?;
-        self.user_writes.check(target.db())?;
+        self.user_writes.check(self.db(), target.db())?;
         if let Some(options) = time_series {
             return self.replace_buckets(target, options);
         }
@@ -176,7 +176,7 @@ impl Writer {
         creates: bool,
     ) -> Result<bool> {
         if creates {
-            self.user_writes.check(ns.db())?;
+            self.user_writes.check(self.db(), ns.db())?;
             self.db().collection_or_create(ns)?;
         }
         let constants = Some(variables).filter(|variables| !variables.is_empty());
@@ -198,7 +198,7 @@ impl Writer {
         update: Value<'_>,
     ) -> Result<()> {
         let statement = UpdateOp { upsert: true, ..UpdateOp::of_one(filter, update) };
-        self.user_writes.check(ns.db())?;
+        self.user_writes.check(self.db(), ns.db())?;
         self.db().collection_or_create(ns)?;
         let parsed = statement.parse_within(&self.context, EmptyTimestamps::default())?;
         self.run(ns, &statement, &parsed).map(drop)

@@ -4,6 +4,7 @@ use marula_bson::ValueBuf;
 use marula_error::{Result, errors};
 use sha2::{Digest, Sha256};
 
+use super::check::{Target, may};
 use super::documents::Documents;
 use super::name::{Name, Of};
 use super::privilege::Privilege;
@@ -27,15 +28,24 @@ pub(crate) struct Access {
     pub(crate) roles: Vec<Name>,
     /// Its privileges.
     pub(crate) privileges: Vec<Privilege>,
+    /// Whether it may write while the writes of users are blocked: each write looks.
+    pub(crate) bypasses_write_block: bool,
     /// The revision of users and roles that this was read from.
     pub(crate) revision: u64,
+}
+
+/// Returns whether one of the privileges is to write while the writes of users are blocked.
+fn bypasses_write_block(privileges: &[Privilege]) -> bool {
+    may(privileges, &Target::Cluster, "bypassWriteBlockingMode")
 }
 
 impl Access {
     /// Returns the access of a client that is not authenticated, with these privileges.
     pub(crate) fn stand_in(privileges: Vec<Privilege>) -> Self {
         let user = Name::new("", "");
-        Access { user, id: None, roles: Vec::new(), privileges, revision: 0 }
+        let roles = Vec::new();
+        let bypasses_write_block = bypasses_write_block(&privileges);
+        Access { user, id: None, roles, privileges, bypasses_write_block, revision: 0 }
     }
 
     /// Returns whether this is the access of a client that is not authenticated.
@@ -69,6 +79,7 @@ impl Access {
             user: user.clone(),
             id: doc.get("userId").map(|id| id.to_buf()),
             roles: resolved.roles,
+            bypasses_write_block: bypasses_write_block(&resolved.privileges),
             privileges: resolved.privileges,
             revision: 0,
         }))

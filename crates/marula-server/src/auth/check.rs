@@ -129,12 +129,15 @@ fn is_system(db: &str, collection: &str) -> bool {
     collection.starts_with("system.") || db == "local" && collection.starts_with("replset.")
 }
 
+/// Returns whether one of the privileges is for this action.
+pub(super) fn may(privileges: &[Privilege], target: &Target, action: &str) -> bool {
+    privileges.iter().any(|own| own.actions.contains(action) && own.resource.covers(target))
+}
+
 impl Access {
     /// Returns whether the user has a privilege for this action.
     pub(crate) fn may(&self, target: &Target, action: &str) -> bool {
-        self.privileges
-            .iter()
-            .any(|own| own.actions.contains(action) && own.resource.covers(target))
+        may(&self.privileges, target, action)
     }
 
     /// Returns whether the user has any privilege on a collection.

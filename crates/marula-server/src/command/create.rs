@@ -222,7 +222,7 @@ fn check_options_of_view(context: &Context<'_>, request: &Request<'_>) -> Result
 fn check_user_writes(context: &Context<'_>, ns: &Namespace) -> Result<()> {
     match context.unit.collection(ns) {
         Some(_) => Ok(()),
-        None => context.user_writes().check(ns.db()),
+        None => context.user_writes().check(&context.server.db, ns.db()),
     }
 }
 

@@ -3,13 +3,13 @@
 //! Source: manual "setUserWriteBlockMode"; errors recorded from mongod 6.0.
 
 use marula_bson::DocWriter;
-use marula_db::write::UserWrites;
 use marula_error::{Result, errors};
 
 use super::fields::{Field, Types};
 use super::{Auth, Command, Fields, OnSecondary, Outcome};
 use crate::context::Context;
 use crate::request::Request;
+use crate::user_writes;
 
 errors! {
     standalone() = IllegalOperation, "setUserWriteBlockMode cannot be run on standalones";
@@ -35,12 +35,8 @@ fn run(ctx: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) -> R
     if server.options.repl_set.is_none() {
         return Err(standalone());
     }
-    let writes = match request.flag("global") {
-        true => UserWrites::Blocked,
-        false => UserWrites::Allowed,
-    };
-    server.user_write_block.set(&server.db, writes, ctx.now_ms)?;
-    let blocked = writes == UserWrites::Blocked;
+    let blocked = request.flag("global");
+    user_writes::set(&server.db, blocked, ctx.now_ms)?;
     tracing::info!(blocked, "the mode of users' writes was set");
     Ok(Outcome::Done)
 }

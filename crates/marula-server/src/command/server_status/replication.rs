@@ -52,7 +52,7 @@ pub(super) fn repl(section: &Section<'_>, out: &mut DocWriter<'_>) {
     let options = &section.server.options;
     let Some(name) = &options.repl_set else { return };
     hello::write_member(section.server, out, name, "isWritablePrimary");
-    let blocks = section.server.user_write_block.is_on();
+    let blocks = section.server.db.blocks_user_writes();
     doc_fields!(out; "rbid": 1, "primaryOnlyServices": {}, "userWriteBlockMode": if blocks { 2 } else { 1 });
 }
 
