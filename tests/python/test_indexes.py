@@ -278,6 +278,25 @@ def test_what_is_there_already_is_noted(c):
     assert create("d", "b") == (4, 5, "index already exists")
 
 
+def test_an_index_is_prepared_next_to_fields_that_are_no_change(db):
+    db.create_collection("c", capped=True, size=4096)
+    db.c.create_index("a")
+    info = next(db.list_collections(filter={"name": "c"}))["info"]
+
+    def change(change, **more):
+        return db.command({"collMod": "c", "index": {"name": "a_1", **change}, **more})
+
+    for more in ({"collectionUUID": info["uuid"]}, {"cappedSize": 8192}, {"cappedMax": 5}, {"isTimeseriesNamespace": False}):
+        assert change({"prepareUnique": True}, **more)["prepareUnique_new"] is True
+        if "cappedSize" not in more and "cappedMax" not in more:
+            change({"unique": True}, dryRun=True, **more)
+        change({"prepareUnique": False}, **more)
+    for more in ({"validator": {}}, {"validationLevel": "off"}):
+        with pytest.raises(OperationFailure, match="cannot be combined with any other modification") as refused:
+            change({"prepareUnique": True}, **more)
+        assert refused.value.code == 72
+
+
 def test_an_index_is_made_unique_in_steps(c):
     rows, db = c, c.database
     rows.insert_many([{"_id": 1, "a": 1}, {"_id": 2, "a": 2}, {"_id": 3, "a": 2}])

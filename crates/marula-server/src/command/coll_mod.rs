@@ -280,9 +280,13 @@ fn makes_unique(request: &Request<'_>) -> bool {
     change.and_then(|change| change.get("unique")).is_some_and(|unique| unique.is_truthy())
 }
 
+/// The fields that are no change of their own, or in mongod are not counted as one.
+const NOT_COUNTED: &[&str] =
+    &["dryRun", "collectionUUID", "isTimeseriesNamespace", "cappedSize", "cappedMax"];
+
 /// Returns whether the request has only one field with a change.
 fn changes_one_thing(request: &Request<'_>) -> bool {
-    let changes = FIELDS.iter().filter(|field| field.name != "dryRun");
+    let changes = FIELDS.iter().filter(|field| !NOT_COUNTED.contains(&field.name));
     changes.filter(|field| request.arg(field.name).is_some()).count() == 1
 }
 
