@@ -218,6 +218,8 @@ pub(super) struct Kit<'js> {
     pub(super) code: Symbol<'js>,
     /// The prototype of documents.
     pub(super) document: Object<'js>,
+    /// The prototype of `DBRef`s.
+    pub(super) reference: Object<'js>,
 }
 
 impl<'js> Kit<'js> {
@@ -233,6 +235,7 @@ impl<'js> Kit<'js> {
             original: functions.get("original")?,
             code: functions.get("code")?,
             document: functions.get("document")?,
+            reference: functions.get("reference")?,
             functions,
         })
     }

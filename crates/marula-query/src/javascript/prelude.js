@@ -294,7 +294,7 @@
 
     // ---- references and code: plain documents with a name of their own
 
-    define('DBRef', function (args, object) {
+    const DBRef = define('DBRef', function (args, object) {
         if (args.length !== 2 && args.length !== 3) fail(2, 'DBRef needs 2 or 3 arguments');
         if (typeof args[0] !== 'string') fail(2, 'DBRef 1st parameter must be a string');
         object.$ref = args[0];
@@ -393,35 +393,33 @@
         if (value instanceof Error) return String(value);
         const list = Array.isArray(value);
         if (depth > TO_JSON_DEPTH_MAX) return list ? '[Array]' : '[Object]';
+        if (list && value.length === 0) return '[ ]';
         const [open, close] = list ? '[]' : '{}';
-        const inner = line ? '' : indent + '\t';
+        const end = line ? ' ' : '\n';
+        // On one line an array drops the indentation, and an object repeats it. Everywhere the closing
+        // bracket is indented by all but the first character of the parts' indentation.
+        const inner = line ? (list ? '' : indent) : indent + '\t';
         const parts = [];
         if (list) {
-            for (let i = 0; i < value.length; i++) parts.push(print(value[i], inner, line, depth + 1));
-            if (parts.length === 0) return '[ ]';
+            for (let i = 0; i < value.length; i++) parts.push(inner + print(value[i], inner, line, depth + 1));
         } else {
             for (const name in value) {
-                parts.push(quote(name) + ' : ' + print(value[name], inner, line, depth + 1));
+                parts.push(inner + '"' + name + '" : ' + print(value[name], inner, line, depth + 1));
             }
         }
-        if (line) return parts.length === 0 ? open + ' ' + close : open + ' ' + parts.join(', ') + ' ' + close;
-        return open + '\n' + inner + parts.join(',\n' + inner) + '\n' + indent + close;
+        return open + end + (parts.join(',' + end) || inner) + end + inner.slice(1) + close;
     }
 
     function tojson(value, indent, line, depth) {
-        indent = indent || '';
-        depth = depth || 0;
-        if (line === undefined && typeof value === 'object') {
-            const short = print(value, indent, true, depth);
-            if (short.length < TO_JSON_LINE_MAX) return short;
-        }
-        return print(value, indent, line === true, depth);
+        indent = String(indent || '');
+        const text = print(value, indent, line, depth || 0);
+        const isOpen = typeof value === 'object' && indent === '' && (line == null || line == true);
+        return isOpen && text.length < TO_JSON_LINE_MAX ? text.replace(/[\t\r\n]+/g, ' ') : text;
     }
     hide(tojson, {MAX_DEPTH: TO_JSON_DEPTH_MAX});
 
     function tojsononeline(value) {
-        const text = tojson(value, ' ', true);
-        return text.startsWith('{ "') ? '{ ' + text.slice(1) : text;
+        return tojson(value, ' ', true);
     }
 
     function sortDoc(value) {
@@ -590,7 +588,7 @@
     hide(globalThis, {
         tojson, tojsononeline, sortDoc, doassert, assert, ISODate,
         tojsonObject(value, indent, line, depth) {
-            return print(value, indent || '', line === true, depth || 0);
+            return print(value, String(indent || ''), line, depth || 0);
         },
         // What code prints goes nowhere: there is no output in the language.
         print() {},
@@ -933,7 +931,7 @@
     }
 
     const exported = {
-        ints, original, code, document, describe, ordered, wellFormed, binary,
+        ints, original, code, document, reference: DBRef.prototype, describe, ordered, wellFormed, binary,
         long(number) { return hold(Object.create(NumberLong.prototype), number); },
         decimal(text) { return hold(Object.create(NumberDecimal.prototype), text); },
         objectId(text) { return hold(Object.create(ObjectId.prototype), text); },

@@ -396,6 +396,27 @@ fn types_complain_as_in_mongod() {
     check_error("ISODate('bad')", 139, "Error: invalid ISO date: bad :");
 }
 
+/// A document that begins with a name and an `_id` is a `DBRef`.
+#[test]
+fn references_have_their_functions() {
+    let shown = |reference: DocBuf| {
+        let args = doc! { "0": (Value::Document(reference.as_doc())) };
+        let source = "function(v) { return String(v) + typeof v.getId + tojson(v) }";
+        call(source, args.as_doc(), None).unwrap()
+    };
+    let is =
+        |reference: DocBuf, want: &str| assert_eq!(shown(reference), Value::from(want).to_buf());
+    is(doc! { "$ref": "c", "$id": 1 }, "DBRef(\"c\", 1)functionDBRef(\"c\", 1)");
+    is(
+        doc! { "$ref": "c", "$id": 1, "$db": "d", "x": 1 },
+        "DBRef(\"c\", 1, \"d\")functionDBRef(\"c\", 1, \"d\")",
+    );
+    let plain = "[object BSON]undefined";
+    is(doc! { "$ref": "c" }, &format!("{plain}{{ \"$ref\" : \"c\" }}"));
+    is(doc! { "$ref": 1, "$id": 1 }, &format!("{plain}{{ \"$ref\" : 1, \"$id\" : 1 }}"));
+    is(doc! { "$id": 1, "$ref": "c" }, &format!("{plain}{{ \"$id\" : 1, \"$ref\" : \"c\" }}"));
+}
+
 #[test]
 fn global_functions_answer() {
     check("hex_md5('abc')", "900150983cd24fb0d6963f7d28e17f72");
@@ -407,7 +428,17 @@ fn global_functions_answer() {
     check("tojson({a: 1, c: []}, '', false)", "{\n\t\"a\" : 1,\n\t\"c\" : [ ]\n}");
     check("tojson({})", "{ }");
     check("tojson([])", "[ ]");
+    check("tojson({a: {}}, '', true)", "{ \"a\" : {  } }");
+    check("tojson([[{}]], '', true)", "[ [ {  } ] ]");
+    check("tojson({a: [1]}, '  ')", "{\n  \t\"a\" : [\n  \t\t1\n \t\t]\n \t}");
+    check("tojson({'a\"b': 1}, '', null)", "{ \"a\"b\" : 1 }");
+    // The length counts the indentation, which is then removed.
+    check("tojson({a: 'x'.repeat(66)}).indexOf('\\n')", -1.0);
+    check("tojson({a: 'x'.repeat(67)}).indexOf('\\n')", 1.0);
+    check("tojson({a: {b: ['x'.repeat(45)]}}).indexOf('\\n')", 1.0);
     check("tojsononeline({a: [1, {b: 2}]})", "{  \"a\" : [ 1, { \"b\" : 2 } ] }");
+    check("tojsononeline({a: {b: {}}})", "{  \"a\" : {  \"b\" : {   } } }");
+    check("tojsononeline(MinKey)", "{ \"$minKey\" : 1 }");
     check("tojson(new Date(5))", "ISODate(\"1970-01-01T00:00:00.005Z\")");
     check("ISODate('2020-01-02T03:04:05+02:00')", Value::DateTime(1_577_927_045_000));
     check("Object.bsonsize({a: 1})", 16.0);

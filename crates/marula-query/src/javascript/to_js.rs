@@ -5,7 +5,7 @@
 //! their type.
 
 use bstr::ByteSlice;
-use marula_bson::{Doc, Type, Value, hex};
+use marula_bson::{Doc, Element, Type, Value, hex};
 use rquickjs::object::Property;
 use rquickjs::{Array, BigInt, Object, Result, String as JsString, Value as JsValue};
 
@@ -125,7 +125,8 @@ fn fields<'js>(
     root: Root<'_>,
     depth: u32,
 ) -> Result<JsValue<'js>> {
-    let object = Object::new_proto(call.ctx.clone(), Some(&call.kit.document))?;
+    let prototype = if is_reference(doc) { &call.kit.reference } else { &call.kit.document };
+    let object = Object::new_proto(call.ctx.clone(), Some(prototype))?;
     let mut ints: Option<String> = None;
     let (mut has_numbers, mut is_lossy) = (false, false);
     let notes = root.integers == Integers::Note;
@@ -157,6 +158,15 @@ fn fields<'js>(
         names.set(index, string(call, element.name)?)?;
     }
     call.kit.function("ordered")?.call((object, names))
+}
+
+/// Returns whether a document is a `DBRef` in JavaScript: one that begins with the name of a
+/// collection and an `_id`.
+fn is_reference(doc: Doc<'_>) -> bool {
+    let mut fields = doc.iter();
+    let is_name = |field: &Element<'_>| field.name == "$ref" && field.value.kind() == Type::String;
+    fields.next().is_some_and(|field| is_name(&field))
+        && fields.next().is_some_and(|field| field.name == "$id")
 }
 
 fn string<'js>(call: &Call<'_, 'js>, text: &[u8]) -> Result<JsValue<'js>> {
