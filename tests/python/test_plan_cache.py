@@ -99,6 +99,11 @@ def test_an_index_filter_goes_before_a_hint(c):
     # The needed fields, however they are shown.
     ({"x": "$a"}, {"a": 1}), ({"a": 1, "r": {"$meta": "recordId"}}, {"a": 1}), ({"a": 1, "x": {"$add": ["$b", 1]}}, {"b": 1, "a": 1}),
     ({"a": {"$literal": 1}}, {"_id": 1}),
+    # A field that is read twice.
+    ({"a": 1, "x": {"$add": ["$a", 1]}}, {"a": 1}),
+    # Elements of arrays may be chosen by any part.
+    ({"a.$": 1}, {}), ({"a": {"$elemMatch": {"b": 1}}}, {}), ({"a": {"$slice": 1}, "b": 1}, {}),
+    ({"a.$": 1, "b": {"$slice": 1}}, {}), ({"b.c": {"$slice": 1}, "_id": 0, "a": 1}, {}),
 ])
 def test_a_projection_is_its_needed_fields_in_a_shape(c, projection, equal):
     def shape(projection):
@@ -107,3 +112,20 @@ def test_a_projection_is_its_needed_fields_in_a_shape(c, projection, equal):
     c.create_index("a")
     assert shape(projection) == shape(equal)
     assert len({shape({}), shape({"a": 1}), shape({"a": 1, "_id": 0}), shape({"a.b": 1})}) == 4
+
+
+def test_a_read_by_id_has_a_shape(db):
+    db.c.insert_one({"_id": 1, "a": [1]})
+
+    def has_shape(**command):
+        return "queryHash" in db.command({"explain": command, "verbosity": "queryPlanner"})["queryPlanner"]
+
+    one = {"_id": 1}
+    assert has_shape(find="c", filter=one)
+    assert has_shape(find="c", filter=one, projection={"a": 1})
+    assert has_shape(findAndModify="c", query=one, update={"$set": {"b": 1}}, fields={"a": 1})
+    # The filter of a write by `_id` is not parsed.
+    assert not has_shape(findAndModify="c", query=one, update={"$set": {"b": 1}})
+    assert not has_shape(update="c", updates=[{"q": one, "u": {"$set": {"b": 1}}}])
+    assert not has_shape(delete="c", deletes=[{"q": one, "limit": 1}])
+    assert has_shape(delete="c", deletes=[{"q": one, "limit": 1, "hint": "_id_"}])

@@ -141,6 +141,8 @@ pub struct Shown {
     pub needs: Option<Vec<FieldPath>>,
     /// Whether it includes top-level fields by name.
     pub is_simple: bool,
+    /// Whether it chooses elements of an array.
+    pub chooses_elements: bool,
     /// The projection, if it may fail on a document: then trials compute it too.
     pub computed: Option<Arc<Projection>>,
     /// The paths that it does not change.
@@ -174,7 +176,8 @@ impl Shown {
             (_, _, true) => Kept::AllBut(written.iter().map(path).collect()),
             _ => Kept::Nothing,
         };
-        Shown { needs, is_simple, computed: None, kept }
+        let chooses_elements = projection.chooses_elements();
+        Shown { needs, is_simple, chooses_elements, computed: None, kept }
     }
 
     /// Like [`of`](Shown::of), for a projection that trials may have to compute.
@@ -196,7 +199,8 @@ impl Shown {
     /// Returns the needs of a pipeline that reads only these paths.
     pub fn paths(paths: Vec<FieldPath>) -> Self {
         let is_simple = paths.iter().all(FieldPath::is_single);
-        Shown { needs: Some(paths), is_simple, computed: None, kept: Kept::Needs }
+        let (needs, chooses_elements) = (Some(paths), false);
+        Shown { needs, is_simple, chooses_elements, computed: None, kept: Kept::Needs }
     }
 
     /// Returns whether no field of a document is needed.

@@ -50,10 +50,13 @@ pub fn query_shape(query: &Query) -> u64 {
             }
         }
     }
-    // A projection that may need any part of a document is like none.
-    if let Some(needs) = query.shown.as_ref().and_then(|shown| shown.needs.as_ref()) {
+    // A projection that may need any part of a document is like none, and so is one of the
+    // operators on arrays.
+    let shown = query.shown.as_ref().filter(|shown| !shown.chooses_elements);
+    if let Some(needs) = shown.and_then(|shown| shown.needs.as_ref()) {
         let mut needs = needs.clone();
         needs.sort_by_cached_key(ToString::to_string);
+        needs.dedup();
         needs.hash(&mut hasher);
     }
     if let Some(collation) = &query.context.collation {

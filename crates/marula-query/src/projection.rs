@@ -160,6 +160,12 @@ impl Projection {
         self.positional.is_some()
     }
 
+    /// Returns whether the projection chooses elements of an array: by `$slice`, `$elemMatch` or a
+    /// positional `$`.
+    pub fn chooses_elements(&self) -> bool {
+        self.needs_position() || self.root.chooses_elements()
+    }
+
     /// Returns whether the projection includes or excludes, and the paths that it names; `None` if
     /// it does more than choose.
     pub fn choice(&self) -> Option<(bool, Vec<FieldPath>)> {

@@ -145,6 +145,15 @@ impl Node {
             Child::Slice(_) | Child::Computed(_) => false,
         })
     }
+
+    /// Returns whether a part chooses elements of an array.
+    pub(super) fn chooses_elements(&self) -> bool {
+        self.children.entries().iter().any(|(_, child)| match child {
+            Child::Slice(_) | Child::Computed(Computed::ElemMatch { .. }) => true,
+            Child::Inner(inner) => inner.chooses_elements(),
+            Child::Keep | Child::Drop | Child::Computed(_) => false,
+        })
+    }
 }
 
 impl Computed {

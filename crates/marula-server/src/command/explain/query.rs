@@ -296,8 +296,9 @@ impl<'a> ExplainedQuery<'a> {
         output.parsed = Some(query.filter.to_doc());
         let is_by_id = matches!(plan.root, Stage::IdHack(_))
             && !update.as_ref().is_some_and(Update::needs_position);
-        if is_by_id && verb.writes() && projection.is_empty() {
-            // mongod does not parse the filter of a write by `_id`.
+        // mongod does not parse the filter of a write by `_id`, which so has no shape either.
+        let is_parsed = !(is_by_id && verb.writes() && projection.is_empty());
+        if !is_parsed {
             output.parsed = None;
         }
         output.has_more_intersections = plan.has_more_intersections
@@ -306,12 +307,8 @@ impl<'a> ExplainedQuery<'a> {
             plan.has_more_walks || rejected.iter().any(|tried| tried.plan.has_more_walks);
         // A text search without words has a shape although its plan is EOF.
         let has_search = query.filter.text().is_some();
-        let is_simple = plan.root.any(&|stage| match stage {
-            Stage::IdHack(_) => true,
-            Stage::Eof => !has_search,
-            _ => false,
-        });
-        output.shape = (!is_simple).then(|| shape_of(query, &state));
+        let is_nothing = !has_search && plan.root.any(&|stage| matches!(stage, Stage::Eof));
+        output.shape = (is_parsed && !is_nothing).then(|| shape_of(query, &state));
         output.is_filtered = query.allowed.is_some();
         let found = if number < seen.len() { seen.swap_remove(number) } else { Found::default() };
         let trials = Trials { score, rejected, found };
