@@ -170,3 +170,52 @@ def test_a_record_of_a_clustered_collection_has_its_key_as_its_id(db, command):
     [found] = answer(db, command)
     shown = found.get("$recordId", found.get("r"))
     assert shown == b"\x3cabcdef\x00"
+
+
+NEAR = {"p": {"$near": [1, 1]}}
+
+
+@pytest.mark.parametrize("asked, name, shown", [
+    # The metadata is that of the document as it was found.
+    ({"query": {"a": 1}}, "indexKey", {"a": 1}), ({"query": {}, "sort": {"a": -1}}, "indexKey", {"a": 1}),
+    ({"query": {"a": 1}, "sort": {"s": 1}}, "indexKey", {"a": 1}),
+    ({"query": {"_id": 1}}, "indexKey", None), ({"query": {}}, "indexKey", None),
+    ({"query": NEAR}, "geoNearDistance", 0), ({"query": NEAR}, "geoNearPoint", [1, 1]),
+    ({"query": {**NEAR, "a": 1}, "sort": {"a": 1}}, "geoNearDistance", 0),
+    ({"query": {"a": 1}}, "geoNearDistance", None), ({"query": {"a": 1}}, "textScore", None),
+    ({"query": {"$text": {"$search": "foo"}, "a": 1}}, "textScore", 0.75),
+])
+def test_find_and_modify_shows_metadata(c, asked, name, shown):
+    c.create_index("a")
+    before = c.find_one({"_id": 1})
+    expected = {"_id": 1} if shown is None else {"_id": 1, "m": shown}
+    change = {"$set": {"p": [5, 5], "s": "foo foo foo bar", "a": 7}}
+    for action in ({"update": change}, {"update": change, "new": True}, {"update": change, "upsert": True}, {"remove": True}):
+        fields = {"_id": 1, "m": {"$meta": name}}
+        assert c.database.command({"findAndModify": "c", **asked, "fields": fields, **action})["value"] == expected
+        c.replace_one({"_id": 1}, before, upsert=True)
+
+
+def test_an_inserted_document_has_no_metadata(c):
+    for name in ("indexKey", "textScore", "geoNearDistance"):
+        found = c.database.command({
+            "findAndModify": "c", "query": {"$text": {"$search": "nothing"}}, "fields": {"_id": 0, "m": {"$meta": name}, "a": 1},
+            "update": {"$set": {"a": 1}}, "upsert": True, "new": True})
+        assert found["value"] == {"a": 1}
+
+
+def test_the_score_of_a_vector_search_is_missing(c):
+    db, shown = c.database, {"m": {"$meta": "vectorSearchScore"}}
+    assert answer(db, find(projection={"a": 1, **shown}, filter={"_id": 1})) == [{"_id": 1, "a": 1}]
+    assert answer(db, aggregate({"$match": {"_id": 1}}, {"$project": shown})) == [{"_id": 1}]
+    assert answer(db, aggregate({"$group": {"_id": shown["m"]}})) == [{"_id": None}]
+    assert answer(db, find(sort=shown)) == '31138 Illegal $meta sort: $meta: "vectorSearchScore"'
+    assert answer(db, aggregate({"$match": {"$expr": shown["m"]}})) == \
+        "40218 query requires $vectorSearch distance metadata, but it is not available"
+
+
+@pytest.mark.parametrize("name, text", [("geoNearDistance", "$geoNear distance"), ("geoNearPoint", "$geoNear point")])
+def test_a_missing_distance_is_reported_before_the_sort(c, name, text):
+    for sort in ({"a": 7}, {"m": {"$meta": "recordId"}}, {"m": {"$meta": name}}):
+        assert answer(c.database, find(projection={"m": {"$meta": name}}, sort=sort)) == \
+            f"40218 query requires {text} metadata, but it is not available"

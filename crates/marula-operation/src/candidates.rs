@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use marula_bson::Doc;
+use marula_bson::{Doc, DocBuf};
 use marula_db::{Collection, RecordKey};
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution, Query, TimeBudget, Wording, choice};
@@ -35,8 +35,17 @@ pub(crate) struct Sought<'s> {
     pub(crate) context: &'s QueryContext,
     /// The maximum number of documents, if not all are wanted.
     pub(crate) limit: Option<u64>,
+    /// Whether [`Candidate::index_key`] is read.
+    pub(crate) wants_key: bool,
     /// Whether the thread has no time budget.
     pub(crate) may_wait: bool,
+}
+
+/// A document that a write may change.
+pub(crate) struct Candidate {
+    pub(crate) record: RecordKey,
+    /// The index entry that led to it, if it is wanted and there is one.
+    pub(crate) index_key: Option<DocBuf>,
 }
 
 /// Chooses the plan that finds the documents: the look-up of a single `_id`, or the planner's.
@@ -47,7 +56,7 @@ pub(crate) fn find(
     collection: &Arc<Collection>,
     sought: Sought<'_>,
 ) -> Result<Execution> {
-    let Sought { asked, filter, order, wording, context, limit, may_wait } = sought;
+    let Sought { asked, filter, order, wording, context, limit, wants_key, may_wait } = sought;
     if order.is_free()
         && let Some(id) = by_id::only_id(collection, asked, context)
     {
@@ -55,6 +64,7 @@ pub(crate) fn find(
     }
     let mut query = order.query(filter.clone(), context.clone());
     query.limit = limit;
+    query.wants_key = wants_key;
     choose(env, collection, query, &wording, may_wait)
 }
 
@@ -73,24 +83,27 @@ pub(crate) fn choose(
     choice::choose(env.unit, collection, query, wording, time_budget, &mut interrupt)
 }
 
-/// Calls `write` for the records of an execution, one by one, until it returns a result: the
-/// document of a record may not match any more when it is written. Returns `None` if there is none.
+/// Calls `write` for the candidates of an execution, one by one, until it returns a result: the
+/// document of a candidate may not match any more when it is written. Returns `None` if there is none.
 ///
 /// Errors: those of `write` and of the execution.
 pub(crate) fn write_first<T>(
     env: &Env<'_>,
     mut execution: Execution,
-    mut write: impl FnMut(&RecordKey) -> Result<Option<T>>,
+    mut write: impl FnMut(&Candidate) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
     execution.give_candidates();
+    let wants_key = execution.query().wants_key;
     loop {
-        let mut record = None;
+        let mut candidate = None;
         execution.run(env.unit, &mut || env.check_interrupt(), &mut |found| {
-            record = Some(RecordKey::new(found.record));
+            let record = RecordKey::new(found.record);
+            let index_key = if wants_key { found.index_key() } else { None };
+            candidate = Some(Candidate { record, index_key });
             Ok(Emit::Enough)
         })?;
-        let Some(record) = record else { return Ok(None) };
-        if let Some(done) = write(&record)? {
+        let Some(candidate) = candidate else { return Ok(None) };
+        if let Some(done) = write(&candidate)? {
             return Ok(Some(done));
         }
     }

@@ -93,16 +93,17 @@ impl<'a> DeleteOp<'a> {
         }
         let order = self.order()?;
         let (asked, wording, may_wait) = (self.query, self.wording(), op.may_wait);
-        let sought = Sought { asked, filter, order, wording, context, limit: None, may_wait };
+        let (limit, wants_key) = (None, false);
+        let sought = Sought { asked, filter, order, wording, context, limit, wants_key, may_wait };
         let mut execution = candidates::find(env, collection, sought)?;
         if self.multi {
             return delete_all(env, collection, filter, &mut execution, op);
         }
         let done = || Done::Deleted(1);
         let statement = Some((self.number, &done as &dyn Fn() -> Done));
-        let deleted = write_first(env, execution, |record| {
+        let deleted = write_first(env, execution, |candidate| {
             let mut is_wanted = |doc: Doc<'_>| filter.matches(doc);
-            let is_deleted = op.delete(collection, record, &mut is_wanted, statement)?;
+            let is_deleted = op.delete(collection, &candidate.record, &mut is_wanted, statement)?;
             Ok(is_deleted.then_some(1))
         })?;
         Ok(deleted.unwrap_or_default())

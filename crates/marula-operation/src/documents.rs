@@ -228,12 +228,12 @@ impl Shown<'_> {
                 filter.matches_noting_as_written(found.doc, &mut position)?;
             }
             let nearest = self.near.and_then(|(path, test)| test.measure(path, found.doc));
-            let mut keys = Vec::new();
-            let index_key = self.index_key(projection, found, &mut keys);
+            let shows_index_key = projection.metadata().contains(&Meta::IndexKey);
+            let index_key = if shows_index_key { found.index_key() } else { None };
             let sort_key = self.sort_key(projection, found)?;
             let metadata = Metadata {
                 record_id: record_id.filter(|_| projection.metadata().contains(&Meta::RecordId)),
-                index_key,
+                index_key: index_key.as_ref().map(DocBuf::as_doc),
                 sort_key: sort_key.as_ref().map(|key| Value::Array(key.as_doc())),
                 geo_near_distance: nearest.map(|(distance, _)| distance),
                 geo_near_point: nearest.map(|(_, place)| place.get()),
@@ -264,23 +264,6 @@ impl Shown<'_> {
         let sort_key = Value::Array(sort_key.as_doc());
         projection.add_metadata(Doc::trusted(&key), Meta::SortKey, sort_key, self.scratch);
         Ok(())
-    }
-
-    /// Returns the index entry that led to a document, if the projection has it.
-    fn index_key<'k>(
-        &self,
-        projection: &Projection,
-        found: Found<'_>,
-        out: &'k mut Vec<u8>,
-    ) -> Option<Doc<'k>> {
-        if !projection.metadata().contains(&Meta::IndexKey) {
-            return None;
-        }
-        match (found.entry, found.key) {
-            (Some((index, entry)), _) => entry::shown_key(index, &entry, out)?,
-            (None, key) => out.extend_from_slice(key?.as_bytes()),
-        }
-        Some(Doc::trusted(out))
     }
 
     /// Returns the values that a document is sorted by, if the projection has them.

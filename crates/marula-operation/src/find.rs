@@ -211,7 +211,7 @@ impl<'a> FindOp<'a> {
             }
         }
         if let Some(projection) = &projection {
-            projection.check_metadata(&query.filter, query.sort.is_some())?;
+            projection.check_sorted(query.sort.is_some())?;
         }
         Ok((query, projection))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use marula_bson::{Doc, DocBuf, Value};
 use marula_db::session::Done;
 use marula_db::write::{Written, check_in_transaction};
-use marula_db::{Change, Collection, Namespace, RecordKey, Shape, WriteOp};
+use marula_db::{Change, Collection, Namespace, Shape, WriteOp};
 use marula_error::{Code, Error, Result, codes, errors};
 use marula_plan::{Query, Wording, query, without_collection};
 use marula_query::collation::Collation;
@@ -17,7 +17,7 @@ use marula_query::text;
 use marula_query::update::{EmptyTimestamps, Update, UpdateOptions};
 
 use crate::args::{self, Arguments, Order};
-use crate::candidates::{self, SORTED_MAX, Sought, write_first};
+use crate::candidates::{self, Candidate, SORTED_MAX, Sought, write_first};
 use crate::env::Env;
 use crate::find::draft_projection;
 use crate::statements;
@@ -266,8 +266,9 @@ impl<'a> FindAndModifyOp<'a> {
             _ => (self.sort, self.fields),
         };
         let order = Order::parse(hint, sort, &context)?;
-        // As in mongod, a projection may show a score without a search: there is none then.
-        context.has_text_score = true;
+        // As in mongod, a projection may show a score or a distance without a search: there is none
+        // then.
+        (context.has_text_score, context.has_distance) = (true, true);
         Ok(Parts { update, draft, order, fields, context })
     }
 
@@ -407,13 +408,15 @@ impl Job<'_> {
         let wording = Wording { limit: counted, ..self.op.wording(self.update) };
         let (asked, may_wait) = (self.op.query, op.may_wait);
         let limit = order.sort.is_some().then_some(SORTED_MAX);
-        let sought = Sought { asked, filter, order, wording, context, limit, may_wait };
+        let shown = self.projection.map_or(&[][..], Projection::metadata);
+        let wants_key = shown.contains(&Meta::IndexKey);
+        let sought = Sought { asked, filter, order, wording, context, limit, wants_key, may_wait };
         loop {
             let execution = candidates::find(env, collection, sought.clone())?;
             let mut tried = 0;
-            let done = write_first(env, execution, |record| {
+            let done = write_first(env, execution, |candidate| {
                 tried += 1;
-                self.write(collection, record, op)
+                self.write(collection, candidate, op)
             });
             match done.map_err(executor_error)? {
                 None if limit == Some(tried) => {}
@@ -422,17 +425,18 @@ impl Job<'_> {
         }
     }
 
-    /// Changes or removes the document of a record and returns the reply; `None` if the document
+    /// Changes or removes the document of a candidate and returns the reply; `None` if the document
     /// does not match any more.
     fn write(
         &self,
         collection: &Collection,
-        record: &RecordKey,
+        candidate: &Candidate,
         op: &mut WriteOp<'_>,
     ) -> Result<Option<DocBuf>> {
         // A projection fails only after the document is written.
         let answer = Answer::none();
         let is_numbered = op.numbered.is_some();
+        let (record, key) = (&candidate.record, candidate.index_key.as_ref().map(DocBuf::as_doc));
         let is_done = match self.update {
             Some(update) => {
                 let unit = op.unit;
@@ -444,7 +448,8 @@ impl Job<'_> {
                         Change::Replace(_) | Change::Delta(..) if self.op.new => Doc::trusted(out),
                         Change::Same | Change::Replace(_) | Change::Delta(..) => doc,
                     };
-                    *answer.borrow_mut() = self.written(shown, Some(true), is_numbered);
+                    let reply = self.modified(doc, key, shown, Some(true));
+                    *answer.borrow_mut() = self.written(reply, shown, Some(true), is_numbered);
                     Ok(change)
                 };
                 let done = || answer.borrow().done();
@@ -455,7 +460,8 @@ impl Job<'_> {
                 let mut is_wanted = |doc: Doc<'_>| {
                     let matches = self.filter.matches(doc)?;
                     if matches {
-                        *answer.borrow_mut() = self.written(doc, None, is_numbered);
+                        let reply = self.modified(doc, key, doc, None);
+                        *answer.borrow_mut() = self.written(reply, doc, None, is_numbered);
                     }
                     Ok(matches)
                 };
@@ -477,7 +483,7 @@ impl Job<'_> {
         let is_numbered = op.numbered.is_some();
         let done = |doc: Doc<'_>| {
             let (shown, id) = (Some(doc).filter(|_| self.op.new), doc.get("_id"));
-            *answer.borrow_mut() = self.answer(shown, Some(false), id);
+            *answer.borrow_mut() = self.answer(shown, Metadata::default(), Some(false), id);
             // A retry may request the document even if this attempt does not.
             let retried = is_numbered.then(|| reply(Some(doc), true, Some(false), id));
             retried.map(|retried| (self.op.statement, Done::FoundAndModified(retried)))
@@ -488,13 +494,39 @@ impl Job<'_> {
 
     /// Returns the reply if nothing was modified.
     fn nothing(&self) -> Result<DocBuf> {
-        self.answer(None, self.update.map(|_| false), None)
+        self.answer(None, Metadata::default(), self.update.map(|_| false), None)
+    }
+
+    /// Returns the reply's fields for a document that is changed or removed: `found` is the document
+    /// as it was found, whose metadata are those of the new document too.
+    fn modified(
+        &self,
+        found: Doc<'_>,
+        index_key: Option<Doc<'_>>,
+        shown: Doc<'_>,
+        updated_existing: Option<bool>,
+    ) -> Result<DocBuf> {
+        let asked = self.projection.map_or(&[][..], Projection::metadata);
+        let mut metadata = Metadata { index_key, ..Metadata::default() };
+        if asked.contains(&Meta::TextScore) {
+            let matcher = self.filter.text().and_then(TextNode::matcher);
+            metadata.text_score = matcher.map(|matcher| matcher.score(found)).transpose()?;
+        }
+        if asked.iter().any(|meta| matches!(meta, Meta::GeoNearDistance | Meta::GeoNearPoint))
+            && let Some((path, near)) = self.filter.near()
+        {
+            let nearest = near.measure(path, found);
+            metadata.geo_near_distance = nearest.map(|(distance, _)| distance);
+            metadata.geo_near_point = nearest.map(|(_, place)| place.get());
+        }
+        self.answer(Some(shown), metadata, updated_existing, None)
     }
 
     /// Returns the reply's fields; `updated_existing` is `None` for a removal.
     fn answer(
         &self,
         shown: Option<Doc<'_>>,
+        metadata: Metadata<'_>,
         updated_existing: Option<bool>,
         upserted: Option<Value<'_>>,
     ) -> Result<DocBuf> {
@@ -507,11 +539,8 @@ impl Job<'_> {
                     self.filter.matches_noting_as_written(doc, &mut position)?;
                 }
                 let mut out = Vec::new();
-                let text_score = self.filter.text().and_then(TextNode::matcher);
-                let text_score = text_score.map(|text| text.score(doc)).transpose()?;
                 // As in mongod, a record id is known, but null.
-                let record_id = Some(Value::Null);
-                let metadata = Metadata { text_score, record_id, ..Metadata::default() };
+                let metadata = Metadata { record_id: Some(Value::Null), ..metadata };
                 projection.apply(doc, position, &metadata, self.context, &mut out)?;
                 Some(DocBuf::trusted(out))
             }
@@ -520,11 +549,17 @@ impl Job<'_> {
         Ok(reply(value.as_ref().map(DocBuf::as_doc), is_counted, updated_existing, upserted))
     }
 
-    /// Returns the reply about a document that is changed or removed.
-    fn written(&self, shown: Doc<'_>, updated_existing: Option<bool>, is_numbered: bool) -> Answer {
+    /// Returns `reply`, about a document that is changed or removed, with the one for a retry.
+    fn written(
+        &self,
+        reply_now: Result<DocBuf>,
+        shown: Doc<'_>,
+        updated_existing: Option<bool>,
+        is_numbered: bool,
+    ) -> Answer {
         let differs = is_numbered && self.projection.is_some();
         Answer {
-            reply: self.answer(Some(shown), updated_existing, None),
+            reply: reply_now,
             retried: differs.then(|| reply(Some(shown), true, updated_existing, None)),
         }
     }

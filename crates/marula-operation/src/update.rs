@@ -320,10 +320,11 @@ impl ParsedUpdate<'_> {
         }
         let number = self.statement.number;
         let done = || Done::Updated { matched: 1, modified: 1, upserted: None };
-        let found = write_first(env, execution, |record| {
+        let found = write_first(env, execution, |candidate| {
             let unit = op.unit;
             let mut change = |doc: Doc<'_>, out: &mut Vec<u8>| self.change(unit, doc, out);
-            let written = op.update(collection, record, &mut change, Some((number, &done)))?;
+            let written =
+                op.update(collection, &candidate.record, &mut change, Some((number, &done)))?;
             let modified = i64::from(written == Written::Changed);
             let updated = Updated { matched: 1, modified, upserted: None };
             Ok((written != Written::Skipped).then_some(updated))
@@ -378,7 +379,8 @@ impl ParsedUpdate<'_> {
         let ParsedUpdate { statement, update, filter, context } = *self;
         let (asked, wording) = (statement.query, statement.wording(update));
         let order = statement.order(context)?;
-        let sought = Sought { asked, filter, order, wording, context, limit: None, may_wait };
+        let (limit, wants_key) = (None, false);
+        let sought = Sought { asked, filter, order, wording, context, limit, wants_key, may_wait };
         candidates::find(env, collection, sought)
     }
 

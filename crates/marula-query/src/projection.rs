@@ -21,8 +21,7 @@ use marula_bson::{Doc, DocWriter, FieldPath, FieldSet, Value};
 use marula_error::Result;
 
 use crate::context::Context;
-use crate::expression::operators::meta::{is_lack, no_near_distance, no_near_point, no_sort_key};
-use crate::filter::Filter;
+use crate::expression::operators::meta::{is_lack, no_sort_key};
 use crate::stage::passage::Passage;
 
 pub use metadata::{Meta, Metadata};
@@ -196,21 +195,6 @@ impl Projection {
     /// Returns the metadata that `$meta` asks for, in the order of the projection.
     pub fn metadata(&self) -> &[Meta] {
         &self.metadata
-    }
-
-    /// Checks that a search with this filter has the distances that the projection shows, and the
-    /// sort.
-    ///
-    /// Errors: those of `$meta` without a search by distance, or without a sort.
-    pub fn check_metadata(&self, filter: &Filter, is_sorted: bool) -> Result<()> {
-        let is_asked = |meta| self.metadata.contains(&meta);
-        self.check_sorted(is_sorted)?;
-        match filter.near() {
-            Some(_) => Ok(()),
-            None if is_asked(Meta::GeoNearDistance) => Err(no_near_distance()),
-            None if is_asked(Meta::GeoNearPoint) => Err(no_near_point()),
-            None => Ok(()),
-        }
     }
 
     /// Checks that the values that documents are sorted by are not shown without a sort.

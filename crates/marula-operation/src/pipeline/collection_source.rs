@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use marula_bson::{Doc, DocBuf, FieldSet};
-use marula_db::index::entry;
 use marula_error::Result;
 use marula_plan::{Emit, End, Execution};
 use marula_query::known::Known;
@@ -111,13 +110,7 @@ impl CollectionSource {
                     (None, Some(fields)) => fields.copy(found.doc, bytes),
                     (None, None) => bytes.extend_from_slice(found.doc.as_bytes()),
                 }
-                let index_key =
-                    found.entry.filter(|_| wants.index_key).and_then(|(index, entry)| {
-                        let mut key = Vec::new();
-                        entry::shown_key(index, &entry, &mut key)?;
-                        Some(DocBuf::trusted(key))
-                    });
-                let index_key = index_key.or_else(|| found.key.map(Doc::to_buf));
+                let index_key = if wants.index_key { found.index_key() } else { None };
                 let record_id = record_id(shape, found.record).filter(|_| wants.record_id);
                 let record_id = record_id.map(|id| id.to_buf());
                 let text_score = found.score;

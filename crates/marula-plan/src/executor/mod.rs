@@ -35,9 +35,9 @@ mod work;
 use std::sync::Arc;
 use std::time::Instant;
 
-use marula_bson::Doc;
+use marula_bson::{Doc, DocBuf};
 use marula_db::collection::Renames;
-use marula_db::index::entry::Entry;
+use marula_db::index::entry::{self, Entry};
 use marula_db::unit::Examined;
 use marula_db::{Collection, Index, RecordKey, Unit};
 use marula_error::{Error, Result};
@@ -76,6 +76,16 @@ pub struct Found<'a> {
     pub(crate) is_old: bool,
     /// The score of a text search, if the query wants it.
     pub score: Option<f64>,
+}
+
+impl Found<'_> {
+    /// Returns the index entry that led to the document, with field names: `{ $meta: "indexKey" }`.
+    pub fn index_key(&self) -> Option<DocBuf> {
+        let Some((index, entry)) = self.entry else { return self.key.map(Doc::to_buf) };
+        let mut key = Vec::new();
+        entry::shown_key(index, &entry, &mut key)?;
+        Some(DocBuf::trusted(key))
+    }
 }
 
 /// A document that was read before its turn.

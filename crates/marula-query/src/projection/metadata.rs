@@ -13,6 +13,7 @@ pub enum Meta {
     SearchScore,
     SearchHighlights,
     SearchScoreDetails,
+    VectorSearchScore,
     GeoNearDistance,
     GeoNearPoint,
     RecordId,
@@ -29,6 +30,7 @@ static NAMES: &[(&str, Meta)] = &[
     ("searchScore", Meta::SearchScore),
     ("searchHighlights", Meta::SearchHighlights),
     ("searchScoreDetails", Meta::SearchScoreDetails),
+    ("vectorSearchScore", Meta::VectorSearchScore),
     ("geoNearDistance", Meta::GeoNearDistance),
     ("geoNearPoint", Meta::GeoNearPoint),
     ("recordId", Meta::RecordId),
@@ -97,6 +99,7 @@ impl<'a> Metadata<'a> {
             Meta::SearchScore
             | Meta::SearchHighlights
             | Meta::SearchScoreDetails
+            | Meta::VectorSearchScore
             | Meta::TimeseriesBucketMinTime
             | Meta::TimeseriesBucketMaxTime => None,
         }

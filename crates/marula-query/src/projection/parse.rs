@@ -290,7 +290,7 @@ impl Parser<'_> {
                 if meta == Meta::TextScore && !self.context.has_text_score {
                     return Err(no_text_score());
                 }
-                if self.policy == Policy::Aggregate && !self.context.has_distance {
+                if !self.context.has_distance {
                     match meta {
                         Meta::GeoNearDistance => return Err(no_near_distance()),
                         Meta::GeoNearPoint => return Err(no_near_point()),

@@ -106,6 +106,7 @@ fn unavailable(expression: &Expression) -> Option<&'static str> {
         Some(b"textScore") => Some("text score"),
         Some(b"geoNearDistance") => Some("$geoNear distance"),
         Some(b"geoNearPoint") => Some("$geoNear point"),
+        Some(b"vectorSearchScore") => Some("$vectorSearch distance"),
         _ => None,
     };
     expression.for_each_child(&mut |child| found = found.or_else(|| unavailable(child)));

@@ -43,18 +43,7 @@ fn parse_meta(
         b"textScore" if lacks(has_text_score) => Err(no_text_score()),
         b"geoNearDistance" if lacks(has_distance) => Err(no_near_distance()),
         b"geoNearPoint" if lacks(has_distance) => Err(no_near_point()),
-        b"textScore"
-        | b"geoNearDistance"
-        | b"geoNearPoint"
-        | b"randVal"
-        | b"searchScore"
-        | b"searchHighlights"
-        | b"indexKey"
-        | b"recordId"
-        | b"sortKey"
-        | b"searchScoreDetails"
-        | b"timeseriesBucketMinTime"
-        | b"timeseriesBucketMaxTime" => Ok(operator.call([value.into()])),
+        known if Meta::from_name(known).is_some() => Ok(operator.call([value.into()])),
         _ => Err(meta_unknown(&name.to_string())),
     }
 }
