@@ -112,3 +112,40 @@ def test_a_find_and_modify_may_ask_for_a_score_without_a_search(c):
         c.find_one_and_delete({}, sort=[("score", score["score"])])
     assert refused.value.code == 40218
     assert c.find_one_and_delete({}, score) == {"_id": 1, "a": 1}
+
+
+@pytest.mark.parametrize("projection, found", [
+    (None, {"_id": 1, "a": 5, "$recordId": 1}), ({"a": 1}, {"_id": 1, "a": 5, "$recordId": 1}),
+    ({"a": 0}, {"_id": 1, "$recordId": 1}), ({"$recordId": {"$meta": "recordId"}, "a": 1}, {"_id": 1, "$recordId": 1, "a": 5}),
+    # A field of the same name takes the place of the record id.
+    ({"$recordId": 1}, {"_id": 1}), ({"$recordId": 0}, {"_id": 1, "a": 5}), ({"$recordId": "$a"}, {"_id": 1, "$recordId": 5}),
+    ({"$recordId": {"$meta": "indexKey"}, "a": 1}, {"_id": 1, "$recordId": {"a": 5}, "a": 5}),
+    ({"$recordId.a": 1}, 31250), ({"$recordId.a": {"$meta": "recordId"}}, 31250),
+])
+def test_a_record_id_is_part_of_the_projection(db, projection, found):
+    db.c.create_index("a")
+    db.c.insert_one({"_id": 1, "a": 5})
+    command = {"find": "c", "filter": {"a": 5}, "projection": projection or {}, "showRecordId": True}
+    if isinstance(found, dict):
+        (doc,) = db.command(command)["cursor"]["firstBatch"]
+        assert doc == found
+        return
+    for asked in (command, {**command, "find": "missing"}, {**command, "returnKey": True}, {"explain": command}):
+        with pytest.raises(OperationFailure, match="Path collision at .recordId") as failure:
+            db.command(asked)
+        assert failure.value.code == found
+
+
+@pytest.mark.parametrize("asked, key, stages", [
+    ({}, {"_id": 1.0}, ["RETURN_KEY", "IDHACK"]), ({"sort": {"a": 1}}, {"_id": 1.0}, ["RETURN_KEY", "IDHACK"]),
+    ({"projection": {"a": 1}}, {"_id": 1.0}, ["RETURN_KEY", "IDHACK"]),
+    ({"sort": {"a": 1}, "projection": {"m": {"$meta": "sortKey"}}}, {"_id": 1.0, "m": [5]}, None),
+    ({"showRecordId": True}, {"_id": 1.0}, ["RETURN_KEY", "IXSCAN"]),
+    ({"hint": "_id_"}, {"_id": 1.0}, ["RETURN_KEY", "IXSCAN"]), ({"filter": {"_id": 2}}, None, ["RETURN_KEY", "IDHACK"]),
+])
+def test_the_key_of_a_document_that_is_found_by_its_id(db, asked, key, stages):
+    db.c.insert_one({"_id": 1.0, "a": 5})
+    command = {"find": "c", "filter": {"_id": 1}, "returnKey": True, **asked}
+    assert db.command(command)["cursor"]["firstBatch"] == ([] if key is None else [key])
+    stage = db.command({"explain": command, "verbosity": "queryPlanner"})["queryPlanner"]["winningPlan"]
+    assert stages in (None, [stage["stage"], stage["inputStage"]["stage"]])

@@ -7,7 +7,7 @@ use marula_bson::{ArrayWriter, Binary, Doc, DocBuf, DocWriter, FieldPath, Type, 
 use marula_db::Shape;
 use marula_db::index::entry;
 use marula_error::Result;
-use marula_plan::{Emit, End, Execution, Found};
+use marula_plan::{Emit, End, Execution, Found, Stage};
 use marula_query::filter::{Filter, NearTest};
 use marula_query::meter;
 use marula_query::projection::{Meta, Metadata, Projection};
@@ -88,8 +88,6 @@ pub struct FindDocuments {
     position_filter: Option<Filter>,
     /// Returns index entries in place of documents: `returnKey`.
     pub(crate) return_key: bool,
-    /// Adds each document's record id: `showRecordId`.
-    pub(crate) show_record_id: bool,
     /// The behaviour at the end.
     pub(crate) tail: Tail,
     /// Returns one batch and no cursor: `singleBatch`.
@@ -105,7 +103,6 @@ impl FindDocuments {
             projection: None,
             position_filter: None,
             return_key: false,
-            show_record_id: false,
             tail: Tail::No,
             is_single_batch: false,
             scratch: Vec::new(),
@@ -148,7 +145,7 @@ impl FindDocuments {
         if self.tail != Tail::No && execution.is_exhausted() {
             execution.reopen();
         }
-        let is_plain = projection.is_none() && !self.return_key && !self.show_record_id;
+        let is_plain = projection.is_none() && !self.return_key;
         let query = execution.query();
         let context = (!is_plain).then(|| query.context.clone());
         let shown = projection.as_deref();
@@ -163,7 +160,7 @@ impl FindDocuments {
             context,
             sort: sort.as_ref(),
             return_key: self.return_key,
-            show_record_id: self.show_record_id,
+            is_by_id: execution.plan().root.any(&|stage| matches!(stage, Stage::IdHack(_))),
             shape: execution.collection().shape(),
             scratch,
         });
@@ -208,7 +205,8 @@ struct Shown<'s> {
     context: &'s marula_query::context::Context,
     sort: Option<&'s SortPattern>,
     return_key: bool,
-    show_record_id: bool,
+    /// Whether the document was found by its `_id`, without a plan: that is its key then.
+    is_by_id: bool,
     /// The form of the collection's record ids.
     shape: Shape,
     scratch: &'s mut Vec<u8>,
@@ -243,14 +241,6 @@ impl Shown<'_> {
             projection.apply(found.doc, position, &metadata, self.context, self.scratch)?;
         } else {
             self.scratch.extend_from_slice(found.doc.as_bytes());
-        }
-        if self.show_record_id
-            && !self.return_key
-            && let Some(id) = record_id
-        {
-            let mut doc = marula_bson::DocBuf::trusted(std::mem::take(self.scratch));
-            doc.push("$recordId", id);
-            *self.scratch = doc.into_bytes();
         }
         Ok(self.scratch)
     }
@@ -289,6 +279,13 @@ impl Shown<'_> {
             }
             // After a sort the key is next to the document, or in its place.
             (None, Some(key)) => self.scratch.extend_from_slice(key.as_bytes()),
+            (None, None) if self.is_by_id => {
+                let mut key = DocWriter::new(self.scratch);
+                if let Some(id) = found.doc.get_raw(b"_id") {
+                    key.append_raw("_id", id);
+                }
+                key.finish();
+            }
             (None, None) if !found.is_fetched => {
                 self.scratch.extend_from_slice(found.doc.as_bytes())
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use marula_bson::{ArrayWriter, Doc, DocBuf, Value};
 use marula_db::{Collection, Namespace};
 use marula_error::{Result, errors};
-use marula_plan::{Hint, Query, Shown, Wanted, Wording, choice, planner, refusal};
+use marula_plan::{Hint, Query, Shown, Wanted, Wording, choice, planner, query, refusal};
 use marula_query::context::Context as QueryContext;
 use marula_query::filter::{Filter, Purpose};
 use marula_query::projection::Projection;
@@ -170,7 +170,9 @@ impl<'a> FindOp<'a> {
     pub fn check_without_collection(&self, env: &Env<'_>, ns: &Namespace) -> Result<()> {
         let mut context = self.context(env, None)?;
         context.text_search_error = Some(Arc::new(args::no_text_index(ns)));
-        self.parse_query(context).map(drop)
+        let recorded = self.projection_with_record_id();
+        let asked = recorded.as_ref().map_or(self.projection, DocBuf::as_doc);
+        self.parse_query(context, asked).map(drop)
     }
 
     fn context(&self, env: &Env<'_>, collection: Option<&Collection>) -> Result<QueryContext> {
@@ -181,7 +183,11 @@ impl<'a> FindOp<'a> {
     }
 
     /// Parses filter, projection and sort in mongod's order: of several errors, the first counts.
-    fn parse_query(&self, mut context: QueryContext) -> Result<(Query, Option<Projection>)> {
+    fn parse_query(
+        &self,
+        mut context: QueryContext,
+        projection: Doc<'_>,
+    ) -> Result<(Query, Option<Projection>)> {
         context.has_text_score = text::has_search(self.filter);
         context.has_distance = text::has_near(self.filter);
         let hint = args::parse_hint(self.hint)?;
@@ -191,7 +197,7 @@ impl<'a> FindOp<'a> {
         if matches!(hint, Some(Hint::Natural { .. })) && context.has_distance {
             return Err(planner::near_with_natural());
         }
-        let mut projection = draft_projection(self.projection, self.filter, &context)?;
+        let mut projection = draft_projection(projection, self.filter, &context)?;
         let needs_position = projection.as_ref().is_some_and(Projection::needs_position);
         let mut query = Query::new(Filter::everything(&context), context);
         query.hint = hint;
@@ -220,7 +226,9 @@ impl<'a> FindOp<'a> {
     ///
     /// Errors: those of the filter, the projection and the sort, and of their combination.
     fn query(&self, env: &Env<'_>, context: QueryContext) -> Result<FindQuery> {
-        let (mut query, projection) = self.parse_query(context)?;
+        let recorded = self.projection_with_record_id();
+        let asked = recorded.as_ref().map_or(self.projection, DocBuf::as_doc);
+        let (mut query, projection) = self.parse_query(context, asked)?;
         if self.tail != Tail::No && query.filter.text().is_some() {
             return Err(tailable_text());
         }
@@ -232,27 +240,32 @@ impl<'a> FindOp<'a> {
         if query.filter.text().is_some() && self.sort.get("$natural").is_some() {
             return Err(text_natural());
         }
-        query.shows_score = text::asks_for(self.projection, "textScore");
+        query.shows_score = text::asks_for(asked, "textScore");
         query.wants_score = query.shows_score || text::asks_for(self.sort, "textScore");
-        query.wants_key = text::asks_for(self.projection, "indexKey");
+        query.wants_key = text::asks_for(asked, "indexKey");
         query.skip = self.skip;
         query.limit = Some(self.limit).filter(|&limit| limit > 0);
         query.min = self.min.filter(|min| !min.is_empty()).map(Doc::to_buf);
         query.max = self.max.filter(|max| !max.is_empty()).map(Doc::to_buf);
         let projection = projection.map(Arc::new);
-        query.shown = projection.as_ref().map(|parsed| Shown::of_shared(parsed, self.projection));
+        query.shown = projection.as_ref().map(|parsed| Shown::of_shared(parsed, asked));
         // A sort holds the fields that are shown, not whole documents.
         let sorted = projection.as_ref().filter(|_| query.sort.is_some());
         query.fields = sorted.and_then(|projection| projection.fields());
         if self.return_key {
             // The values that documents are sorted by are those of whole documents.
-            match text::asks_for(self.projection, "sortKey") {
+            match text::asks_for(asked, "sortKey") {
                 true => query.wants_key = true,
                 false => query.wanted = Wanted::Key,
             }
         }
         query.shows_record_id = self.show_record_id;
         Ok(FindQuery { query, projection, position_filter })
+    }
+
+    /// Returns the projection with the record id, if the client asks for that.
+    fn projection_with_record_id(&self) -> Option<DocBuf> {
+        self.show_record_id.then(|| query::with_record_id(self.projection))
     }
 
     /// The query as the client wrote it.
@@ -301,8 +314,6 @@ impl<'a> FindOp<'a> {
         if let Some(collection) = collection {
             self.apply_tail(&mut query, collection)?;
         }
-        // mongod's explain has no record ids next to index keys.
-        query.shows_record_id &= !self.return_key;
         Ok(query)
     }
 
@@ -331,7 +342,6 @@ impl<'a> FindOp<'a> {
             documents.project(projection, position_filter);
         }
         documents.return_key = self.return_key;
-        documents.show_record_id = self.show_record_id;
         documents.tail = self.tail;
         documents.is_single_batch = self.single_batch;
         if self.tail != Tail::No {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use marula_bson::{Doc, DocBuf, FieldPath, FieldSet, Type, Value};
+use marula_bson::{Doc, DocBuf, FieldPath, FieldSet, Type, Value, doc};
 use marula_query::context::Context;
 use marula_query::filter::Filter;
 pub use marula_query::filter::id_equality;
@@ -90,7 +90,7 @@ pub struct Query {
     pub max: Option<DocBuf>,
     /// The wanted part of a document.
     pub wanted: Wanted,
-    /// Whether each document is returned with its record id.
+    /// Whether each document is returned with its record id, which the projection has then.
     pub shows_record_id: bool,
     /// The paths that the projection needs; `None` if there is no projection.
     pub shown: Option<Shown>,
@@ -191,9 +191,7 @@ impl Shown {
 
     /// Returns the needs of a `distinct`: one field.
     pub fn field(path: &FieldPath) -> Self {
-        let needs = vec![path.clone()];
-        let is_simple = path.is_single();
-        Shown { needs: Some(needs), is_simple, computed: None, kept: Kept::Needs }
+        Shown::paths(vec![path.clone()])
     }
 
     /// Returns the needs of a pipeline that reads only these paths.
@@ -218,6 +216,18 @@ impl Shown {
             }
         }
     }
+}
+
+/// Returns a projection that shows the record id, too: `showRecordId`. As in mongod, a field of that
+/// name in the projection takes its place.
+pub fn with_record_id(projection: Doc<'_>) -> DocBuf {
+    const NAME: &str = "$recordId";
+    DocBuf::build(|out| {
+        out.append_elements(projection.elements_bytes());
+        if projection.get(NAME).is_none() {
+            out.append(NAME, &doc! { "$meta": "recordId" });
+        }
+    })
 }
 
 /// A client's hint about the plan.

@@ -12,7 +12,7 @@ use marula_error::Error;
 use marula_query::filter::id_equality;
 use marula_query::sort::{SortPart, SortPattern};
 
-use crate::query::{Query, WordedCollation, Wording};
+use crate::query::{Query, WordedCollation, Wording, with_record_id};
 
 /// Returns the error of a planner that finds no plan for a query on this collection.
 pub fn not_planned(reason: Error, ns: &Namespace, query: &Query, wording: &Wording<'_>) -> Error {
@@ -46,10 +46,7 @@ pub fn description(ns: &Namespace, query: &Query, wording: &Wording<'_>) -> Stri
     let projection = match query.shows_record_id {
         false => projection,
         true => {
-            recorded = DocBuf::build(|out| {
-                out.append_elements(projection.elements_bytes());
-                out.append("$recordId", &doc! { "$meta": "recordId" });
-            });
+            recorded = with_record_id(projection);
             recorded.as_doc()
         }
     };

@@ -120,13 +120,10 @@ pub(super) fn project(node: Stage, query: &Query, covers: bool) -> Stage {
         return Stage::project(node, ProjectionKind::ReturnKey);
     }
     let Some(shown) = query.shown.as_ref().filter(|shown| !shown.is_nothing()) else {
-        return match query.shows_record_id {
-            true => Stage::project(node, ProjectionKind::Default),
-            false => node,
-        };
+        return node;
     };
     let is_one_scan = !node.any(&|stage| matches!(stage, Stage::Or(_) | Stage::SortMerge(_)));
-    let kind = match shown.is_simple && !query.shows_record_id {
+    let kind = match shown.is_simple {
         true if covers && is_one_scan => ProjectionKind::Covered,
         true if !covers => ProjectionKind::Simple,
         _ => ProjectionKind::Default,

@@ -293,7 +293,6 @@ fn plans_inner(state: &State, query: &Query) -> Result<Vec<Plan>> {
     if let Some(id) = query.filter.named_id()
         && query.skip == 0
         && !query.shows_record_id
-        && query.wanted != Wanted::Key
         && state.shape() != Shape::Clustered
         && query.context.collation == state.options.collation
     {

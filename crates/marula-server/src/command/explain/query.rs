@@ -1,6 +1,6 @@
 //! The query of an explained command, parsed as the command itself does.
 
-use marula_bson::{Doc, DocBuf, doc};
+use marula_bson::{Doc, DocBuf};
 use marula_db::Namespace;
 use marula_error::{Result, errors};
 use marula_operation::count::CountOp;
@@ -10,7 +10,7 @@ use marula_operation::find_and_modify::FindAndModifyOp;
 use marula_operation::targets;
 use marula_plan::choice::{self, Choice};
 use marula_plan::shape::shape_of;
-use marula_plan::{Execution, Given, Plan, Query, Stage, WordedCollation, Wording, planner};
+use marula_plan::{Execution, Given, Plan, Query, Stage, WordedCollation, Wording, planner, query};
 use marula_query::update::Update;
 
 use super::Verbosity;
@@ -223,14 +223,10 @@ impl<'a> ExplainedQuery<'a> {
             distinct,
             is_whole_pipeline,
         } = self;
-        let shown_beside_id =
-            query.shows_record_id.then(|| doc! { "$recordId": { "$meta": "recordId" } });
-        let transform = DocBuf::build(|out| {
-            out.append_elements(projection.elements_bytes());
-            if let Some(more) = &shown_beside_id {
-                out.append_elements(more.as_doc().elements_bytes());
-            }
-        });
+        let transform = match query.shows_record_id {
+            true => query::with_record_id(projection),
+            false => projection.to_buf(),
+        };
         let collection = ctx.server.db.collection(ns);
         let mut output = Output::new(verb, verbosity, sort, transform.as_doc(), ns);
         output.printed.sorts_records |= query.shows_record_id;
