@@ -345,3 +345,30 @@ def test_partial_filters_are_compared_as_conditions(db, c, filter, other, is_sam
             create("n", other)
         assert refused.value.code == 86
         assert create("m", other)["numIndexesAfter"] == 3
+
+
+@pytest.mark.parametrize("kind, existing, requested, code", [
+    # A number of a 2d index that is left out is not equal to its default.
+    ("2d", {"bits": 26}, {}, 85), ("2d", {}, {"bits": 26}, 85), ("2d", {"min": -180}, {}, 85), ("2d", {}, {"max": 180.0}, 85),
+    ("2d", {"min": -180, "max": 180}, {"max": 180}, 85), ("2d", {"min": -180, "max": 180}, {"max": 180.0, "min": -180.0}, None),
+    ("2d", {"bits": 10}, {"bits": 10.0}, None), ("2d", {"min": 0}, {"min": -0.0}, None),
+    # The versions are not compared.
+    ("text", {"textIndexVersion": 2}, {}, None), ("text", {}, {"textIndexVersion": 1}, None),
+    ("text", {"default_language": "french", "textIndexVersion": 2}, {}, 85), ("text", {"weights": {"g": 2}}, {}, 85),
+    ("2dsphere", {"2dsphereIndexVersion": 1}, {}, None), ("2dsphere", {}, {"2dsphereIndexVersion": 2}, None),
+])
+def test_the_options_of_an_index_that_is_created_again(db, kind, existing, requested, code):
+    def spec(name, options):
+        return {"key": {"g": kind}, "name": name, **options}
+
+    def create(name, options):
+        return db.command("createIndexes", "c", indexes=[spec(name, options)])
+
+    create("i", existing)
+    if code is None:
+        assert create("i", requested)["note"] == "all indexes already exist"
+        assert refuse(db.c, spec("j", requested)) == (85, "Index already exists with a different name: i")
+        return
+    assert refuse(db.c, spec("i", requested))[0] == code
+    refused, text = refuse(db.c, spec("j", requested))
+    assert refused == code and "equivalent index already exists with a different name and options" in text

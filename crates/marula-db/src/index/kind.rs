@@ -166,13 +166,9 @@ impl IndexKind {
     }
 
     /// Returns whether two indexes with the same signature make the same keys. As in mongod,
-    /// different versions of a `2dsphere` index count as the same.
+    /// different versions of a `2dsphere` or text index count as the same.
     pub(super) fn same_options(&self, other: &IndexKind) -> bool {
         match (self, other) {
-            (
-                IndexKind::Places(Geography::Flat(ours)),
-                IndexKind::Places(Geography::Flat(theirs)),
-            ) => ours == theirs,
             (IndexKind::Text(ours), IndexKind::Text(theirs)) => ours.same_options(theirs),
             _ => true,
         }

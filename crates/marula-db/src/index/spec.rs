@@ -104,6 +104,9 @@ const LISTED: &[&str] = &[
 const OPTIONS_COMPARED: &[&str] =
     &["storageEngine", "default_language", "language_override", "bucketSize"];
 
+/// The numbers of a `2d` index. As in mongod, one that is left out is not equal to the default.
+const NUMBERS_COMPARED: &[&str] = &["bits", "min", "max"];
+
 impl IndexSpec {
     /// The `_id` index of a collection with this default collation.
     pub fn id_index(collation: Option<&Collation>) -> Result<Self> {
@@ -237,6 +240,7 @@ impl IndexSpec {
             && self.prepare_unique == other.prepare_unique
             && self.parallel_arrays == other.parallel_arrays
             && OPTIONS_COMPARED.iter().all(|option| self.field(option) == other.field(option))
+            && NUMBERS_COMPARED.iter().all(|option| self.number(option) == other.number(option))
             && self.kind.same_options(&other.kind)
     }
 
@@ -260,6 +264,10 @@ impl IndexSpec {
             }
             (ours, theirs) => ours.is_none() == theirs.is_none(),
         }
+    }
+
+    fn number(&self, name: &str) -> Option<f64> {
+        self.document.as_doc().get(name).and_then(|value| value.as_f64())
     }
 
     fn field(&self, name: &str) -> Option<ValueBuf> {

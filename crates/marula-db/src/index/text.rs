@@ -158,10 +158,9 @@ impl TextIndex {
         self.fields.reading.version()
     }
 
-    /// Returns whether weights, language, language field and version are equal.
+    /// Returns whether weights, language and language field are equal.
     pub(super) fn same_options(&self, other: &TextIndex) -> bool {
-        self.version() == other.version()
-            && self.weights == other.weights
+        self.weights == other.weights
             && self.language == other.language
             && self.fields.language_override == other.fields.language_override
     }
