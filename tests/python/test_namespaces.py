@@ -270,3 +270,13 @@ def test_read_once_is_for_collections(db):
     assert (failed.value.code, failed.value.details["errmsg"]) == (168, "Option readOnce not supported in aggregation.")
     for name, once in (("v", False), ("c", True)):
         assert db.command("find", name, readOnce=once)["cursor"]["firstBatch"] == [{"_id": 1}]
+
+
+def test_the_name_of_a_view_is_checked_before_its_collection(db):
+    db.create_collection("other")
+    db.create_collection("seen", viewOn="other", pipeline=[])
+    db.create_collection("series", timeseries={"timeField": "t"})
+    for name, code in (("system.views", 73), ("system.buckets.series", 73), ("other", 48)):
+        with pytest.raises(OperationFailure) as refused:
+            db.command({"create": name, "viewOn": "other", "pipeline": []})
+        assert refused.value.code == code

@@ -381,11 +381,12 @@ fn check_view(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> R
     if request.arg("changeStreamPreAndPostImages").is_some() {
         return Err(images_on_view());
     }
+    ns.check_creatable_view()?;
     // An existing collection is reported before errors in the view's definition.
     match context.unit.collection(ns) {
         Some(known) if known.state().options.view.is_none() => return Err(already_exists(ns)),
         Some(_) => return Ok(()),
-        None => ns.check_creatable_view()?,
+        None => {}
     }
     match definition(request, ns)? {
         Some(definition) => views::check(&context.server.db, "create", &definition),
