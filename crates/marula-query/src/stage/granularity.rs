@@ -148,14 +148,8 @@ impl Granularity {
         let number = check(value)?;
         Ok(match (self, number) {
             _ if number.is_zero() => zero(value),
+            (Granularity::PowersOfTwo, _) => next_power_of_two(value, number, side),
             _ if is_at_the_end(number) => number.into(),
-            (Granularity::PowersOfTwo, Number::Decimal(number)) => {
-                Value::Decimal128(decimal_power_of_two(number, side))
-            }
-            (Granularity::PowersOfTwo, number) if side == Ordering::Greater => {
-                power_of_two(number.to_f64().log2().floor() + 1.0)
-            }
-            (Granularity::PowersOfTwo, number) => power_of_two(number.to_f64().log2().ceil() - 1.0),
             (Granularity::Series(_, series), _) if side == Ordering::Greater => {
                 series_up(number, series).into()
             }
@@ -184,13 +178,39 @@ fn is_at_the_end(number: Number) -> bool {
     decimal.is_infinite() || above.is_infinite() || number.divide(TEN).is_zero()
 }
 
-/// Returns a zero of the value's type.
+/// Returns a zero as it is, with its type, sign and exponent.
 fn zero(value: Value<'_>) -> Value<'static> {
     match value {
-        Value::Double(_) => Value::Double(0.0),
+        Value::Double(zero) => Value::Double(zero),
         Value::Int64(_) => Value::Int64(0),
-        Value::Decimal128(_) => Value::Decimal128(Decimal128::ZERO),
+        Value::Decimal128(zero) => Value::Decimal128(zero),
         _ => Value::Int32(0),
+    }
+}
+
+/// Returns the power of two next to a value, `number`.
+fn next_power_of_two(value: Value<'_>, number: Number, side: Ordering) -> Value<'static> {
+    let is_up = side == Ordering::Greater;
+    let integer = match value {
+        Value::Int32(integer) => Some(i64::from(integer)),
+        Value::Int64(integer) => Some(integer),
+        _ => None,
+    };
+    match (integer, number) {
+        // As a double a long may be rounded to a power of two.
+        (Some(integer), _) if is_up => power_of_two(64.0 - f64::from(integer.leading_zeros())),
+        (Some(integer), _) => power_of_two(63.0 - f64::from((integer - 1).leading_zeros())),
+        // As in mongod, there is no power of two next to infinity.
+        (None, Number::Decimal(decimal)) if decimal.is_infinite() => {
+            Value::Decimal128(Decimal128::parse(b"0E-6176").unwrap_or(Decimal128::ZERO))
+        }
+        (None, Number::Decimal(decimal)) if number.divide(TEN).is_zero() => {
+            Value::Decimal128(decimal)
+        }
+        (None, Number::Decimal(decimal)) => Value::Decimal128(decimal_power_of_two(decimal, side)),
+        (None, _) if number.to_f64().is_infinite() => Value::Double(0.0),
+        (None, _) if is_up => power_of_two(number.to_f64().log2().floor() + 1.0),
+        (None, _) => power_of_two(number.to_f64().log2().ceil() - 1.0),
     }
 }
 
@@ -334,6 +354,22 @@ mod tests {
         let powers =
             ["0.007812500000000000000000000000000000", "0.01562500000000000000000000000000000"];
         check_decimal("0.013", "POWERSOF2", powers);
+        let powers = [
+            "4.209897220388806639005235759140719E+6144",
+            "8.419794440777613278010471518281438E+6144",
+        ];
+        check_decimal("5E+6144", "POWERSOF2", powers);
+        check_decimal(
+            "9.99E+6144",
+            "POWERSOF2",
+            ["8.419794440777613278010471518281438E+6144", "Infinity"],
+        );
+        check_decimal("Infinity", "POWERSOF2", ["0E-6176", "0E-6176"]);
+        check_decimal("3E-6176", "POWERSOF2", ["3E-6176", "3E-6176"]);
+        for zero in ["-0", "0E+3"] {
+            check_decimal(zero, "R5", [zero, zero]);
+            check_decimal(zero, "POWERSOF2", [zero, zero]);
+        }
         for end in ["1E-6176", "9.000000000000000000000000000000000E+6144", "Infinity"] {
             check_decimal(end, "R5", [end, end]);
         }
@@ -346,5 +382,27 @@ mod tests {
         assert_eq!(found(Value::Int32(100)), [Ok(Value::Double(63.0)), Ok(Value::Double(160.0))]);
         let expected = [Ok(Value::Double(4.0)), Ok(Value::Double(6.300_000_000_000_001))];
         assert_eq!(found(Value::Double(5.0)), expected);
+        let [below, _] = found(Value::Double(-0.0));
+        assert!(matches!(below, Ok(Value::Double(zero)) if zero.is_sign_negative()));
+    }
+
+    /// As doubles these longs are rounded.
+    #[test]
+    fn powers_of_two_next_to_longs_are_exact() {
+        let power = |exponent: u32| Ok(Value::Int64(1 << exponent));
+        let check = |number: i64, expected: [Result<Value<'static>>; 2]| {
+            let value = Value::Int64(number);
+            let all = Granularity::PowersOfTwo;
+            assert_eq!([all.down(value), all.up(value)], expected, "{number}");
+        };
+        let end = || Ok(Value::Double(9_223_372_036_854_775_808.0));
+        check((1 << 53) + 1, [power(53), power(54)]);
+        check((1 << 62) - 1, [power(61), power(62)]);
+        check(1 << 62, [power(61), end()]);
+        check((1 << 62) + 1, [power(62), end()]);
+        check(i64::MAX, [power(62), end()]);
+        check(1, [Ok(Value::Double(0.5)), Ok(Value::Int32(2))]);
+        let infinity = Value::Double(f64::INFINITY);
+        assert_eq!(Granularity::PowersOfTwo.up(infinity), Ok(Value::Double(0.0)));
     }
 }
