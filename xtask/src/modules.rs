@@ -74,6 +74,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "storage_size",
             "time_series",
             "transactions",
+            "user_writes",
             "write_lock",
             "write_reply",
             "writes",
@@ -132,7 +133,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("listing", &["context", "cursor", "fields", "request"]),
     ("memory", &["server"]),
     ("metrics", &["counters", "cursor", "host", "memory", "net", "server", "transactions"]),
-    ("nodes", &["auth", "command", "server", "session"]),
+    ("nodes", &["auth", "command", "server", "session", "user_writes"]),
     ("operation", &["auth", "net", "row", "session", "shown_command"]),
     (
         "parameters",
@@ -213,7 +214,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("time_series", &["command", "fields", "request"]),
     ("ttl", &["server"]),
     ("transactions", &["concern", "log", "operation", "profiling", "request", "row", "session"]),
-    ("user_writes", &["auth", "context"]),
+    ("user_writes", &["context"]),
     ("write_lock", &["dispatch", "net", "operation", "row", "server"]),
     ("writes", &["context", "fields", "request"]),
 ];

@@ -84,7 +84,8 @@ pub(crate) fn choose(
 }
 
 /// Calls `write` for the candidates of an execution, one by one, until it returns a result: the
-/// document of a candidate may not match any more when it is written. Returns `None` if there is none.
+/// document of a candidate may not match any more when it is written. Returns `None` if there is
+/// none.
 ///
 /// Errors: those of `write` and of the execution.
 pub(crate) fn write_first<T>(

@@ -497,8 +497,8 @@ impl Job<'_> {
         self.answer(None, Metadata::default(), self.update.map(|_| false), None)
     }
 
-    /// Returns the reply's fields for a document that is changed or removed: `found` is the document
-    /// as it was found, whose metadata are those of the new document too.
+    /// Returns the reply's fields for a document that is changed or removed: `found` is the
+    /// document as it was found, whose metadata are those of the new document too.
     fn modified(
         &self,
         found: Doc<'_>,

@@ -218,8 +218,8 @@ impl Shown {
     }
 }
 
-/// Returns a projection that shows the record id, too: `showRecordId`. As in mongod, a field of that
-/// name in the projection takes its place.
+/// Returns a projection that shows the record id, too: `showRecordId`. As in mongod, a field of
+/// that name in the projection takes its place.
 pub fn with_record_id(projection: Doc<'_>) -> DocBuf {
     const NAME: &str = "$recordId";
     DocBuf::build(|out| {

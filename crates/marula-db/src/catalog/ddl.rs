@@ -57,8 +57,9 @@ impl Db {
         self.create_new(ns, options, None, &|| Ok(()))
     }
 
-    /// Creates a view, with the given UUID if there is one. `check` is called while no other view can be created or changed: two
-    /// definitions that are right by themselves may be a cycle together.
+    /// Creates a view, with the given UUID if there is one. `check` is called while no other view
+    /// can be created or changed: two definitions that are right by themselves may be a cycle
+    /// together.
     ///
     /// Errors: as [`Db::create_collection_as`]; those of `check`.
     pub fn create_view(

@@ -118,7 +118,8 @@ pub fn check_delete_in_transaction(unit: Unit<'_>, collection: &Collection) -> R
 }
 
 impl UserWrites {
-    /// Checks that the database of this name may be written to. The server's own databases always may.
+    /// Checks that the database of this name may be written to. The server's own databases always
+    /// may.
     ///
     /// Errors: `user_writes_blocked`.
     pub fn check(self, db: &Db, name: &str) -> Result<()> {
