@@ -176,9 +176,15 @@ impl Db {
             collections.iter().map(|collection| collection.quiesce()).collect::<Result<_>>()?;
         self.set_user_writes_blocked(true);
         // A writer looks whether it is blocked while it shares its collection.
-        let drained =
-            self.catalog.all().iter().try_for_each(|collection| collection.hold_off().map(drop));
-        drained.inspect_err(|_| self.set_user_writes_blocked(false))
+        self.drain_writers().inspect_err(|_| self.set_user_writes_blocked(false))
+    }
+
+    /// Waits until the documents that are being written have been committed, in one collection
+    /// after another.
+    ///
+    /// Errors: the operation was interrupted.
+    pub(crate) fn drain_writers(&self) -> Result<()> {
+        self.catalog.all().iter().try_for_each(|collection| collection.hold_off().map(drop))
     }
 
     /// Locks the catalogue against other changes; the content is the next free ident.

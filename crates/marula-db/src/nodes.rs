@@ -460,7 +460,7 @@ impl Db {
             if let Some(known) = known {
                 *index = known.clone();
             }
-            if !old.indexes.iter().any(|known| Arc::ptr_eq(known, index)) {
+            if !old.has_index(index) {
                 index.note_whole(stored.moment());
                 collection.set_indexed_at(stored.moment());
             }

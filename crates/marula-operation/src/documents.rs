@@ -160,7 +160,8 @@ impl FindDocuments {
             context,
             sort: sort.as_ref(),
             return_key: self.return_key,
-            is_by_id: execution.plan().root.any(&|stage| matches!(stage, Stage::IdHack(_))),
+            is_by_id: self.return_key
+                && execution.plan().root.any(&|stage| matches!(stage, Stage::IdHack(_))),
             shape: execution.collection().shape(),
             scratch,
         });
@@ -205,7 +206,8 @@ struct Shown<'s> {
     context: &'s marula_query::context::Context,
     sort: Option<&'s SortPattern>,
     return_key: bool,
-    /// Whether the document was found by its `_id`, without a plan: that is its key then.
+    /// Whether the key that is returned is the `_id`, by which the document was found without a
+    /// plan.
     is_by_id: bool,
     /// The form of the collection's record ids.
     shape: Shape,

@@ -448,8 +448,7 @@ impl Job<'_> {
                         Change::Replace(_) | Change::Delta(..) if self.op.new => Doc::trusted(out),
                         Change::Same | Change::Replace(_) | Change::Delta(..) => doc,
                     };
-                    let reply = self.modified(doc, key, shown, Some(true));
-                    *answer.borrow_mut() = self.written(reply, shown, Some(true), is_numbered);
+                    *answer.borrow_mut() = self.written((doc, key), shown, Some(true), is_numbered);
                     Ok(change)
                 };
                 let done = || answer.borrow().done();
@@ -460,8 +459,7 @@ impl Job<'_> {
                 let mut is_wanted = |doc: Doc<'_>| {
                     let matches = self.filter.matches(doc)?;
                     if matches {
-                        let reply = self.modified(doc, key, doc, None);
-                        *answer.borrow_mut() = self.written(reply, doc, None, is_numbered);
+                        *answer.borrow_mut() = self.written((doc, key), doc, None, is_numbered);
                     }
                     Ok(matches)
                 };
@@ -497,15 +495,9 @@ impl Job<'_> {
         self.answer(None, Metadata::default(), self.update.map(|_| false), None)
     }
 
-    /// Returns the reply's fields for a document that is changed or removed: `found` is the
-    /// document as it was found, whose metadata are those of the new document too.
-    fn modified(
-        &self,
-        found: Doc<'_>,
-        index_key: Option<Doc<'_>>,
-        shown: Doc<'_>,
-        updated_existing: Option<bool>,
-    ) -> Result<DocBuf> {
+    /// Returns the metadata that the projection shows, of a document as it was found by an index
+    /// entry: those of the new document are the same.
+    fn metadata<'d>(&self, (found, index_key): (Doc<'d>, Option<Doc<'d>>)) -> Result<Metadata<'d>> {
         let asked = self.projection.map_or(&[][..], Projection::metadata);
         let mut metadata = Metadata { index_key, ..Metadata::default() };
         if asked.contains(&Meta::TextScore) {
@@ -519,7 +511,7 @@ impl Job<'_> {
             metadata.geo_near_distance = nearest.map(|(distance, _)| distance);
             metadata.geo_near_point = nearest.map(|(_, place)| place.get());
         }
-        self.answer(Some(shown), metadata, updated_existing, None)
+        Ok(metadata)
     }
 
     /// Returns the reply's fields; `updated_existing` is `None` for a removal.
@@ -549,17 +541,19 @@ impl Job<'_> {
         Ok(reply(value.as_ref().map(DocBuf::as_doc), is_counted, updated_existing, upserted))
     }
 
-    /// Returns `reply`, about a document that is changed or removed, with the one for a retry.
+    /// Returns the replies, now and for a retry, about a document that is changed or removed:
+    /// `found` is the document as it was found, and the index entry that led to it.
     fn written(
         &self,
-        reply_now: Result<DocBuf>,
+        found: (Doc<'_>, Option<Doc<'_>>),
         shown: Doc<'_>,
         updated_existing: Option<bool>,
         is_numbered: bool,
     ) -> Answer {
         let differs = is_numbered && self.projection.is_some();
+        let metadata = self.metadata(found);
         Answer {
-            reply: reply_now,
+            reply: metadata.and_then(|it| self.answer(Some(shown), it, updated_existing, None)),
             retried: differs.then(|| reply(Some(shown), true, updated_existing, None)),
         }
     }

@@ -49,4 +49,11 @@ impl Context<'_> {
             false => UserWrites::Blockable,
         }
     }
+
+    /// Checks that this client may write to the database of this name.
+    ///
+    /// Errors: `user_writes_blocked`.
+    pub(crate) fn check_user_writes(&self, name: &str) -> Result<()> {
+        self.user_writes().check(&self.server.db, name)
+    }
 }

@@ -54,22 +54,7 @@ impl Db {
         ns: &Namespace,
         options: CollectionOptions,
     ) -> Result<Arc<Collection>> {
-        self.create_new(ns, options, None, &|| Ok(()))
-    }
-
-    /// Creates a view, with the given UUID if there is one. `check` is called while no other view
-    /// can be created or changed: two definitions that are right by themselves may be a cycle
-    /// together.
-    ///
-    /// Errors: as [`Db::create_collection_as`]; those of `check`.
-    pub fn create_view(
-        &self,
-        ns: &Namespace,
-        options: CollectionOptions,
-        uuid: Option<Uuid>,
-        check: &dyn Fn() -> Result<()>,
-    ) -> Result<Arc<Collection>> {
-        self.create_new(ns, options, uuid, check)
+        self.create_checked(ns, options, None, &|| Ok(()))
     }
 
     /// Creates a collection with the given UUID, for a copy of a collection on another server.
@@ -81,12 +66,15 @@ impl Db {
         options: CollectionOptions,
         uuid: Uuid,
     ) -> Result<Arc<Collection>> {
-        self.create_new(ns, options, Some(uuid), &|| Ok(()))
+        self.create_checked(ns, options, Some(uuid), &|| Ok(()))
     }
 
-    /// Creates a collection with this UUID, or with a new one if none is given. The catalogue is
-    /// locked while `check` runs.
-    fn create_new(
+    /// Creates a collection or a view with this UUID, or with a new one if none is given. `check`
+    /// is called while no other view can be created or changed: two definitions that are right by
+    /// themselves may be a cycle together.
+    ///
+    /// Errors: as [`Db::create_collection_as`]; those of `check`.
+    pub fn create_checked(
         &self,
         ns: &Namespace,
         options: CollectionOptions,
@@ -367,7 +355,7 @@ impl Db {
 
     /// Replaces a view's options. `before` is the state that the new options were made from.
     /// `check` is called while no other view can be created or changed, as in
-    /// [`Db::create_view`].
+    /// [`Db::create_checked`].
     ///
     /// Errors: as [`Db::change_collection`]; those of `check`.
     pub fn change_view(
@@ -463,7 +451,7 @@ impl Db {
         let stamp = self.commit_change(txn, tell)?;
         let old = collection.state();
         for index in &state.indexes {
-            if !old.indexes.iter().any(|known| Arc::ptr_eq(known, index)) {
+            if !old.has_index(index) {
                 index.note_whole(stamp);
                 collection.set_indexed_at(stamp);
             }

@@ -14,7 +14,7 @@ use marula_storage::{Direction, KeyRange};
 use super::ddl::state_changed;
 use super::indexes::check_no_build;
 use crate::build::BuildOptions;
-use crate::collection::{Collection, State};
+use crate::collection::Collection;
 use crate::db::Db;
 use crate::index::{Index, IndexSpec};
 use crate::keys::RecordKey;
@@ -99,8 +99,8 @@ impl Db {
 ///
 /// Errors: `state_changed`.
 fn check_there(collection: &Collection, index: &Arc<Index>) -> Result<()> {
-    let has = |state: &State| state.indexes.iter().any(|known| Arc::ptr_eq(known, index));
-    if collection.is_dropped() || !has(&collection.state()) { Err(state_changed()) } else { Ok(()) }
+    let is_there = !collection.is_dropped() && collection.state().has_index(index);
+    if is_there { Ok(()) } else { Err(state_changed()) }
 }
 
 /// The documents that share keys, for the error.

@@ -86,6 +86,11 @@ impl State {
         self.indexes.iter().find(|index| index.spec.name == name)
     }
 
+    /// Returns whether this is one of the complete indexes.
+    pub(crate) fn has_index(&self, index: &Arc<Index>) -> bool {
+        self.indexes.iter().any(|known| Arc::ptr_eq(known, index))
+    }
+
     /// Returns whether the collection is clustered under this name: `clusteredIndex.name`.
     pub fn is_clustered_as(&self, name: &str) -> bool {
         let clustered = self.options.clustered.as_ref();

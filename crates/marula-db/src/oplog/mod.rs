@@ -324,11 +324,7 @@ impl Db {
     ///
     /// Errors: the operation was interrupted.
     fn wait_for_unlogged(&self) -> Result<()> {
-        for database in self.catalog().databases() {
-            for collection in self.catalog().collections(&database) {
-                drop(collection.hold_off()?);
-            }
-        }
+        self.drain_writers()?;
         drop(self.oplog.transactions.write());
         Ok(())
     }

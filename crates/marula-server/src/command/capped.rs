@@ -133,7 +133,7 @@ fn size(request: &Request<'_>) -> Result<Option<i64>> {
 fn source(ctx: &Context<'_>, ns: &Namespace) -> Result<Arc<Collection>> {
     let collection = ctx.server.db.collection(ns).ok_or_else(|| source_not_found(ns))?;
     targets::check_not_view(&collection)?;
-    ctx.user_writes().check(&ctx.server.db, ns.db())?;
+    ctx.check_user_writes(ns.db())?;
     Ok(collection)
 }
 

@@ -142,7 +142,7 @@ fn find(context: &Context<'_>, request: &Request<'_>, ns: &Namespace) -> Result<
         true => nothing_to_make_unique(ns),
         false => no_collection(),
     })?;
-    context.user_writes().check(&context.server.db, ns.db())?;
+    context.check_user_writes(ns.db())?;
     let collection = db.buckets_of(&collection)?.unwrap_or(collection);
     if is_to_be_unique {
         targets::check_not_view(&collection)?;

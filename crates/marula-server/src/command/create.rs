@@ -188,7 +188,7 @@ pub(super) fn create(
     match (definition(request, &ns)?, uuid) {
         // Another view may have been created since it was checked.
         (Some(definition), _) => {
-            db.create_view(&ns, options, uuid, &|| views::check_graph(db, &definition))?
+            db.create_checked(&ns, options, uuid, &|| views::check_graph(db, &definition))?
         }
         (None, Some(uuid)) => db.create_collection_as(&ns, options, uuid)?,
         (None, None) => context.unit.create_collection(&ns, options)?,
@@ -222,7 +222,7 @@ fn check_options_of_view(context: &Context<'_>, request: &Request<'_>) -> Result
 fn check_user_writes(context: &Context<'_>, ns: &Namespace) -> Result<()> {
     match context.unit.collection(ns) {
         Some(_) => Ok(()),
-        None => context.user_writes().check(&context.server.db, ns.db()),
+        None => context.check_user_writes(ns.db()),
     }
 }
 

@@ -134,7 +134,7 @@ fn build_in_present_collection(
         state.is_some_and(|state| state.indexes.iter().any(|index| index.spec.same_signature(spec)))
     };
     if !specs.iter().all(has) {
-        context.user_writes().check(&context.server.db, ns.db())?;
+        context.check_user_writes(ns.db())?;
     }
     if is_new {
         // The collection is not created for invalid indexes.

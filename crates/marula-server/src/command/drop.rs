@@ -52,7 +52,7 @@ fn run(
         None => None,
     };
     if db.collection(&ns).is_some() {
-        context.user_writes().check(&context.server.db, ns.db())?;
+        context.check_user_writes(ns.db())?;
     }
     tracing::info!(target: "COMMAND", id = 518_070, namespace = %ns, "CMD: drop");
     let dropped = db.drop_collection(&ns)?;

@@ -47,7 +47,7 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         _ => {}
     }
     if !context.server.db.catalog().collections(request.db).is_empty() {
-        context.user_writes().check(&context.server.db, request.db)?;
+        context.check_user_writes(request.db)?;
     }
     tracing::info!(target: "COMMAND", id = 20_337, db = request.db, "dropDatabase - starting");
     context.server.db.drop_database(request.db)?;

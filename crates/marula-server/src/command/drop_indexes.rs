@@ -77,7 +77,7 @@ fn run(
     }
     let collection = db.collection(&ns).ok_or_else(|| no_collection(&ns))?;
     if collection.state().indexes.len() > 1 {
-        context.user_writes().check(&context.server.db, ns.db())?;
+        context.check_user_writes(ns.db())?;
     }
     log(&ns, &collection, request);
     let was = match db.buckets_of(&collection)? {

@@ -96,8 +96,8 @@ fn run(context: &mut Context<'_>, request: &Request<'_>, _: &mut DocWriter<'_>) 
         return Err(buckets_to_other(&from, &to));
     }
     if has_source {
-        context.user_writes().check(&context.server.db, from.db())?;
-        context.user_writes().check(&context.server.db, to.db())?;
+        context.check_user_writes(from.db())?;
+        context.check_user_writes(to.db())?;
     }
     let drops = request.flag("dropTarget");
     let drops_text = if drops { "yes" } else { "no" };

@@ -68,7 +68,7 @@ fn run(
     if ns.is_system() || matches!(ns.db(), "admin" | "config" | "local") {
         return Err(own_collection(&ns));
     }
-    context.user_writes().check(&context.server.db, ns.db())?;
+    context.check_user_writes(ns.db())?;
     let key = request.arg("key").and_then(|key| key.as_doc()).unwrap_or(Doc::EMPTY);
     let is_unique = request.flag("unique");
     let is_hashed = check_key(key)?;
